@@ -20,6 +20,7 @@ KEPT = (
     "groups",
     "acls",
     "quotas",
+    "schemas",
     "protect",
     "rpo",
     "rate_limit",

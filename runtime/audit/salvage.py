@@ -145,6 +145,7 @@ class _Partition:
                         (hop.cluster, hop.topic, hop.partition, hop.offset) for hop in origins(record.headers)
                     ],
                     flow=owner.flow if owner is not None else None,
+                    registry=self._flow.source if self._flow.schemas.sync else None,
                 )
                 self.result.count(salvaged)
                 take(salvaged)

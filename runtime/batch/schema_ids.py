@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,9 @@ from runtime.batch.rewrite import fitting, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, scan
 from runtime.batch.varint import MalformedBytes
-from runtime.contract.spec.schemas import WIRE_PREFIX
+from runtime.contract.spec.schemas import WIRE_PREFIX, RecordPart
 
 ID_HEADERS: Final = (b"__key_schema_id", b"__value_schema_id")
-
-RecordPart = Literal["key", "value"]
-PARTS: Final[tuple[RecordPart, ...]] = ("key", "value")
 
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
 

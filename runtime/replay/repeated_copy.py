@@ -6,12 +6,14 @@ import asyncio
 import os
 from typing import Final
 
+from runtime.batch.schema_ids import SchemaMissing
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.transaction_writer import is_fenced, may_succeed_later
 from runtime.slot.failpoints import from_environment
 
 PAUSE_S: Final = 0.5
+_AFTER_SCHEMAS: Final = "register the schema at the destination, or make both registries answer, then go on"
 failpoint = from_environment(os.environ)
 
 
@@ -42,6 +44,10 @@ class RepeatedCopy:
                 if timeout.over() or not self._may_succeed_later(error):
                     fenced = f"another {self.noun} of it began, or its transaction took too long"
                     raise CopyStopped(fenced if is_fenced(error) else str(error)) from error
+            except SchemaMissing as missing:
+                timeout.advance(self.progress)
+                if timeout.over():
+                    raise CopyStopped(f"{missing}; {_AFTER_SCHEMAS}") from missing
             await asyncio.sleep(PAUSE_S)
 
     async def _attempt(self) -> None:

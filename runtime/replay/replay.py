@@ -42,6 +42,9 @@ from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import CopyStopped, RepeatedCopy, failpoint
 from runtime.replay.request import ReplayPartition, ReplayRequest
+from runtime.replay.schemas import ReplayedSchemas
+from runtime.schemas.copier import SchemaCopier
+from runtime.schemas.id_map import SchemaIdMap
 from runtime.slot.partition import Cursor, now_ms
 from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches, transformed
 
@@ -78,8 +81,12 @@ class PartitionReplay(RepeatedCopy):
         source: KafkaCluster,
         destination: KafkaCluster,
         transformer: Transformer | None = None,
+        schemas: SchemaCopier | None = None,
     ) -> None:
         self._transformer = transformer
+        self._schemas = None
+        if schemas is not None:
+            self._schemas = ReplayedSchemas(SchemaIdMap(schemas, part.topic, part.into))
         self._request, self._part = request, part
         self._source, self._destination = source, destination
         self._key = part.key(request.flow.name)
@@ -140,6 +147,8 @@ class PartitionReplay(RepeatedCopy):
             kept = self._keep(answer, position, stretch.end)
             if self._transformer is not None:
                 kept = await transformed(self._transformer, kept, self._spec)
+            if self._schemas is not None:
+                kept = await self._schemas.admit(kept, self._spec)
             batches = [out.batch for out, _ in kept.outgoing]
             if kept.failure is not None and not batches and not kept.quarantined:
                 raise kept.failure

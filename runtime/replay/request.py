@@ -12,6 +12,7 @@ from runtime.contract.records.manifest import BackupState, DataFile
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.schemas import RegistrySpec
 
 RESTORED: Final = "are equal to the backup"  # the line of a partition that is restored ends so
 
@@ -46,7 +47,8 @@ class ReplayPartition(msgspec.Struct, frozen=True, tag="replay"):
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
     """Describes a replay. It holds no secret: clusters hold references, as in a job's spec.
 
-    `bytes` is the approximate size of one transaction, in bytes at the source.
+    `bytes` is the approximate size of one transaction, in bytes at the source. `registries` are the schema
+    registries of a flow that syncs schemas, by cluster.
     """
 
     flow: FlowSpec
@@ -55,6 +57,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
     parts: list[ReplayPartition]
     bytes: int = 2 << 20
     within_s: float = 10.0
+    registries: dict[str, RegistrySpec] = msgspec.field(default_factory=dict)
 
 
 class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import open_spec
+from runtime.audit.registries import open_registries
 from runtime.batch import BatchFailure
 from runtime.contract.results.records import ReplayedPartition
 from runtime.files.backup import DamagedFile
@@ -25,6 +26,7 @@ from runtime.replay.request import (
     encode_copied,
 )
 from runtime.replay.restore import PartitionRestore
+from runtime.schemas.copier import SchemaCopier
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates, Transformer
@@ -79,4 +81,8 @@ async def _opened(
     assert isinstance(part, ReplayPartition), "a part of another request"
     source = await stack.enter_async_context(open_spec(request.source, request.flow.source))
     destination = await stack.enter_async_context(open_spec(request.destination, request.flow.destination))
-    return PartitionReplay(request, part, source, destination, transformer)
+    schemas, sync = None, request.flow.schemas
+    if sync.sync:
+        registries = await stack.enter_async_context(open_registries(request.flow, request.registries))
+        schemas = SchemaCopier(*registries, sync, ended=True)
+    return PartitionReplay(request, part, source, destination, transformer, schemas)

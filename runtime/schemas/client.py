@@ -163,10 +163,14 @@ class SchemaRegistry:
         """Returns the schema of an id."""
         return await self._get(f"/schemas/ids/{number}", f"schema id {number}", Schema)
 
-    async def places(self, number: int) -> list[tuple[str, int]]:
-        """Returns the subjects that have the schema of an id, each with the version."""
+    async def places(self, number: int, *, deleted: bool = False) -> list[tuple[str, int]]:
+        """Returns the subjects that have the schema of an id, each with the version.
+
+        With `deleted` also those that were soft-deleted.
+        """
         what = f"subjects of schema id {number}"
-        found = await self._get(f"/schemas/ids/{number}/versions", what, list[_Place], _MOST_LIST_BYTES)
+        path = f"/schemas/ids/{number}/versions{'?deleted=true' if deleted else ''}"
+        found = await self._get(path, what, list[_Place], _MOST_LIST_BYTES)
         return [(place.subject, place.version) for place in found]
 
     async def subjects(self) -> list[str]:
@@ -229,7 +233,7 @@ class SchemaRegistry:
 
     async def find(self, subject: str, schema: Schema) -> RegisteredSchema:
         """Returns the version of a subject that has this schema."""
-        path, what = f"/subjects/{_quoted(subject)}", f"this schema in {shown(subject)}"
+        path, what = f"/subjects/{_quoted(subject)}", f"such schema in {shown(subject)}"
         found = await self._send("POST", path, what, _registration(schema), _Version)
         return RegisteredSchema(found.subject, found.version, found.id, schema)
 

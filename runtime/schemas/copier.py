@@ -1,4 +1,4 @@
-"""Copies schemas from the registry of a flow's source to that of its destination, with their references.
+"""Finds the schemas of a flow's records at its destination, or copies them there, with their references.
 
 Any number of processes may copy the same schema at the same time: a registry has one id for a schema of a
 subject.
@@ -7,11 +7,12 @@ subject.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import defaultdict
 
 from msgspec.structs import replace
 
-from runtime.contract.spec.schemas import SchemaSync
+from runtime.contract.spec.schemas import RecordPart, SchemaSync
 from runtime.schemas.client import (
     NotInRegistry,
     Reference,
@@ -32,20 +33,18 @@ _IMPORT, _READWRITE = "IMPORT", "READWRITE"
 
 
 class SchemaNotCopied(Exception):
-    """The schema can't be at the destination as it must: records that need it are not copied."""
+    """The schema is not at the destination as it must be: records that need it are not copied."""
 
 
-class SchemaCopier:
-    """Registers schemas of a flow's records at its destination."""
+class DestinationSchemas(ABC):
+    """Knows where schemas of a flow's records are at its destination, with those that they refer to."""
 
     def __init__(self, source: SchemaRegistry, destination: SchemaRegistry, sync: SchemaSync) -> None:
         self._source = source
         self._destination = destination
         self._sync = sync
-        self._registered: defaultdict[str, set[int]] = defaultdict(set)
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def has_schemas(self, topic: str, part: str) -> bool:
+    async def has_schemas(self, topic: str, part: RecordPart) -> bool:
         """Returns whether keys or values (`part`) of the topic's records may begin with the id of a schema.
 
         Where subjects are named by the topic and it has none, such bytes only look like an id. Raises
@@ -60,12 +59,95 @@ class SchemaCopier:
         except RegistryRefused as error:  # it says nothing of the subject: the records wait
             raise RegistryUnavailable(str(error)) from None
 
+    @abstractmethod
     async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
-        """Returns the destination's id of a schema that the topic's records have, once it is there.
+        """Returns the destination's id of a schema that the topic's records have, if it is there.
 
         `renamed` is the topic at the destination. None means that the bytes are no id: the source's registry
-        does not know it, or not in a subject of the topic, and no such subject says that it must. Raises
-        RegistryUnavailable and SchemaNotCopied.
+        does not know it, or not in a subject of the topic. Raises RegistryUnavailable, and SchemaNotCopied
+        where the destination does not have the schema.
+        """
+
+    async def _version(
+        self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
+    ) -> RegisteredSchema:
+        """Returns a version of the source's as a subject of the destination has it.
+
+        The schemas that it refers to come first: at the destination they may have other versions. `path` are
+        the schemas that led to it.
+        """
+        place = at_source.subject, at_source.version
+        if place in path:
+            cycle = " → ".join(f"{shown(name)} version {version}" for name, version in (*path, place))
+            raise SchemaNotCopied(f"schemas refer to each other in a circle: {cycle}")
+        if len(path) >= _MOST_REFERENCES:
+            raise SchemaNotCopied(f"a schema refers to others more than {_MOST_REFERENCES} levels deep")
+        references = []
+        for reference in at_source.schema.references:
+            needed = await self._source.version(reference.subject, reference.version)
+            there = await self._version(reference.subject, needed, (*path, place))
+            references.append(Reference(reference.name, reference.subject, there.version))
+        schema = replace(at_source.schema, references=tuple(references))
+        return await self._at_destination(subject, at_source._replace(schema=schema), referred=bool(path))
+
+    @abstractmethod
+    async def _at_destination(
+        self, subject: str, wanted: RegisteredSchema, *, referred: bool
+    ) -> RegisteredSchema:
+        """Returns a schema as a subject of the destination has it.
+
+        `wanted` is the source's version, with references to versions of the destination. The version that is
+        returned counts only where others refer to it (`referred`).
+        """
+
+
+class SchemaFinder(DestinationSchemas):
+    """Finds schemas of a flow's records at its destination. It writes to no registry."""
+
+    async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
+        """Returns the id, also of a schema whose version was soft-deleted at the source."""
+        try:
+            schema = await self._source.schema(number)
+            places = await self._source.places(number, deleted=True)
+        except NotInRegistry:
+            return None
+        except RegistryRefused as error:
+            raise SchemaNotCopied(str(error)) from None
+        place = preferred(places, topic, self._sync.subjects)
+        if place is None:
+            return None
+        subject = at_destination(place[0], topic, renamed, self._sync.subjects)
+        try:
+            return (await self._version(subject, RegisteredSchema(*place, number, schema), ())).id
+        except (NotInRegistry, RegistryRefused) as error:
+            raise SchemaNotCopied(str(error)) from None
+
+    async def _at_destination(
+        self, subject: str, wanted: RegisteredSchema, *, referred: bool
+    ) -> RegisteredSchema:
+        return await self._destination.find(subject, wanted.schema)
+
+
+class SchemaCopier(DestinationSchemas):
+    """Registers schemas of a flow's records at its destination.
+
+    Once the flow has `ended`, producers register at the destination: a subject that takes a schema with its
+    id is in mode IMPORT for this moment alone.
+    """
+
+    def __init__(
+        self, source: SchemaRegistry, destination: SchemaRegistry, sync: SchemaSync, *, ended: bool = False
+    ) -> None:
+        super().__init__(source, destination, sync)
+        self._ended = ended
+        self._registered: defaultdict[str, set[int]] = defaultdict(set)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
+        """Returns the id, once the schema is registered.
+
+        An id that the source's registry does not know, of a topic with a subject, is not None: the records
+        wait for it.
         """
         try:
             if self._sync.subjects != "topic_name" and not await self._is_known(number):
@@ -88,7 +170,7 @@ class SchemaCopier:
         if self._sync.ids == "keep":
             await self._kept(at_source.id)
         async with self._locks[renamed]:
-            await self._register(renamed, at_source, ())
+            await self._version(renamed, at_source, ())
 
     async def _is_known(self, number: int) -> bool:
         try:
@@ -109,7 +191,7 @@ class SchemaCopier:
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         at_source = RegisteredSchema(place[0], place[1], number, schema)
         async with self._locks[subject]:
-            return (await self._register(subject, at_source, ())).id
+            return (await self._version(subject, at_source, ())).id
 
     async def _kept(self, number: int) -> bool:
         """Returns whether the destination has this schema under the same id.
@@ -138,7 +220,7 @@ class SchemaCopier:
             ", ".join(f"{shown(subject)} version {version}" for subject, version in places[:3]) or "deleted"
         )
 
-    async def _register(
+    async def _version(
         self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
     ) -> RegisteredSchema:
         """Registers a version of a subject. Returns it as the destination has it.
@@ -151,34 +233,22 @@ class SchemaCopier:
             for number in await self._source.versions(at_source.subject):
                 if number < at_source.version and number not in done:
                     earlier = await self._source.version(at_source.subject, number)
-                    await self._register_schema(subject, earlier, path)
+                    await super()._version(subject, earlier, path)
                     done.add(number)
-        there = await self._register_schema(subject, at_source, path)
+        there = await super()._version(subject, at_source, path)
         done.add(at_source.version)
         return there
 
-    async def _register_schema(
-        self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
+    async def _at_destination(
+        self, subject: str, wanted: RegisteredSchema, *, referred: bool
     ) -> RegisteredSchema:
-        """Registers a schema, those that it refers to first. Returns it as the destination has it."""
-        place = at_source.subject, at_source.version
-        if place in path:
-            cycle = " → ".join(f"{shown(name)} version {version}" for name, version in (*path, place))
-            raise SchemaNotCopied(f"schemas refer to each other in a circle: {cycle}")
-        if len(path) >= _MOST_REFERENCES:
-            raise SchemaNotCopied(f"a schema refers to others more than {_MOST_REFERENCES} levels deep")
-        references = []
-        for reference in at_source.schema.references:
-            needed = await self._source.version(reference.subject, reference.version)
-            there = await self._register(reference.subject, needed, (*path, place))
-            references.append(Reference(reference.name, reference.subject, there.version))
-        schema = replace(at_source.schema, references=tuple(references))
+        schema = wanted.schema
         if self._sync.ids == "keep":
-            await self._import(subject, schema, at_source.id, at_source.version)
-            return RegisteredSchema(subject, at_source.version, at_source.id, schema)
+            await self._import(subject, schema, wanted.id, wanted.version)
+            return wanted._replace(subject=subject)
         number = await self._destination.register(subject, schema)
-        if not path:
-            return RegisteredSchema(subject, at_source.version, number, schema)
+        if not referred:
+            return RegisteredSchema(subject, wanted.version, number, schema)
         return await self._destination.find(subject, schema)
 
     async def _import(self, subject: str, schema: Schema, number: int, version: int) -> None:
@@ -192,7 +262,11 @@ class SchemaCopier:
             if error.code != _NOT_IN_IMPORT_MODE or await self._mode(subject) != _READWRITE:
                 raise
             await self._destination.set_mode(_IMPORT, subject)
-            there = await self._destination.register(subject, schema, number, version)
+            try:
+                there = await self._destination.register(subject, schema, number, version)
+            finally:
+                if self._ended:
+                    await self._destination.set_mode(_READWRITE, subject)
         if there != number:
             raise SchemaNotCopied(
                 f"the registry of the destination gives id {there} to schema id {number}: it can't keep ids —"

@@ -3,9 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from runtime.contract.spec.schemas import SubjectNames
-
-_PARTS = ("key", "value")
+from runtime.contract.spec.schemas import PARTS, SubjectNames
 
 
 def belongs_to(subject: str, topic: str, names: SubjectNames) -> bool:
@@ -15,7 +13,7 @@ def belongs_to(subject: str, topic: str, names: SubjectNames) -> bool:
     """
     match names:
         case "topic_name":
-            return subject in {f"{topic}-{part}" for part in _PARTS}
+            return subject in {f"{topic}-{part}" for part in PARTS}
         case "topic_record_name":
             return subject.startswith(f"{topic}-")
         case "record_name":

@@ -83,6 +83,7 @@ def record_json(salvaged: SalvagedRecord) -> dict[str, Any]:
             for cluster, topic, partition, offset in salvaged.came_from
         ],
         "flow": salvaged.flow,
+        **({"schema_registry": salvaged.registry} if salvaged.registry is not None else {}),
     }
 
 

@@ -89,6 +89,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
         rate=request.rate,
         within_s=request.timeout_ms / 1000,
         opposite=opposite_of(job, spec),
+        registries=job.registries,
     )
     where = _on_its_cluster(job) if request.on_cluster else None
     main = Path(audit.__file__).parent / "verify" / "main.py"
@@ -252,6 +253,7 @@ async def _replay_request(
         destination=destination,
         parts=parts(wanted, to, existing, transform),
         within_s=within_s,
+        registries=job.registries,
     )
 
 

@@ -18,6 +18,7 @@ from runtime.contract.records.manifest import DataFile
 from runtime.contract.results.records import UncomparableRange, VerificationReport
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import regex
 
 PIECE = 100_000  # offsets in a task
@@ -31,7 +32,9 @@ DifferenceKind = Literal["missing", "extra", "changed", "moved", "damaged"]
 class RecordContent(msgspec.Struct, frozen=True, array_like=True):
     """Holds every part of a record that must be equal. A long part is replaced by its digest.
 
-    `timestamp_type` counts in files, which have it: 0 for a time of the producer, 1 for the broker's.
+    `timestamp_type` counts in files, which have it: 0 for a time of the producer, 1 for the broker's. Where a
+    flow translates the ids of schemas, they are not in key and value: `key_schema` and `value_schema` are
+    those of the destination. A text says why the destination does not have a schema.
     """
 
     timestamp: int
@@ -39,6 +42,8 @@ class RecordContent(msgspec.Struct, frozen=True, array_like=True):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_type: int = 0
+    key_schema: int | str | None = None
+    value_schema: int | str | None = None
 
     @classmethod
     def of(
@@ -48,9 +53,13 @@ class RecordContent(msgspec.Struct, frozen=True, array_like=True):
         value: bytes | None,
         headers: Iterable[tuple[str, bytes | None]],
         timestamp_type: int = 0,
+        *,
+        key_schema: int | str | None = None,
+        value_schema: int | str | None = None,
     ) -> Self:
         short = tuple((name, condensed(content)) for name, content in headers)
-        return cls(timestamp, condensed(key), condensed(value), short, timestamp_type)
+        schemas = key_schema, value_schema
+        return cls(timestamp, condensed(key), condensed(value), short, timestamp_type, *schemas)
 
 
 def condensed(content: bytes | None) -> bytes | None:
@@ -96,7 +105,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     `topics`: a regex for whole names at the source. `low` and `high` bound the source offsets of every
     partition; `last` selects so many before the end instead. `sample`: a share in percent. `rate`: bytes a
     second, both sides and all tasks together. `opposite`: the flow in the opposite direction, of which this
-    one is the reverse.
+    one is the reverse. `registries` are the schema registries of the flow, by cluster.
     """
 
     flow: FlowSpec
@@ -110,6 +119,13 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     rate: int | None = None
     within_s: float = 10.0
     opposite: str | None = None
+    registries: dict[str, RegistrySpec] = field(default_factory=dict)
+
+    @property
+    def translates_schemas(self) -> bool:
+        """Returns whether the copies have other ids of schemas than their originals."""
+        schemas = self.flow.schemas
+        return schemas.sync and schemas.ids == "translate"
 
     @property
     def needs_spark(self) -> bool:

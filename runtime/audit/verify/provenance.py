@@ -111,18 +111,24 @@ class ReplayedRecords:
         low = self.range_of(original) if original is not None else None
         return ReplayedRecord(record, original, low) if original is not None and low is not None else None
 
-    def compare(self, replay: ReplayedRecord, original: ConsumerRecord | None, result: VerifiedPiece) -> None:
+    def compare(
+        self,
+        replay: ReplayedRecord,
+        copied: RecordContent,
+        original: RecordContent | None,
+        result: VerifiedPiece,
+    ) -> None:
         """Counts a replay, and notes it where it differs. The source may have lost its original."""
         record, at, low = replay
-        copy = ComparedRecord(record.offset, None, copied_content(record))
+        copy = ComparedRecord(record.offset, None, copied)
         if at <= self._passed.get(low, -1):
             result.edits.append(RecordDifference("extra", at, None, copy, at))
             return
         self._passed[low] = at
         result.replayed[low] = result.replayed.get(low, 0) + 1
-        if original is not None and (content := copied_content(original)) != copy.content:
+        if original is not None and original != copied:
             result.compared += 1
-            result.edits.append(RecordDifference("changed", at, ComparedRecord(at, None, content), copy))
+            result.edits.append(RecordDifference("changed", at, ComparedRecord(at, None, original), copy))
 
 
 def original_of(

@@ -84,12 +84,15 @@ def _difference(kind: str, edit: RecordDifference, **changes: object) -> Differe
 
 def _changes(source: RecordContent, destination: RecordContent) -> tuple[list[str], list[str]]:
     fields, why = [], []
-    if source.key != destination.key:
-        fields.append("key")
-        why.append(f"key {_kind(source.key)} → {_kind(destination.key)}")
-    if source.value != destination.value:
-        fields.append("value")
-        why.append(f"value {_kind(source.value)} → {_kind(destination.value)}")
+    for part in ("key", "value"):
+        contents = getattr(source, part), getattr(destination, part)
+        schemas = getattr(source, f"{part}_schema"), getattr(destination, f"{part}_schema")
+        if contents[0] != contents[1]:
+            why.append(f"{part} {_kind(contents[0])} → {_kind(contents[1])}")
+        if schemas[0] != schemas[1]:
+            why.append(f"schema id of the {part} {_schema(schemas[0])} → {_schema(schemas[1])}")
+        if contents[0] != contents[1] or schemas[0] != schemas[1]:
+            fields.append(part)
     if source.headers != destination.headers:
         fields.append("headers")
         names = ", ".join(name for name, _ in destination.headers) or "none"
@@ -113,6 +116,11 @@ def _kind(content: bytes | None) -> str:
             return f"({content[:4].hex()}…, a digest)"
         case _:
             return repr(content)[1:]
+
+
+def _schema(number: int | str | None) -> str:
+    """Returns the id that a record has at the destination, or why it can have none there."""
+    return f"({number})" if isinstance(number, str) else "none" if number is None else str(number)
 
 
 def report(

@@ -28,7 +28,8 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_of
-from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords, copied_content
+from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords
+from runtime.audit.verify.schemas import ComparableContents, comparable_contents
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
 from runtime.contract.records.offset_map import (
@@ -61,6 +62,7 @@ class MirrorComparison(Comparison):
         """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
         request, flow, planned = self.request, self.request.flow, []
         async with (
+            comparable_contents(request),  # without the registries, nothing can be compared
             open_spec(request.source, flow.source) as source,
             open_spec(request.destination, flow.destination) as destination,
         ):
@@ -95,6 +97,7 @@ class MirrorComparison(Comparison):
             transform = SourceTransform(flow.transform, evaluator)
         results = []
         async with (
+            comparable_contents(request) as contents_of,
             open_spec(request.source, flow.source) as source,
             open_spec(request.destination, flow.destination) as destination,
         ):
@@ -102,9 +105,9 @@ class MirrorComparison(Comparison):
             for piece in pieces:
                 home = ClusterTopic(destination.cluster_id, piece.destination_topic)
                 replayed = ReplayedRecords(piece, flow.name, source.cluster_id, copiers)
-                mirror = MirrorPiece(
-                    piece, ProvenanceFilter(flow, piece.topic, home, writers), copiers, replayed
-                )
+                filter_ = ProvenanceFilter(flow, piece.topic, home, writers)
+                contents = contents_of(piece.topic, piece.destination_topic)
+                mirror = MirrorPiece(piece, filter_, copiers, replayed, contents)
                 await _compare(mirror, request, source, destination, bucket, transform)
                 results.append(mirror.result)
         return results
@@ -272,9 +275,9 @@ async def _compare(
             source, at, piece.source_id, piece.low, piece.high, request.within_s, bucket
         ):
             if transform is None:
-                yield mirror.originals(records)
+                yield await mirror.originals(records)
             else:
-                yield mirror.originals(*await transform.apply(piece.topic, records))
+                yield await mirror.originals(*await transform.apply(piece.topic, records))
 
     async def copies() -> AsyncIterator[list[ComparedRecord]]:
         """Yields copies, and compares replays with their originals from anywhere in the source partition."""
@@ -289,7 +292,7 @@ async def _compare(
                 if transform is not None and replayed:  # a replay applies it, too
                     transformed, _ = await transform.apply(piece.topic, list(replayed.values()))
                     replayed = {record.offset: record for record in transformed}
-                mirror.compare(replays, replayed)
+                await mirror.compare(replays, replayed)
             yield copied
 
     with noted(mirror.result):
@@ -345,8 +348,10 @@ class MirrorPiece:
         provenance: ProvenanceFilter,
         copiers: Mapping[int, FlowProducer],
         replayed: ReplayedRecords,
+        contents: ComparableContents,
     ) -> None:
         self.piece, self.result = piece, VerifiedPiece.begin(piece)
+        self._contents = contents
         self._provenance, self._flow = provenance, provenance.flow
         self._copiers, self._replayed = copiers, replayed
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
@@ -367,12 +372,16 @@ class MirrorPiece:
         if not result.more:
             result.end = self.piece.high
 
-    def originals(
-        self, records: Iterable[ConsumerRecord], filtered: Container[int] = frozenset()
+    async def originals(
+        self, records: Sequence[ConsumerRecord], filtered: Container[int] = frozenset()
     ) -> list[ComparedRecord]:
-        """Normalises records of the source. Those at the offsets `filtered` must not have a copy."""
+        """Normalises records of the source. Those at the offsets `filtered` must not have a copy.
+
+        Raises RegistryUnavailable.
+        """
         normalised = []
-        for record in records:
+        contents = await self._contents.originals(records)
+        for record, content in zip(records, contents, strict=True):
             at = self._to.other(record.offset)
             if at is not None:
                 if record.offset in filtered:
@@ -388,7 +397,7 @@ class MirrorPiece:
             elif record.offset in filtered:
                 self.result.filtered += 1
                 continue
-            normalised.append(ComparedRecord(record.offset, at, copied_content(record)))
+            normalised.append(ComparedRecord(record.offset, at, content))
         return normalised
 
     def copies(self, records: Iterable[ConsumerRecord]) -> tuple[list[ComparedRecord], list[ReplayedRecord]]:
@@ -403,12 +412,20 @@ class MirrorPiece:
                 if self._is_of_others(record):
                     self.result.others += 1
                     continue
-            normalised.append(ComparedRecord(record.offset, at, copied_content(record)))
+            normalised.append(ComparedRecord(record.offset, at, self._contents.copy(record)))
         return normalised, replays
 
-    def compare(self, replays: Iterable[ReplayedRecord], originals: Mapping[int, ConsumerRecord]) -> None:
+    async def compare(
+        self, replays: Iterable[ReplayedRecord], originals: Mapping[int, ConsumerRecord]
+    ) -> None:
+        """Compares replays with their originals, as far as the source has them.
+
+        Raises RegistryUnavailable.
+        """
+        contents = dict(zip(originals, await self._contents.originals(originals.values()), strict=True))
         for replay in replays:
-            self._replayed.compare(replay, originals.get(replay.original), self.result)
+            copied = self._contents.copy(replay.record)
+            self._replayed.compare(replay, copied, contents.get(replay.original), self.result)
 
     def _is_of_others(self, record: ConsumerRecord) -> bool:
         """Returns whether the record, which is not in the map, is no error."""

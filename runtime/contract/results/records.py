@@ -254,7 +254,8 @@ class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a committed record of the source that never reached the destination.
 
     `cluster` is where it was read. `came_from` are the places that it was copied from before, by its headers.
-    `flow` wrote it to that cluster; None for a client's record, whatever its headers name.
+    `flow` wrote it to that cluster; None for a client's record, whatever its headers name. Where the flow
+    syncs schemas, `registry` is the cluster whose schema registry gave the ids in key and value.
     """
 
     cluster: str
@@ -262,6 +263,7 @@ class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
     record: ConsumerRecord
     came_from: list[tuple[str, str, int, int]]  # cluster id, topic, partition, offset
     flow: str | None = None
+    registry: str | None = None
 
 
 SHOWN = 10  # records that the result of one partition holds

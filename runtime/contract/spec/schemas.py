@@ -9,6 +9,9 @@ from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, SpecStr
 
 WIRE_PREFIX: Final = 5  # bytes of Confluent's wire format before a value: a zero, and the id of its schema
 
+RecordPart = Literal["key", "value"]
+PARTS: Final[tuple[RecordPart, ...]] = ("key", "value")
+
 SubjectNames = Literal["topic_name", "topic_record_name", "record_name"]
 
 

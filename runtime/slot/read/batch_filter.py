@@ -54,6 +54,19 @@ class FilteredBatches(NamedTuple):
     failure: BatchFailure | None
     quarantined: Sequence[QuarantinedRecord] = ()
 
+    def stopped(
+        self, passed: list[tuple[OutgoingBatch, int]], at: int, failure: BatchFailure
+    ) -> FilteredBatches:
+        """Returns the batches that passed, with the cursor before the record of a failure in batch `at`."""
+        offset = failure.offset
+        return FilteredBatches(
+            passed,
+            Cursor(offset, self.outgoing[at][1]),
+            [dropped for dropped in self.dropped if dropped.end <= offset],
+            failure,
+            [record for record in self.quarantined if record.offset < offset],
+        )
+
 
 def rewrite_spec(
     assigned: AssignedPartition, flow: FlowSpec, source_id: str, destination_id: str

@@ -17,8 +17,6 @@ from weakref import WeakKeyDictionary
 
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
 from runtime.batch.schema_ids import (
-    PARTS,
-    RecordPart,
     SchemaIds,
     SchemaMissing,
     records_before,
@@ -27,6 +25,7 @@ from runtime.batch.schema_ids import (
     with_records,
 )
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.schemas import PARTS, RecordPart
 from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.slot.context import Spawn
@@ -151,10 +150,10 @@ class SchemaGate:
                 stop = refused
             if stop is not None:
                 self._awaited[copy] = awaited
-                return _stopped(filtered, passed, at, stop)
+                return filtered.stopped(passed, at, stop)
         self._awaited.pop(copy, None)
         if failure is not None:
-            return _stopped(filtered, passed, len(found), failure)
+            return filtered.stopped(passed, len(found), failure)
         return filtered._replace(outgoing=passed)
 
     def _own(
@@ -275,17 +274,3 @@ def _distinct(found: Iterable[SchemaIds], parts: Collection[RecordPart]) -> Iter
         if part not in parts:
             found = [ids.without_part(part) for ids in found]
     return dict.fromkeys(number for ids in found for number in ids.distinct())
-
-
-def _stopped(
-    filtered: FilteredBatches, passed: list[tuple[OutgoingBatch, int]], at: int, failure: BatchFailure
-) -> FilteredBatches:
-    """Returns the batches that passed. The cursor stays before the record of the failure, in this batch."""
-    offset = failure.offset
-    return FilteredBatches(
-        passed,
-        Cursor(offset, filtered.outgoing[at][1]),
-        [dropped for dropped in filtered.dropped if dropped.end <= offset],
-        failure,
-        [record for record in filtered.quarantined if record.offset < offset],
-    )

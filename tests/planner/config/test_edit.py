@@ -60,6 +60,7 @@ flows:
     groups:
       include: ['x{2}', y]   # who moves
       every: 300ms
+    schemas: {sync: true}
     rpo: 5s       # promised
 
 # and back
@@ -73,6 +74,7 @@ BACK = """\
     to: dc1
     topics: {include: ['.*']}
     groups: {include: ['x{2}', y], every: 300ms}
+    schemas: {sync: true}
     rpo: 5s
 """
 ONE_LINE = "flows:\n  - {name: there, from: dc1, to: dc2, follow: off}   # ö\n  - {name: z}\n"

@@ -28,6 +28,7 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
 from runtime.audit.verify.results import differences_of, results
+from runtime.audit.verify.schemas import ComparableContents
 from runtime.audit.verify.topics import MirrorComparison, MirrorPiece, RunOffsetTranslator, SourceTransform
 from runtime.audit.verify.verification import (
     PIECES,
@@ -217,10 +218,15 @@ def compared(
     """Compares records of the source with the copies and `there`, at the destination."""
     flow, made = replace(FLOW, shared=shared), replace(PIECE, **changes)
     kept = ProvenanceFilter(flow, "t", ClusterTopic("id-2", "t"), {})
-    work = MirrorPiece(made, kept, PRODUCERS, ReplayedRecords(made, "f", "id-1", PRODUCERS))
-    copies, replays = work.copies(sorted([*COPIES, *there], key=lambda one: one.offset))
-    work.compare(replays, {one.offset: one for one in here})
-    asyncio.run(work.run(chunks(work.originals(here, filtered)), chunks(copies)))
+    replayed = ReplayedRecords(made, "f", "id-1", PRODUCERS)
+    work = MirrorPiece(made, kept, PRODUCERS, replayed, ComparableContents())
+
+    async def compare_all() -> None:
+        copies, replays = work.copies(sorted([*COPIES, *there], key=lambda one: one.offset))
+        await work.compare(replays, {one.offset: one for one in here})
+        await work.run(chunks(await work.originals(here, filtered)), chunks(copies))
+
+    asyncio.run(compare_all())
     return work.result
 
 

@@ -1,0 +1,99 @@
+"""Compares records whose schema ids a flow translates: `schemas: {sync: true, ids: translate}`.
+
+The id of a schema is compared apart from the bytes behind it. A record of the source is compared with the id
+that its schema has in the registry of the destination, by the schema's text and references. So a copy with
+the id of another schema is a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+
+from runtime.audit.registries import open_registries
+from runtime.audit.verify.pieces import RecordContent, VerifyRequest
+from runtime.audit.verify.provenance import copied_content, own_headers
+from runtime.batch.schema_ids import ID_HEADERS
+from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.spec.schemas import PARTS, WIRE_PREFIX
+from runtime.schemas.copier import SchemaFinder
+from runtime.schemas.id_map import RecordId, SchemaIdMap
+
+_HEADERS = tuple(name.decode() for name in ID_HEADERS)
+
+
+class ComparableContents:
+    """Makes the contents of both sides of a topic comparable. Without `ids`, all bytes must be equal."""
+
+    def __init__(self, ids: SchemaIdMap | None = None) -> None:
+        self._ids = ids
+
+    async def originals(self, records: Iterable[ConsumerRecord]) -> list[RecordContent]:
+        """Returns the content that each record of the source must have at the destination.
+
+        Raises RegistryUnavailable.
+        """
+        if self._ids is None:
+            return [copied_content(record) for record in records]
+        framed = [(record, *_framed(record)) for record in records]
+        wanted = {
+            (part, frame[0])
+            for _, *frames in framed
+            for part, frame in zip(PARTS, frames, strict=True)
+            if frame[0] is not None
+        }
+        known = await self._ids.read(wanted)
+        return [_content(record, key, value, known) for record, key, value in framed]
+
+    def copy(self, record: ConsumerRecord) -> RecordContent:
+        """Returns the content of a record of the destination."""
+        return copied_content(record) if self._ids is None else _content(record, *_framed(record), {})
+
+
+@asynccontextmanager
+async def comparable_contents(
+    request: VerifyRequest,
+) -> AsyncIterator[Callable[[str, str], ComparableContents]]:
+    """Yields what makes the contents of a topic and its mirror comparable, by the names of both.
+
+    Raises AuditFailure where a schema registry that it needs does not answer.
+    """
+    if not request.translates_schemas:
+        yield lambda topic, mirror: ComparableContents()
+        return
+    async with open_registries(request.flow, request.registries) as registries:
+        finder = SchemaFinder(*registries, request.flow.schemas)
+        yield cache(lambda topic, mirror: ComparableContents(SchemaIdMap(finder, topic, mirror)))
+
+
+_Frame = tuple[int | None, bytes | None]  # an id in Confluent's wire format, and the bytes behind it
+
+
+def _framed(record: ConsumerRecord) -> tuple[_Frame, _Frame]:
+    """Splits the key and the value. Where a header names the schema, the payload holds no id."""
+    names = {name for name, _ in record.headers}
+    key, value = (
+        (None, content)
+        if content is None or len(content) < WIRE_PREFIX or content[0] != 0 or header in names
+        else (int.from_bytes(content[1:WIRE_PREFIX]), content[WIRE_PREFIX:])
+        for header, content in zip(_HEADERS, (record.key, record.value), strict=True)
+    )
+    return key, value
+
+
+def _content(
+    record: ConsumerRecord, key: _Frame, value: _Frame, known: Mapping[RecordId, int | str]
+) -> RecordContent:
+    key_schema, value_schema = (
+        known.get((part, number), number) if number is not None else None
+        for part, (number, _) in zip(PARTS, (key, value), strict=True)
+    )
+    return RecordContent.of(
+        record.timestamp,
+        key[1],
+        value[1],
+        own_headers(record),
+        key_schema=key_schema,
+        value_schema=value_schema,
+    )
