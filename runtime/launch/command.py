@@ -469,6 +469,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             _kill(process)
             await process.wait()
     _kill(process)
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):  # a process that left the group may hold the pipe open
+        async with asyncio.timeout(_GRACE_S):
+            while await process.stdout.read(1 << 16):  # the pipe is closed at its end
+                pass
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
