@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
+    PrivateFormat,
     pkcs12,
 )
 from cryptography.x509.oid import NameOID
@@ -21,7 +23,7 @@ RENEWED_EVERY_S = 5
 
 
 class Renewals:
-    """An authority of short certificates for `name`; `renew` writes a new key store."""
+    """An authority of short certificates for `name`; `renew` writes a new one, in each form."""
 
     def __init__(self, folder: Path, name: str, lifetime_s: float) -> None:
         self.folder, self.name, self.lifetime_s = folder, name, lifetime_s
@@ -34,16 +36,43 @@ class Renewals:
         self.renew()
 
     def renew(self) -> None:
-        """Writes a store with a new key and its certificate."""
+        """Writes a new key and its certificate: as files in PEM, and as stores in PKCS #12 and PEM."""
+        self.write(self.lifetime_s)
+
+    def write(self, lifetime_s: float, suffix: str = "") -> None:
+        """Writes a new key and a certificate that ends after so many seconds, or has ended."""
         encryption = BestAvailableEncryption(PASSWORD.encode())
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._signed(self.name, key, self.lifetime_s)
+        certificate = self._signed(self.name, key, lifetime_s)
         store = pkcs12.serialize_key_and_certificates(b"client", key, certificate, None, encryption)
-        self._write("keystore.p12", store)
+        self._write(f"keystore{suffix}.p12", store)
+        text = certificate.public_bytes(Encoding.PEM)
+        plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self._write(f"client{suffix}.key", plain)
+        self._write(
+            f"encrypted{suffix}.key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+        )
+        self._write(f"client{suffix}.pem", text)
+        self._write(f"store{suffix}.pem", plain + text)
 
-    def settings(self, name: str, trusted: Path) -> dict[str, object]:
+    def settings(self, form: str, name: str, trusted: Path, suffix: str = "") -> dict[str, object]:
         """Returns what stands below `client:`. `trusted` has the authority of the brokers."""
         password = {"file": str(self.folder / "password")}
+        if form != "keystore":
+            certificate = {"ssl.certificate.location": str(self.folder / f"client{suffix}.pem")}
+            own: dict[str, dict[str, object]] = {
+                "pem": {**certificate, "ssl.key.location": str(self.folder / f"client{suffix}.key")},
+                "encrypted-pem": {
+                    **certificate,
+                    "ssl.key.location": str(self.folder / f"encrypted{suffix}.key"),
+                    "ssl.key.password": password,
+                },
+                "pem-store": {
+                    "ssl.keystore.type": "PEM",
+                    "ssl.keystore.location": str(self.folder / f"store{suffix}.pem"),
+                },
+            }
+            return {"security.protocol": "SSL", "ssl.ca.location": str(trusted), **own[form]}
         store = self.folder / f"{name}.p12"
         authorities = x509.load_pem_x509_certificates(trusted.read_bytes())
         held = [pkcs12.PKCS12Certificate(authority, b"brokers") for authority in authorities]
@@ -52,7 +81,7 @@ class Renewals:
             "security.protocol": "SSL",
             "ssl.truststore.location": str(store),
             "ssl.truststore.password": password,
-            "ssl.keystore.location": str(self.folder / "keystore.p12"),
+            "ssl.keystore.location": str(self.folder / f"keystore{suffix}.p12"),
             "ssl.keystore.password": password,
         }
 
@@ -71,7 +100,7 @@ class Renewals:
             .issuer_name(issuer)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_before(now - timedelta(days=1000))
             .not_valid_after(now + timedelta(seconds=lifetime_s))
             .add_extension(x509.BasicConstraints(ca=name == "authority", path_length=None), critical=True)
             .sign(self._key, hashes.SHA256())

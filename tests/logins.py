@@ -133,11 +133,12 @@ class Certified:
     renewals: Renewals
     java_options: str = ""
 
-    def clusters(self, _login: str) -> dict[str, dict[str, object]]:
+    def clusters(self, login: str, suffix: str = "") -> dict[str, dict[str, object]]:
+        """The clusters of a topology whose certificates have this form: keystore, pem, encrypted-pem, …"""
         return {
             name: {
                 "bootstrap": cluster.listener(CERTIFICATES)[1],
-                "client": self.renewals.settings(name, cluster.secret_file("ca.pem")),
+                "client": self.renewals.settings(login, name, cluster.secret_file("ca.pem"), suffix),
             }
             for name, cluster in self.lab.clusters.items()
         }

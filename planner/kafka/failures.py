@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import struct
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from runtime.contract.client.secrets import redacted
 from runtime.contract.client.settings import Password, SecurityProtocol, WireSettings
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.sasl import mechanism_of
-from runtime.kafka.auth.tls import short_reason
+from runtime.kafka.auth.tls import certificate_end, short_reason
 from runtime.kafka.errors import (
     AuthenticationFailed,
     ConnectionFailure,
@@ -397,6 +398,12 @@ def _tls_refusal(peer: Peer, wrong: ssl.SSLError) -> Refused | None:
     if isinstance(wrong, ssl.SSLCertVerificationError):
         return _untrusted(peer, wrong)
     reason = (wrong.reason or "").upper()
+    end = certificate_end(peer.settings.tls) if "ALERT" in reason and peer.settings.tls is not None else None
+    if end is not None and end < datetime.now(UTC):
+        return Refused(
+            f"{peer.where} refused the client certificate: it ended on {end:%Y-%m-%d at %H:%M:%S} UTC",
+            "renew the certificate; jobs use the new file from their next connection on",
+        )
     if "CERTIFICATE_REQUIRED" in reason or "BAD_CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
         return Refused(
             f"{peer.where} wants a client certificate that it trusts",

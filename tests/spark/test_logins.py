@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 
 from runtime.lab.lab import Lab
 from runtime.lab.spark import LabSpark, SparkCluster
-from tests.commands import repl
+from tests.certificates import PASSWORD
+from tests.commands import begin, repl
 from tests.logins import LIFETIME_S, Certified, Logins, certificate_lab, login_lab
-from tests.records import admin_of, create_topic, read, wait_for, write
+from tests.records import create_topic, read, wait_for, write
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
@@ -38,16 +46,22 @@ class Engineer:
     """Runs repl with a topology in which both clusters are reached by one login."""
 
     def __init__(
-        self, site: Logins | Certified, login: str, folder: Path, job: Mapping[str, object] | None = None
+        self,
+        site: Logins | Certified,
+        login: str,
+        folder: Path,
+        job: Mapping[str, object] | None = None,
+        *,
+        name: str = "",
     ) -> None:
         self.lab = site.lab
-        launcher = "" if job is None else f"-{job['launcher']}"
-        self.topic, self.flow = f"orders-{login}{launcher}", f"go-{login}{launcher}"
+        name = name or (login if job is None else f"{login}-{job['launcher']}")
+        self.topic, self.flow, self.state = f"orders-{name}", f"go-{name}", folder / "state"
         self.file = folder / "topology.yaml"
-        self.environment = {**site.environment, "REPL_HOME": str(folder / "state")}
+        self.environment = {**site.environment, "REPL_HOME": str(self.state)}
         flow = {"name": self.flow, "from": "dc1", "to": "dc2", "topics": {"include": self.topic}}
         groups = {"include": [GROUP], "sync": True, "every": "1s"}
-        body = {"apiVersion": "repl/v1", "name": login, "clusters": site.clusters(login)}
+        body = {"apiVersion": "repl/v1", "name": login, "clusters": dict(site.clusters(login))}
         jobs = {} if job is None else {"jobs": {"dc2": job}}
         self.file.write_text(json.dumps(body | jobs | {"flows": [flow | {"groups": groups}]}))
 
@@ -55,6 +69,13 @@ class Engineer:
         done = repl(command, *words, env=self.environment)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def logs(self) -> str:
+        return "".join(file.read_text() for file in self.state.rglob("*.log"))
+
+    def standbys(self) -> list[str]:
+        status = json.loads(self.run("status", str(self.file), "--json"))
+        return [standby["state"] for standby in status["jobs"][0]["standbys"]]
 
     def holds(self, cluster: str, count: int) -> None:
         client = self.lab.clusters[cluster].client
@@ -75,7 +96,7 @@ def processes_with(variable: str) -> list[int]:
 
 def committed(lab: Lab, cluster: str, topic: str) -> int:
     asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(topic, 0)])
-    admin = admin_of(lab.clusters[cluster].client)
+    admin = AdminClient({**lab.clusters[cluster].client, "log_level": 2})  # the broker may be another process
     (partition,) = admin.list_consumer_group_offsets([asked])[GROUP].result(60).topic_partitions
     return int(partition.offset)
 
@@ -105,7 +126,8 @@ def test_slots_of_a_standalone_cluster_log_in_with_the_keytab_of_their_machine(
         cluster.down()
 
 
-def test_a_key_store_is_renewed_meanwhile(certified: Certified, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["keystore", "pem", "encrypted-pem", "pem-store"])
+def test_a_certificate_is_renewed_meanwhile(certified: Certified, form: str, tmp_path: Path) -> None:
     def outlived(engineer: Engineer) -> int:
         lab = certified.lab
         count = outlive(engineer, certified.renewals.lifetime_s)
@@ -114,7 +136,67 @@ def test_a_key_store_is_renewed_meanwhile(certified: Certified, tmp_path: Path) 
         lab.start("dc2")
         return outlive(engineer, 1, count)
 
-    story(certified, "keystore", tmp_path, outlived)
+    story(certified, form, tmp_path, outlived)
+
+
+@pytest.mark.parametrize("form", ["keystore", "encrypted-pem"])
+def test_a_certificate_that_has_ended_is_named(certified: Certified, form: str, tmp_path: Path) -> None:
+    engineer = Engineer(certified, form, tmp_path)
+    certified.renewals.write(-60, "-ended")
+    topology = json.loads(engineer.file.read_text())
+    engineer.file.write_text(json.dumps(topology | {"clusters": certified.clusters(form, "-ended")}))
+    said = engineer.run("plan", str(engineer.file), code=1)
+    assert "refused the client certificate: it ended on " in said
+    assert PASSWORD not in said
+
+
+def test_a_user_whose_password_was_revoked_is_named_and_goes_on_once_it_is_back(
+    logins: Logins, tmp_path: Path
+) -> None:
+    engineer = Engineer(logins, "scram", tmp_path, name="revoked")
+    cluster = logins.lab.clusters["dc2"]
+    admin = AdminClient({**cluster.client, "log_level": 2})
+    create_topic(logins.lab.clusters["dc1"].client, engineer.topic)
+    engineer.run("apply", str(engineer.file), "--auto-approve")
+    count = outlive(engineer, 1, 0)
+    deletion = UserScramCredentialDeletion("repl", ScramMechanism.SCRAM_SHA_512)
+    for done in admin.alter_user_scram_credentials([deletion]).values():
+        done.result(60)
+    try:
+        write(logins.lab.clusters["dc1"].client, engineer.topic, [b"meanwhile %d" % at for at in range(10)])
+        said = engineer.run("plan", str(engineer.file), code=1)
+        assert "SCRAM-SHA-512" in said
+        assert "sasl.username and sasl.password" in said
+        wait_for(lambda: "SCRAM-SHA-512" in engineer.logs(), 60)  # the job's sessions have ended
+    finally:
+        password = cluster.password_file("repl").read_text()
+        entry = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        back = UserScramCredentialUpsertion("repl", entry, password.encode())
+        for done in admin.alter_user_scram_credentials([back]).values():
+            done.result(60)
+    assert password not in said + engineer.logs()
+    engineer.holds("dc2", count + 10)
+    engineer.run("destroy", str(engineer.file), "--auto-approve")
+
+
+def test_a_standby_takes_over_with_its_own_keytab(logins: Logins, tmp_path: Path) -> None:
+    engineer = Engineer(logins, "kerberos", tmp_path, {"launcher": "local", "standby": 1})
+    create_topic(logins.lab.clusters["dc1"].client, engineer.topic)
+    engineer.run("apply", str(engineer.file), "--auto-approve")
+    count = outlive(engineer, 1, 0)
+    other = {"REPL_HOME": str(tmp_path / "other")}
+    standby = begin("standby", "dc2", str(engineer.file), env=engineer.environment | other)
+    try:
+        wait_for(lambda: engineer.standbys() == ["watching"], 60)
+        engineer.run("drill", str(engineer.file), "--against", "live")
+        for process in processes_with(f"REPL_HOME={engineer.state}"):
+            os.kill(process, signal.SIGKILL)
+        outlive(engineer, 3 * LIFETIME_S, count)
+        engineer.run("destroy", str(engineer.file), "--auto-approve")
+    finally:
+        for process in processes_with(f"REPL_HOME={tmp_path / 'other'}"):
+            os.kill(process, signal.SIGKILL)
+        standby.communicate(timeout=60)
 
 
 def outlive(engineer: Engineer, seconds: float, count: int = 200) -> int:
@@ -141,7 +223,7 @@ def story(site: Logins | Certified, login: str, folder: Path, outlived: Callable
     assert "Plan: " in engineer.run("plan", str(engineer.file))
     engineer.run("apply", str(engineer.file), "--auto-approve")
     count = outlived(engineer)
-    for process in processes_with(f"REPL_HOME={folder / 'state'}"):
+    for process in processes_with(f"REPL_HOME={engineer.state}"):
         os.kill(process, signal.SIGKILL)
     write(dc1, engineer.topic, [b"third %d" % number for number in range(50)])
     wait_for(lambda: "job.dc2" in engineer.run("plan", str(engineer.file)), 60)  # it is not heard of any more

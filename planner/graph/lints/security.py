@@ -75,13 +75,16 @@ def _store_in_clear_text(endpoint: FileEndpoint) -> Iterator[Diagnostic]:
 def _clear_text(cluster: Cluster) -> Iterator[Diagnostic]:
     if _text(cluster.client.get("security.protocol")) != "SASL_PLAINTEXT":
         return
-    mechanism = _text(cluster.client.get("sasl.mechanism") or cluster.client.get("sasl.mechanisms"))
-    what = {
-        "PLAIN": "the password of sasl.mechanism PLAIN",
-        "OAUTHBEARER": "the token of sasl.mechanism OAUTHBEARER",
-    }.get(mechanism, f"the login of sasl.mechanism {mechanism or 'GSSAPI'}")
+    name = cluster.client.get("sasl.mechanism") or cluster.client.get("sasl.mechanisms")
+    mechanism = _text(name) or "GSSAPI"
+    way = f"of sasl.mechanism {mechanism} goes to cluster {cluster.name} in clear text: anything on its way"
     yield warning(
-        f"{what} goes to cluster {cluster.name} in clear text: anything on the network path can read it",
+        {
+            "PLAIN": f"the password {way} can read it",
+            "OAUTHBEARER": f"the token {way} can read it",
+            "AWS_MSK_IAM": f"the token {way} can read it",
+            "GSSAPI": f"what follows the login {way} can read records and change requests",
+        }.get(mechanism, f"the login {way} can record it, and guess the password from it"),
         "use security.protocol: SASL_SSL, and a TLS listener of the brokers",
         source=cluster.source,
         code=CLEAR_TEXT,

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from runtime.contract.client.settings import Tls
@@ -19,6 +20,8 @@ PROBE = "probe"
 
 # OpenSSL finds an authority in a folder by its subject's hash: `openssl rehash` makes these names.
 _HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
+# The validity of a certificate in DER: two times of 12 or 14 digits.
+_VALIDITY = re.compile(rb"(?:\x17\x0d\d{12}|\x18\x0f\d{14})Z(?:\x17\x0d|\x18\x0f(?=\d{14}))(\d+)Z")
 # Distributions keep their authorities here; used where Python's own OpenSSL names no existing place.
 _SYSTEM = (
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -90,6 +93,25 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         except ssl.SSLError:
             raise _unusable("ssl.cipher.suites", "no cipher of OpenSSL has such a name") from None
     return context
+
+
+def certificate_end(tls: Tls) -> datetime | None:
+    """Returns when the client's certificate ends or has ended; None where there is none that can be read."""
+    try:
+        if tls.keystore is not None:
+            text, _ = identity(tls.keystore)
+        else:
+            text = tls.certificate_pem or Path(tls.certificate_location or "").read_text()
+        own = text[: text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
+        validity = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(own[own.index(ssl.PEM_HEADER) :]))
+    except (LoginError, OSError, ValueError):
+        return None
+    if validity is None:
+        return None
+    digits = validity[1].decode()
+    return datetime.strptime(digits, "%Y%m%d%H%M%S" if len(digits) > 12 else "%y%m%d%H%M%S").replace(
+        tzinfo=UTC
+    )
 
 
 def short_reason(error: OSError | ValueError) -> str:

@@ -746,6 +746,21 @@ def test_what_others_on_the_way_to_a_store_can_use(folder, endpoint, words) -> N
     assert [(one.code, words in one.summary) for one in warnings] == ([(CLEAR_TEXT, True)] if words else [])
 
 
+@cases(
+    "mechanism words",
+    {
+        "PLAIN": ("PLAIN", "the password of sasl.mechanism PLAIN goes to cluster dc1 in clear text"),
+        "a token": ("AWS_MSK_IAM", "the token of sasl.mechanism AWS_MSK_IAM goes"),
+        "SCRAM": ("SCRAM-SHA-256", "can record it, and guess the password from it"),
+        "Kerberos": ("GSSAPI", "what follows the login of sasl.mechanism GSSAPI goes"),
+    },
+)
+def test_what_others_on_the_way_can_do_depends_on_the_login(mechanism, words) -> None:
+    clusters = {"dc1": Cluster("dc1", bootstrap=FAR, client={**CLEAR, "sasl.mechanism": mechanism})}
+    (found,) = security(Topology("shop", clusters))
+    assert words in found.summary
+
+
 LOGIN = {**TLS, "sasl.username": "u", "sasl.password": {"env": "P"}, "ssl.ca.location": "/ca.pem"}
 
 

@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from runtime.contract.client.settings import Tls
+from runtime.contract.client.settings import Store, Tls
 from runtime.kafka.auth.login import LoginError
-from runtime.kafka.auth.tls import tls_context
+from runtime.kafka.auth.tls import certificate_end, tls_context
+from tests.certificates import PASSWORD, Renewals
 
 HOST = "broker.example.org"
 
@@ -197,3 +198,24 @@ def test_a_folder_without_hashed_names_would_trust_nothing(ours: Authority, tmp_
     with pytest.raises(LoginError, match="under the name of its hash") as failure:
         tls_context(Tls(ca_location=str(tmp_path)))
     assert failure.value.hint == f"run: openssl rehash {tmp_path}"
+
+
+@pytest.mark.parametrize("end", [datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC), datetime(2071, 1, 2, tzinfo=UTC)])
+def test_the_end_of_a_certificate_is_read_in_each_form(end: datetime, tmp_path: Path) -> None:
+    renewals = Renewals(tmp_path / "clients", "repl", 60)
+    renewals.write((end - datetime.now(UTC)).total_seconds() + 0.5, "-far")
+    folder = renewals.folder
+    for tls in (
+        Tls(certificate_location=str(folder / "client-far.pem")),
+        Tls(certificate_pem=(folder / "client-far.pem").read_text()),
+        Tls(certificate_location=str(folder / "store-far.pem")),  # the key stands before it
+        Tls(keystore=Store(str(folder / "keystore-far.p12"), PASSWORD)),
+    ):
+        assert certificate_end(tls) == end
+
+
+@pytest.mark.parametrize("content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA"])
+def test_a_certificate_that_cannot_be_read_has_no_end(content: str, tmp_path: Path) -> None:
+    (tmp_path / "client.pem").write_text(content)
+    assert certificate_end(Tls(certificate_location=str(tmp_path / "client.pem"))) is None
+    assert certificate_end(Tls()) is None
