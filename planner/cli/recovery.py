@@ -46,17 +46,21 @@ def failover(
         return failover(request, output.interaction()).applied.exit_code
     from planner.cli.console import print_lines
     from planner.cli.view import emit_each
-    from planner.render.reports.loss import duration_line, group_lines
+    from planner.render.reports.loss import duration_line, group_lines, schema_lines
     from planner.workflows.interaction import SubscriptionsRead
 
     view = output.progress()
     rehearsal = rehearse_failover(request, view)
     if output.as_json:
         emit_each("group", rehearsal.groups)
+        emit_each("schemas", rehearsal.schemas)
         return ExitCode.DONE
     click.echo("What becomes of the groups, by partitions:")
     print_lines(lambda width: group_lines(rehearsal.groups, width))
     view(SubscriptionsRead(rehearsal.subscriptions))
+    if rehearsal.schemas:
+        click.echo("\nSchemas:")
+        print_lines(lambda _: schema_lines(rehearsal.schemas))
     click.echo(f"\n{duration_line(rehearsal.jobs)}\nNothing was changed.")
     return ExitCode.DONE
 

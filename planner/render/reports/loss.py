@@ -9,7 +9,7 @@ from rich.text import Text
 from planner.graph.messages import few
 from planner.render.readable import count, moment, plural, span
 from planner.render.table import Cell, Column, table
-from runtime.contract.results.failover import FailoverVerdict, Verdict
+from runtime.contract.results.failover import FailoverVerdict, SchemaCheck, Verdict
 from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
 
 
@@ -141,6 +141,30 @@ def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
         )
     if topics:
         yield Text(READ_COMMITTED)
+
+
+def schema_lines(checks: Sequence[SchemaCheck]) -> Iterator[Text]:
+    """Yields for each flow whether the destination has the schemas that its consumers will need."""
+    for check in checks:
+        for text, style in _schemas(check):
+            yield Text.assemble("  flow.", (check.flow, "bold"), "  ", (text, style))
+
+
+def _schemas(check: SchemaCheck) -> Iterator[tuple[str, str]]:
+    if check.missing:
+        yield f"{check.destination} lacks {few(check.missing)}: consumers can't decode their records", "red"
+    if check.unread:
+        yield f"not read to the end: {check.unread}", "red"
+    if check.uncertain:
+        yield f"it is not known whether these are ids of schemas: {few(check.uncertain)}", "yellow"
+    if not check.missing and not check.unread:
+        found = [f"{plural(check.schemas, 'schema')} of the last {plural(check.records, 'record')}"]
+        if check.versions is not None:
+            found.append(f"all {plural(check.versions, 'version')} of the subjects at {check.source}")
+        yield f"{check.destination} has {' and '.join(found)}", ""
+    if check.source_unread:
+        what = f"versions that these records do not need are not known: {check.source_unread}"
+        yield what, "yellow"
 
 
 def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:

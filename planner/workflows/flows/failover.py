@@ -6,6 +6,7 @@ the topology: it adds a flow in the reverse direction (NAME-back), or resumes it
 it and activates the original flow.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
+from planner.workflows.audit.access import flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
     copied,
@@ -37,12 +39,13 @@ from planner.workflows.interaction import (
     UnsentRecords,
     silent,
 )
-from planner.workflows.observing import observe
+from planner.workflows.observing import observe, schema_registries
 from planner.workflows.requests import FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState
 
 if TYPE_CHECKING:
+    from runtime.contract.results.failover import SchemaCheck
     from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
     from runtime.contract.results.status import ReplicationStatus, TopicHealth
 
@@ -64,13 +67,15 @@ class FailoverResult(Struct, frozen=True):
 class FailoverRehearsal(Struct, frozen=True):
     """What a failover would cost: records by flow, the position of each group, and the jobs that end flows.
 
-    `jobs` says of each job whether it runs; one that does not run is started first.
+    `jobs` says of each job whether it runs; one that does not run is started first. `schemas` says of each
+    flow that syncs schemas whether they are at its destination.
     """
 
     losses: "tuple[FlowLoss, ...]"
     groups: "tuple[GroupLoss, ...]"
     subscriptions: "tuple[GroupTopics, ...]"
     jobs: tuple[tuple[str, bool], ...]
+    schemas: "tuple[SchemaCheck, ...]" = ()
 
 
 @Workflow
@@ -115,7 +120,24 @@ async def rehearse_failover(
             for group in groups
         ),
         tuple((job.name, job.up) for job in status.jobs if job.name in names),
+        await _schemas(topology, flows, request.timeout_ms),
     )
+
+
+async def _schemas(topology: Topology, flows: list[Flow], timeout_ms: int) -> "tuple[SchemaCheck, ...]":
+    """Returns for each flow that syncs schemas whether the destination has what its records need."""
+    from runtime.audit.schema_check import check_schemas
+
+    synced = [flow for flow in flows if flow.schemas.sync]
+    accesses = flow_accesses(topology, synced, timeout_ms / 1000, source_may_be_gone=True)
+    registries = schema_registries(topology, Path.cwd()) if synced else {}
+    checks = (
+        check_schemas(
+            access, flow.schemas, registries[flow.source_cluster], registries[flow.destination_cluster]
+        )
+        for flow, access in zip(synced, accesses, strict=True)
+    )
+    return tuple(await asyncio.gather(*checks))
 
 
 def leaving(topology: Topology, cluster: str) -> list[Flow]:

@@ -36,7 +36,7 @@ class ComparableContents:
         """
         if self._ids is None:
             return [copied_content(record) for record in records]
-        framed = [(record, *_framed(record)) for record in records]
+        framed = [(record, *framed(record)) for record in records]
         wanted = {
             (part, frame[0])
             for _, *frames in framed
@@ -48,7 +48,7 @@ class ComparableContents:
 
     def copy(self, record: ConsumerRecord) -> RecordContent:
         """Returns the content of a record of the destination."""
-        return copied_content(record) if self._ids is None else _content(record, *_framed(record), {})
+        return copied_content(record) if self._ids is None else _content(record, *framed(record), {})
 
 
 @asynccontextmanager
@@ -67,10 +67,10 @@ async def comparable_contents(
         yield cache(lambda topic, mirror: ComparableContents(SchemaIdMap(finder, topic, mirror)))
 
 
-_Frame = tuple[int | None, bytes | None]  # an id in Confluent's wire format, and the bytes behind it
+Frame = tuple[int | None, bytes | None]  # an id in Confluent's wire format, and the bytes behind it
 
 
-def _framed(record: ConsumerRecord) -> tuple[_Frame, _Frame]:
+def framed(record: ConsumerRecord) -> tuple[Frame, Frame]:
     """Splits the key and the value. Where a header names the schema, the payload holds no id."""
     names = {name for name, _ in record.headers}
     key, value = (
@@ -83,7 +83,7 @@ def _framed(record: ConsumerRecord) -> tuple[_Frame, _Frame]:
 
 
 def _content(
-    record: ConsumerRecord, key: _Frame, value: _Frame, known: Mapping[RecordId, int | str]
+    record: ConsumerRecord, key: Frame, value: Frame, known: Mapping[RecordId, int | str]
 ) -> RecordContent:
     key_schema, value_schema = (
         known.get((part, number), number) if number is not None else None

@@ -64,6 +64,27 @@ class FailoverVerdict(msgspec.Struct, frozen=True, kw_only=True):
     because: list[str]
 
 
+class SchemaCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports whether the schemas of a flow are in the registry of its destination.
+
+    `records` are the last records of the mirrors, `schemas` counts those of them that were found. `versions`
+    counts the compared versions of the source's subjects; None where its registry does not answer, and
+    `source_unread` says why. `missing` names what the destination lacks; `uncertain` are numbers that may be
+    ids of schemas or other bytes. `unread` is why the destination could not be read to the end.
+    """
+
+    flow: str
+    source: str
+    destination: str
+    records: int = 0
+    schemas: int = 0
+    versions: int | None = None
+    missing: list[str] = []
+    uncertain: list[str] = []
+    source_unread: str = ""
+    unread: str = ""
+
+
 def verdicts(status: ReplicationStatus) -> list[FailoverVerdict]:
     """Returns the verdict of each cluster that flows copy from, the worst first.
 

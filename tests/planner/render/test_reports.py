@@ -25,8 +25,9 @@ from planner.render.reports import doctor, drill, locate, records
 from planner.render.reports import offsets as offsets_report
 from planner.render.reports import salvage as salvage_report
 from planner.render.reports import verify as verify_report
-from planner.render.reports.loss import flow_lines, subscription_lines
+from planner.render.reports.loss import flow_lines, schema_lines, subscription_lines
 from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.results.failover import SchemaCheck
 from runtime.contract.results.groups import (
     FlowLoss,
     GroupOffset,
@@ -592,3 +593,38 @@ REPORTS: dict[str, Callable[[], dict[str, Shown]]] = {
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_report_is_as_it_was_agreed(name: str) -> None:
     agreed(GOLDEN / f"report-{name}.txt", document(REPORTS[name]()))
+
+
+@pytest.mark.parametrize(
+    ("seen", "shown"),
+    [
+        (
+            {"records": 236, "schemas": 4, "versions": 17},
+            ["dc2 has 4 schemas of the last 236 records and all 17 versions of the subjects at dc1"],
+        ),
+        (
+            {"records": 2, "schemas": 1, "source_unread": "no answer"},
+            [
+                "dc2 has 1 schema of the last 2 records",
+                "versions that these records do not need are not known: no answer",
+            ],
+        ),
+        (
+            {
+                "records": 2,
+                "versions": 1,
+                "missing": ["schema id 7 in the value of t-0:1"],
+                "unread": "u: gone",
+            },
+            [
+                "dc2 lacks schema id 7 in the value of t-0:1: consumers can't decode their records",
+                "not read to the end: u: gone",
+            ],
+        ),
+    ],
+)
+def test_a_rehearsal_never_says_that_all_schemas_are_there_where_one_is_not(
+    seen: dict[str, Any], shown: list[str]
+) -> None:
+    check = SchemaCheck(flow="go", source="dc1", destination="dc2", **seen)
+    assert [line.plain for line in schema_lines([check])] == [f"  flow.go  {text}" for text in shown]

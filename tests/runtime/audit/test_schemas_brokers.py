@@ -82,6 +82,15 @@ class Shop:
         found: dict[str, Any] = json.loads(done.stdout) if done.stdout else {"error": done.stderr}
         return found
 
+    def rehearse(self) -> dict[str, Any]:
+        """What a rehearsal of the failover of dc1 says of the schemas."""
+        options = ("--rehearse", "--path", str(self.topology.file), "--json")
+        done = repl("failover", "dc1", *options, timeout=180)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        events = map(json.loads, done.stdout.splitlines())
+        (found,) = (event for event in events if event["event"] == "schemas")
+        return dict(found)
+
     def decoded(self, side: str) -> list[tuple[str, bytes]]:
         """The text of each record's schema, and the payload."""
         topic = self.topic if side == "dc1" else self.renamed
@@ -128,6 +137,36 @@ def test_copies_with_translated_ids_are_equal_and_those_of_another_schema_are_no
 
     copies.down = True
     assert "its schema registry can't be read" in shop.run("verify", code=1)["error"]
+
+
+def test_a_rehearsal_says_which_schemas_the_survivor_lacks(shop: Shop) -> None:
+    shop.write(2, 2)
+    shop.copy()
+    here, there = shop.registries.values()
+    rehearsed = shop.rehearse()
+    assert (rehearsed["records"], rehearsed["schemas"], rehearsed["versions"]) == (2, 1, 1)
+    assert (rehearsed["missing"], rehearsed["uncertain"], rehearsed["unread"]) == ([], [], "")
+
+    shop.add_version(3)  # no record has it yet
+    hostile = "\x1b]0;owned\x07"
+    here.add(4, {**ITEM, "name": "Other"}, f"{shop.topic}-key{hostile}")  # a subject of no topic
+    assert shop.rehearse()["missing"] == [f"{shop.topic}-value version 2 (id 3), as {shop.renamed}-value"]
+    here.down = True
+    rehearsed = shop.rehearse()
+    assert (rehearsed["versions"], rehearsed["missing"]) == (None, [])
+    assert "503" in rehearsed["source_unread"]
+
+    right = there.subjects[f"{shop.renamed}-value"][1]
+    schema = there.schemas.pop(right)
+    assert shop.rehearse()["missing"] == [f"schema id {right} in the value of {shop.renamed}-0:0"]
+    del there.subjects[f"{shop.renamed}-value"]
+    rehearsed = shop.rehearse()
+    assert rehearsed["uncertain"] == [f"schema id {right} in the value of {shop.renamed}-0:0"]
+    here.down = False
+    assert len(shop.rehearse()["missing"]) == 3
+    there.schemas[right] = schema
+    there.down = True
+    assert "503" in shop.rehearse()["unread"]
 
 
 @pytest.mark.spark

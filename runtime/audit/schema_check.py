@@ -1,0 +1,192 @@
+"""Checks whether the schemas of a flow are in the registry of its destination, before a failover.
+
+It only reads, and the source and its registry may be gone: what the last records at the destination need is
+known without them. The versions of the source are compared where its registry answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from runtime.audit.ledger import AuditFailure, FlowAccess, LedgerNotFound, NothingCopied, open_ledger
+from runtime.audit.partition_logs import RecordsExpired, fetch_records
+from runtime.audit.verify.schemas import framed
+from runtime.batch import BatchFailure
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.results.failover import SchemaCheck
+from runtime.contract.spec.schemas import PARTS, RegistrySpec, SchemaSync
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.schemas.client import (
+    NotInRegistry,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaRegistry,
+    shown,
+)
+from runtime.schemas.id_map import RecordId
+from runtime.schemas.subjects import at_destination, subjects_of_topic
+from runtime.schemas.versions import missing_versions
+
+LAST: Final = 20  # offsets before the end of each partition
+_AT_A_TIME: Final = 16  # partitions that are read
+_MOST_IDS: Final = 1_000  # of a flow: the bytes of any record may look like an id
+
+_SILENT = (RegistryUnavailable, RegistryRefused)
+
+
+async def check_schemas(
+    access: FlowAccess, sync: SchemaSync, source: RegistrySpec, destination: RegistrySpec
+) -> SchemaCheck:
+    """Looks up the schemas of the last records of a flow, and the versions that its source has."""
+    with closing(SchemaRegistry(source)) as here, closing(SchemaRegistry(destination)) as there:
+        check = _Check(access, sync, here, there)
+        try:
+            await check.run()
+        except AuditFailure as failure:
+            check.unread.append(str(failure))
+        except _SILENT as error:
+            check.unread.append(f"the schema registry of {access.destination.cluster}: {error}")
+        return check.result()
+
+
+class _Topics(NamedTuple):
+    """A topic at the source, and its name at the destination."""
+
+    source: str
+    destination: str
+
+
+class _Check:
+    def __init__(
+        self, access: FlowAccess, sync: SchemaSync, source: SchemaRegistry, destination: SchemaRegistry
+    ) -> None:
+        self._access, self._sync = access, sync
+        self._source, self._destination = source, destination
+        self._records = self._schemas = 0
+        self._versions: int | None = None
+        self._missing: list[str] = []
+        self._uncertain: list[str] = []
+        self._source_unread = ""
+        self.unread: list[str] = []
+
+    def result(self) -> SchemaCheck:
+        return SchemaCheck(
+            flow=self._access.flow,
+            source=self._access.source.cluster,
+            destination=self._access.destination.cluster,
+            records=self._records,
+            schemas=self._schemas,
+            versions=self._versions,
+            missing=self._missing,
+            uncertain=self._uncertain,
+            source_unread=self._source_unread,
+            unread="; ".join(self.unread[:5]),
+        )
+
+    async def run(self) -> None:
+        """Raises AuditFailure, and RegistryUnavailable or RegistryRefused of the destination."""
+        try:
+            async with open_ledger(self._access.destination, self._access.within_s) as opened:
+                progress = (await opened.flow(self._access.flow)).progress
+                places = await self._last_ids(opened.cluster, progress)
+        except (LedgerNotFound, NothingCopied):
+            return
+        await self._look_up(places)
+        await self._compare({key.topic: made.destination_topic for key, made in progress.items()})
+
+    async def _last_ids(
+        self, cluster: KafkaCluster, progress: Mapping[PartitionKey, Progress]
+    ) -> dict[tuple[_Topics, RecordId], str]:
+        """Returns what may be ids in the last records of the mirrors, each with a place that has it."""
+        found: dict[tuple[_Topics, RecordId], str] = {}
+        turns = asyncio.Semaphore(_AT_A_TIME)
+
+        async def read(key: PartitionKey, made: Progress) -> None:
+            at, end = TopicPartition(made.destination_topic, key.partition), made.destination_end
+            try:
+                async with turns:
+                    records = await fetch_records(cluster, at, max(end - LAST, 0), end, LAST)
+            except (WireError, BatchFailure, RecordsExpired) as error:
+                self.unread.append(f"{at.topic}-{at.partition}: {error}")
+                return
+            self._records += len(records)
+            for record in records:
+                for part, (number, _) in zip(PARTS, framed(record), strict=True):
+                    if number is not None:
+                        place = f"{at.topic}-{at.partition}:{record.offset}"
+                        found.setdefault((_Topics(key.topic, at.topic), (part, number)), place)
+
+        await asyncio.gather(*(read(key, made) for key, made in sorted(progress.items())))
+        return found
+
+    async def _look_up(self, places: Mapping[tuple[_Topics, RecordId], str]) -> None:
+        some = sorted(places)[:_MOST_IDS]
+        if len(places) > len(some):
+            self.unread.append(f"{len(places) - len(some):,} more numbers that look like ids")
+        are_ids = await asyncio.gather(*(self._is_id(*place) for place in some))
+        there = await asyncio.gather(*(self._has(self._destination, number) for _, (_, number) in some))
+        found: set[int] = set()
+        for place, is_id, exists in zip(some, are_ids, there, strict=True):
+            _, (part, number) = place
+            where = f"schema id {number} in the {part} of {places[place]}"
+            if is_id is False:
+                continue
+            if exists:
+                found.add(number)
+            elif is_id:
+                self._missing.append(where)
+            else:
+                self._uncertain.append(where)
+        self._schemas = len(found)
+
+    async def _has(self, registry: SchemaRegistry, number: int) -> bool:
+        try:
+            await registry.schema(number)
+        except NotInRegistry:
+            return False
+        return True
+
+    async def _is_id(self, topics: _Topics, record_id: RecordId) -> bool | None:
+        """Returns whether a number in a record is the id of a schema; None where that can't be known."""
+        part, number = record_id
+        try:
+            if self._sync.subjects == "topic_name":
+                if await self._has_subject(self._destination, f"{topics.destination}-{part}"):
+                    return True
+                return await self._has_subject(self._source, f"{topics.source}-{part}")
+            return await self._has(self._source, number) if self._sync.ids == "keep" else None
+        except _SILENT:
+            return None
+
+    async def _has_subject(self, registry: SchemaRegistry, subject: str) -> bool:
+        try:
+            return bool(await registry.versions(subject, deleted=True))
+        except NotInRegistry:
+            return False
+
+    async def _compare(self, mirrors: Mapping[str, str]) -> None:
+        """Compares the versions of the source's subjects with those of the destination's."""
+        try:
+            here = await self._source.every_version()
+        except _SILENT as error:
+            self._source_unread = str(error)
+            return
+        there = await self._destination.every_version()
+        ordered, keep = sorted(here), self._sync.ids == "keep"
+        self._versions = 0
+        for topic, mirror in sorted(mirrors.items()):
+            for subject in subjects_of_topic(ordered, topic, self._sync.subjects):
+                renamed = at_destination(subject, topic, mirror, self._sync.subjects)
+                versions, copies = here[subject], there.get(renamed, ())
+                self._versions += len(versions)
+                lacks = missing_versions(versions, copies, keep=False)
+                if keep:  # each with its number and its id
+                    lacks = tuple(version for version in versions if version not in copies)
+                for version in lacks:
+                    name = f"{shown(subject)} version {version.number} (id {version.id})"
+                    self._missing.append(name if renamed == subject else f"{name}, as {shown(renamed)}")
