@@ -120,6 +120,43 @@ def command(
     )
 
 
+class CommandWithWords(click.Group):
+    """A command, some of whose first words are commands of their own: `repl offsets translate`.
+
+    The command may have an argument that is called like such a word. It is one where the arguments that
+    follow are too few for the word's own command.
+    """
+
+    def __init__(self, own: click.Command, *words: click.Command) -> None:
+        super().__init__(own.name, commands=words, params=own.params, callback=own.callback, help=own.help)
+        self._own = own
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        word = self.commands.get(args[0]) if args else None
+        if word is not None:
+            # A context without parameters: the word's usage does not show those of the command itself.
+            context = click.Context(click.Group(self.name), parent=parent, info_name=info_name)
+            if len(args) == 1 or _complete(word, context, args[1:]):
+                return word.make_context(args[0], args[1:], context, **extra)
+        return self._own.make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return ctx.command.invoke(ctx)  # of the command itself, or of a word
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return self._own.collect_usage_pieces(ctx)
+
+
+def _complete(command: click.Command, parent: click.Context, args: list[str]) -> bool:
+    """Returns whether a command has every argument that it needs, or its help is wanted."""
+    context = command.make_context(command.name, list(args), parent, resilient_parsing=True)
+    needed = [param for param in command.params if isinstance(param, click.Argument) and param.required]
+    wants_help = not set(args).isdisjoint(context.help_option_names)
+    return wants_help or all(context.params.get(str(param.name)) is not None for param in needed)
+
+
 def given(name: str) -> bool:
     """Returns whether the command line, or its environment, has the option of this field."""
     source = click.get_current_context().get_parameter_source(name)

@@ -1,13 +1,15 @@
 """The commands that compare and show what clusters hold, and change nothing."""
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from msgspec import to_builtins
+from msgspec.json import encode
 
-from planner.cli.command import Output, command
+from planner.cli.command import CommandWithWords, Output, command
 from planner.cli.output import new_file, say
 from planner.model.diagnostic import ExitCode
 from planner.workflows.options import DURATION, MOMENT, Option, TextFormat
@@ -15,11 +17,13 @@ from planner.workflows.requests import (
     ClusterRequest,
     LocateRecordRequest,
     OffsetsRequest,
+    TranslateOffsetsRequest,
     TryFlowRequest,
     VerifyFlowRequest,
 )
 
 if TYPE_CHECKING:
+    from runtime.contract.results.groups import UntranslatedOffset
     from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 
 Full = Annotated[bool, Option("--full", "Show long values in full.")]
@@ -112,12 +116,13 @@ def read(
     return ExitCode.DONE
 
 
-@command
-def offsets(request: OffsetsRequest, output: Output) -> int:
+@partial(command, name="offsets")
+def group_offsets(request: OffsetsRequest, output: Output) -> int:
     """Show a consumer group's offsets at the source and at the destination, per partition.
 
     They are translated now, from the ledger: right also when no job runs. Where the source does not answer,
-    its side is what the job's last checkpoints say.
+    its side is what the job's last checkpoints say. repl offsets translate FLOW FILE translates offsets that
+    are stored outside of Kafka; a flow with the name translate is meant where no FILE follows.
     """
     from planner.render.reports.offsets import screen
     from planner.workflows.audit.reading import offsets
@@ -125,6 +130,67 @@ def offsets(request: OffsetsRequest, output: Output) -> int:
     seen = offsets(request)
     output.show(lambda: to_builtins(seen), lambda width: screen(seen, width))
     return ExitCode.DONE
+
+
+@partial(command, name="translate")
+def translate_offsets(
+    request: TranslateOffsetsRequest,
+    output: Output,
+    into: Annotated[
+        Path | None,
+        Option("-o/--output", "Write there, not to stdout. A checkpoint needs it: a new folder.", "FILE"),
+    ] = None,
+    untranslated: Annotated[
+        Path | None,
+        Option(
+            "--untranslated",
+            "Write each offset without an exact counterpart, and why, into a new file: JSON lines.",
+            "FILE",
+        ),
+    ] = None,
+) -> int:
+    """Translate the stored offsets in FILE to the other side of FLOW, exactly, by the flow's offset map.
+
+    FILE is CSV (with a header that names topic, partition and offset, or as kafka-consumer-groups.sh --export
+    writes it), JSON (objects with topic, partition and offset, in a list or a line each), Kafka Connect's
+    answer to GET /connectors/NAME/offsets or lines of its offsets topic (key, tab, value), Flink's
+    KafkaPartitionSplit as text, or the folder of a Spark Structured Streaming checkpoint. Its form is known
+    by its content, and is that of the output. Topics get the names of the other side.
+
+    An offset is that of the next record to read, in Connect's MirrorSourceConnector that of the last record
+    that was copied. Offsets without an exact counterpart are left out, counted by reason, and the exit code
+    is 1. A checkpoint is written only where all of its offsets have one.
+    """
+    from planner.config.spark_checkpoint import is_checkpoint
+    from planner.render.reports.offsets import translation_lines
+    from planner.workflows.audit import stored_offsets
+
+    checkpoint = is_checkpoint(request.file)
+    if into is None and (checkpoint or output.as_json):
+        what = "a checkpoint" if checkpoint else "--json"
+        raise click.UsageError(f"{what} goes with -o: the translated offsets are written there")
+    with ExitStack() as files:
+        list_line = files.enter_context(new_file(untranslated)) if untranslated is not None else None
+
+        def pass_on(offset: "UntranslatedOffset") -> None:
+            if list_line is not None:
+                list_line(f"{encode(offset).decode()}\n")
+
+        if checkpoint:
+            assert into is not None, "it was demanded"
+            result = stored_offsets.translate_checkpoint(request, into, pass_on)
+        else:
+            write = files.enter_context(new_file(into)) if into is not None else partial(click.echo, nl=False)
+            result = stored_offsets.translate_offsets(request, write, pass_on)
+    if output.as_json:
+        output.emit(to_builtins(result))
+    else:
+        for line in translation_lines(result):
+            say(line, err=True)
+    return ExitCode.ERROR if result.untranslated else ExitCode.DONE
+
+
+offsets = CommandWithWords(group_offsets, translate_offsets)
 
 
 @command

@@ -18,6 +18,8 @@ from planner.workflows.audit.reading import offsets as offsets
 from planner.workflows.audit.reading import records as records
 from planner.workflows.audit.replication_status import status as status
 from planner.workflows.audit.replication_status import watch_status as watch_status
+from planner.workflows.audit.stored_offsets import translate_checkpoint as translate_checkpoint
+from planner.workflows.audit.stored_offsets import translate_offsets as translate_offsets
 from planner.workflows.flows.cutover import CutoverResult as CutoverResult
 from planner.workflows.flows.cutover import cutover as cutover
 from planner.workflows.flows.failover import FailbackResult as FailbackResult
@@ -74,6 +76,7 @@ from planner.workflows.requests import SalvageFlowRequest as SalvageFlowRequest
 from planner.workflows.requests import SimulationRequest as SimulationRequest
 from planner.workflows.requests import TakeOver as TakeOver
 from planner.workflows.requests import TopologyRequest as TopologyRequest
+from planner.workflows.requests import TranslateOffsetsRequest as TranslateOffsetsRequest
 from planner.workflows.requests import TryFlowRequest as TryFlowRequest
 from planner.workflows.requests import VerifyFlowRequest as VerifyFlowRequest
 from planner.workflows.simulation import simulate as simulate

@@ -382,6 +382,19 @@ class OffsetsRequest(TopologyRequest, frozen=True, kw_only=True):
     group: Annotated[str, Argument()]
 
 
+class TranslateOffsetsRequest(TopologyRequest, frozen=True, kw_only=True):
+    """A request to translate the stored offsets of a file to the other side of a flow.
+
+    They are those of the source, with `reverse` those of the destination.
+    """
+
+    flow: Flow
+    file: Annotated[Path, Argument()]
+    reverse: Annotated[
+        bool, Option("--reverse", "The offsets are those of the destination: translate them to the source.")
+    ] = False
+
+
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+)(?::(?P<offset>\d+)|@(?P<moment>.+))")
 
 

@@ -10,7 +10,7 @@ It writes nothing and never waits for an open transaction: an undecided record c
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -192,6 +192,19 @@ async def open_cluster(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) ->
     with as_audit_failure(reach.cluster):
         async with cluster:
             yield cluster
+
+
+async def open_if_answering(access: FlowAccess, stack: AsyncExitStack) -> tuple[KafkaCluster | None, str]:
+    """Opens the source of a flow, to be closed with `stack`. None, and why, where it does not answer.
+
+    Raises UnexpectedClusterId.
+    """
+    try:
+        return await stack.enter_async_context(open_cluster(access.source, access.within_s)), ""
+    except UnexpectedClusterId:
+        raise
+    except AuditFailure as failure:
+        return None, failure.why
 
 
 async def connect(reach: ClusterEndpoint, within: float) -> KafkaCluster:

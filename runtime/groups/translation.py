@@ -38,7 +38,7 @@ from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartitio
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
+from runtime.ledger.offset_maps import CachedOffsetMap, OffsetMaps, offset_maps_at
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
@@ -168,12 +168,13 @@ class Translator:
         """Returns the flow's own offset map of a partition."""
         return self._destination_maps.map(self._key(topic, partition))
 
-    def position(self, topic: str, partition: int, committed: int) -> Position:
-        """Returns the position of a committed offset by the flow's own map only."""
-        cached = self._destination_maps.cached(self._key(topic, partition))
-        if cached is None:
-            return PendingTranslation(NO_PROGRESS if self.progress(topic, partition) is None else SEALING)
-        return position(cached.offsets, committed, trimmed=cached.trimmed)
+    def cached(self, topic: str, partition: int) -> CachedOffsetMap | None:
+        """Returns the flow's own offset map of a partition, or None where none can be read now."""
+        return self._destination_maps.cached(self._key(topic, partition))
+
+    def flow_progress(self) -> Mapping[PartitionKey, Progress]:
+        """Returns the committed progress of every partition that the flow ever copied."""
+        return self._destination_maps.progress(self._route.route.name)
 
     def floor(self, topic: str, partition: int, committed: int) -> int | PendingTranslation | None:
         """Returns the smallest position over the other origins, for a topic that several clusters write.
@@ -226,6 +227,86 @@ class PlacedOffset(Struct, frozen=True):
     at: TopicPartition
     position: Position
     floor: int | None = None
+
+
+class MirroredPartition(Struct, frozen=True):
+    """What the translation of a source partition's offsets needs to know of its mirror, as of one look.
+
+    `at` is the mirror, without a name where nothing was copied. With an `obstacle`, no offset can be
+    translated now. `log_start` is the mirror's, or the error of the broker that was asked for it.
+    """
+
+    at: TopicPartition
+    offsets: CachedOffsetMap | None
+    obstacle: PendingTranslation | None
+    log_start: ListedOffset | ErrorCode | None
+
+    def position(self, committed: int) -> Position:
+        """Returns the position of an offset by the flow's own map only."""
+        if self.obstacle is not None or self.offsets is None:
+            return self.obstacle or PendingTranslation(NO_PROGRESS)
+        return position(self.offsets.offsets, committed, trimmed=self.offsets.trimmed)
+
+    def clamp(self, found: Position) -> Position:
+        """Returns the position, moved up to the mirror's log start where it lies below."""
+        match self.log_start:
+            case ListedOffset(offset=offset):
+                return clamped(found, offset)
+            case ErrorCode():
+                return PendingTranslation(
+                    f"where the destination's log starts is not known: {self.log_start.name}"
+                )
+            case None:
+                return found
+
+
+async def mirrored_partitions(
+    translator: Translator,
+    source: KafkaCluster | None,
+    destination: KafkaCluster,
+    partitions: Collection[TopicPartition],
+) -> dict[TopicPartition, MirroredPartition]:
+    """Returns the mirrors of source partitions. Raises WireError.
+
+    Without a source, it is not checked whether its topics are those that were copied.
+    """
+    progress = {partition: translator.progress(*partition) for partition in partitions}
+    source_topics = await _topics(source, {at.topic for at in partitions}) if source is not None else None
+    destination_topics = await _topics(
+        destination, {copied.destination_topic for copied in progress.values() if copied is not None}
+    )
+    mirrors = {}
+    for partition, copied in progress.items():
+        if copied is None:
+            mirrors[partition] = MirroredPartition(
+                TopicPartition("", partition.partition), None, PendingTranslation(NO_PROGRESS), None
+            )
+            continue
+        at = TopicPartition(copied.destination_topic, partition.partition)
+        offsets, obstacle = translator.cached(*partition), None
+        if source_topics is not None and not _same(
+            source_topics.get(partition.topic), copied.source_topic_id
+        ):
+            obstacle = PendingTranslation(RECREATED_THERE)
+        elif not _same(destination_topics.get(at.topic), copied.destination_topic_id):
+            obstacle = PendingTranslation(RECREATED_HERE)
+        elif offsets is None:
+            obstacle = PendingTranslation(SEALING)
+        mirrors[partition] = MirroredPartition(at, offsets, obstacle, None)
+    wanted = {mirror.at for mirror in mirrors.values() if mirror.at.topic}
+    starts = await list_offsets(destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
+    return {
+        partition: replace(mirror, log_start=starts.get(mirror.at)) for partition, mirror in mirrors.items()
+    }
+
+
+async def _topics(cluster: KafkaCluster, names: Collection[str]) -> dict[str, TopicMetadata]:
+    return await cluster.topics(names, fresh=True) if names else {}
+
+
+def _same(topic: TopicMetadata | None, topic_id: bytes) -> bool:
+    """Returns whether a topic exists and still has the known id."""
+    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(topic_id, topic.id)
 
 
 class ClusterRecords:
@@ -356,34 +437,23 @@ class GroupOffsetSides:
         The position of a recreated topic is pending.
         """
         assert self._translator is not None
-        source_topics: dict[str, TopicMetadata] | None = None
-        if self.source is not None:
-            source_topics = await self._topics(self.source, {item.topic for item in offsets})
-        progress = {item: self._translator.progress(item.topic, item.partition) for item in offsets}
-        names = {followed.destination_topic for followed in progress.values() if followed is not None}
-        destination_topics = await self._topics(self.destination, names)
-        positions: dict[GroupPartition, PlacedOffset] = {}
-        for item, committed in offsets.items():
-            followed = progress[item]
-            at = TopicPartition(followed.destination_topic if followed is not None else "", item.partition)
-            position: Position
-            if (
-                followed is not None
-                and source_topics is not None
-                and not _same(source_topics.get(item.topic), followed.source_topic_id)
-            ):
-                position = PendingTranslation(RECREATED_THERE)
-            elif followed is not None and not _same(
-                destination_topics.get(at.topic), followed.destination_topic_id
-            ):
-                position = PendingTranslation(RECREATED_HERE)
-            else:
-                position = self._translator.position(item.topic, item.partition, committed)
-            positions[item] = PlacedOffset(at, position)
-        positions |= await self._by_time(positions, offsets)
-        return await self._clamp(
-            {item: self._merged(item, placed, offsets[item]) for item, placed in positions.items()}
+        mirrors = await mirrored_partitions(
+            self._translator,
+            self.source,
+            self.destination,
+            {TopicPartition(item.topic, item.partition) for item in offsets},
         )
+        mirror_of = {item: mirrors[TopicPartition(item.topic, item.partition)] for item in offsets}
+        positions = {
+            item: PlacedOffset(mirror_of[item].at, mirror_of[item].position(committed))
+            for item, committed in offsets.items()
+        }
+        positions |= await self._by_time(positions, offsets)
+        placed = {item: self._merged(item, placed, offsets[item]) for item, placed in positions.items()}
+        return {
+            item: replace(place, position=mirror_of[item].clamp(place.position))
+            for item, place in placed.items()
+        }
 
     async def _by_time(
         self, positions: Mapping[GroupPartition, PlacedOffset], offsets: Mapping[GroupPartition, int]
@@ -438,32 +508,3 @@ class GroupOffsetSides:
         if last is not None and last.source <= committed and last.floor >= 0:
             return last.floor
         return PendingTranslation(NO_MAPS)
-
-    async def _topics(self, cluster: KafkaCluster, names: Collection[str]) -> dict[str, TopicMetadata]:
-        return await cluster.topics(names, fresh=True) if names else {}
-
-    async def _clamp(
-        self, positions: Mapping[GroupPartition, PlacedOffset]
-    ) -> dict[GroupPartition, PlacedOffset]:
-        """Returns the positions raised to the destination's log start where they are below it."""
-        wanted = {placed.at for placed in positions.values() if placed.at.topic}
-        starts = await list_offsets(self.destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
-        return {
-            item: replace(placed, position=_clamped(placed.position, starts.get(placed.at)))
-            for item, placed in positions.items()
-        }
-
-
-def _same(topic: TopicMetadata | None, topic_id: bytes) -> bool:
-    """Returns whether a topic exists and still has the known id."""
-    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(topic_id, topic.id)
-
-
-def _clamped(position: Position, start: ListedOffset | ErrorCode | None) -> Position:
-    match start:
-        case ListedOffset(offset=offset):
-            return clamped(position, offset)
-        case ErrorCode():
-            return PendingTranslation(f"where the destination's log starts is not known: {start.name}")
-        case None:
-            return position

@@ -1,4 +1,4 @@
-"""The output of `repl offsets`: a group at both sides of a flow. Pure."""
+"""The output of `repl offsets`: a group at both sides of a flow, or what became of stored offsets. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from rich.text import Text
 
 from planner.render.readable import iso_time
 from planner.render.table import Cell, Column, table
-from runtime.contract.results.groups import BY_TIME, GroupOffset, GroupOffsets
+from runtime.contract.results.groups import (
+    BY_TIME,
+    GroupOffset,
+    GroupOffsets,
+    OffsetTranslation,
+    UntranslatedOffset,
+)
 
 _STYLES = {
     "translated": "green",
@@ -79,3 +85,30 @@ def _row(partition: GroupOffset) -> list[Cell | str]:
 
 def _number(offset: int | None) -> str:
     return "-" if offset is None else str(offset)
+
+
+def translation_lines(result: OffsetTranslation) -> Iterator[str]:
+    """Yields the lines about a translated file."""
+    left = sum(result.untranslated.values())
+    way = f"{result.flow}: {result.cluster} → {result.other_cluster}"
+    yield f"{way}: {result.translated:,} of {result.translated + left:,} stored offsets translated"
+    if result.source_why:
+        yield (
+            f"  {result.cluster} does not answer ({result.source_why}): that its topics are those that were"
+            " copied is not checked"
+        )
+    if left and result.form == "spark":
+        yield "  no checkpoint was written: a query would lose or repeat records"
+    for reason, number in sorted(result.untranslated.items()):
+        examples = [_example(example) for example in result.examples if example.reason == reason]
+        yield f"  {reason}: {number:,}"
+        yield from (f"    {example}" for example in examples)
+        if number > len(examples):
+            yield f"    and {number - len(examples):,} more: --untranslated FILE lists all"
+
+
+def _example(offset: UntranslatedOffset) -> str:
+    line = f"line {offset.line}: " if offset.line else ""
+    stored = f"{offset.topic}-{offset.partition} " if offset.topic else ""
+    at = f"at {offset.offset}: " if offset.offset is not None else ""
+    return f"{line}{stored}{at}{offset.why}"

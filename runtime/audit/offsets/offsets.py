@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from runtime.audit.ledger import (
     AuditFailure,
     FlowAccess,
-    UnexpectedClusterId,
     as_audit_failure,
     existing_ledger,
     ledger_of,
     open_cluster,
+    open_if_answering,
 )
 from runtime.contract.groups import (
     GroupPartition,
@@ -74,7 +74,7 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         opened = await existing_ledger(destination, access.destination.cluster)
-        source, why = await _source(access, stack)
+        source, why = await open_if_answering(access, stack)
         at_source = _Side(why=why)
         if source is not None:
             at_source = await _read_source(source, access, group)
@@ -108,15 +108,6 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
         state_here=at_destination.state,
         partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
     )
-
-
-async def _source(access: FlowAccess, stack: AsyncExitStack) -> tuple[KafkaCluster | None, str]:
-    try:
-        return await stack.enter_async_context(open_cluster(access.source, access.within_s)), ""
-    except UnexpectedClusterId:
-        raise
-    except AuditFailure as failure:
-        return None, failure.why
 
 
 async def _read_source(source: KafkaCluster, access: FlowAccess, group: str) -> _Side:
@@ -278,7 +269,7 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
                 for key, checkpoint in (await _checkpoints(access, destination)).items()
                 if checkpoint.state is not State.OURS and _is_synced(access, key.group, key.topic)
             }
-        source, _ = await _source(access, stack)
+        source, _ = await open_if_answering(access, stack)
         at_source = await _committed_at_source(access, source)
         if at_source is None:
             source = None

@@ -9,7 +9,7 @@ from the end of the last span on nothing is decided (`NotYetCopied`). The map ne
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import add, attrgetter, or_
@@ -60,6 +60,12 @@ class Runs(Sequence[Run]):
     def __iter__(self) -> Iterator[Run]:
         return map(Run, self._sources, self._destinations, self._records)
 
+    def first_behind(self, offset: int, *, at_destination: bool = False) -> int:
+        """Returns the index of the first run that ends behind an offset of one side; runs do not overlap."""
+        starts = self._destinations if at_destination else self._sources
+        before = bisect_right(starts, offset) - 1
+        return before if before >= 0 and starts[before] + self._records[before] > offset else before + 1
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
@@ -67,6 +73,9 @@ class Runs(Sequence[Run]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
+
+
+_NO_RUNS = Runs((), (), ())
 
 
 def append(runs: list[Run], run: Run) -> None:
@@ -151,8 +160,8 @@ class Span(Struct, frozen=True):
     encoded: bytes | StoredRuns
 
     @property
-    def runs(self) -> Sequence[Run]:
-        return _decoded(self.encoded, self.low, self.destination_low) if self.encoded else ()
+    def runs(self) -> Runs:
+        return _decoded(self.encoded, self.low, self.destination_low) if self.encoded else _NO_RUNS
 
     @property
     def run_count(self) -> int:
@@ -197,7 +206,7 @@ class OffsetMap:
             return UnmappedOffset()
         if source > self.end:
             return NotYetCopied()
-        run = self._run(bisect_right(self._lows, source) - 1, source, attrgetter("source_end"))
+        run = self._run(bisect_right(self._lows, source) - 1, source)
         if run is None:
             return EndOfOffsetMap(self.destination_end)
         exact = run.source <= source
@@ -208,7 +217,7 @@ class OffsetMap:
         if not self.spans or destination < self.destination_low:
             return UnmappedOffset()
         at = bisect_right(self._destination_lows, destination) - 1
-        run = self._run(at, destination, attrgetter("destination_end"))
+        run = self._run(at, destination, at_destination=True)
         if run is None:
             return EndOfOffsetMap(self.end) if destination <= self.destination_end else NotYetCopied()
         exact = run.destination <= destination
@@ -223,11 +232,11 @@ class OffsetMap:
                 return run.destination + min(run.records, source - run.source)
         return self.destination_low
 
-    def _run(self, at: int, offset: int, end: Callable[[Run], int]) -> Run | None:
+    def _run(self, at: int, offset: int, *, at_destination: bool = False) -> Run | None:
         """Returns the first run that ends behind the offset, from the span at index `at` on."""
-        for span in self.spans[at:]:
-            runs = span.runs
-            index = bisect_right(runs, offset, key=end)
+        for later in range(at, len(self.spans)):
+            runs = self.spans[later].runs
+            index = runs.first_behind(offset, at_destination=at_destination)
             if index < len(runs):
                 return runs[index]
         return None

@@ -267,3 +267,57 @@ def _behind_ms(partition: PartitionHealth) -> int | None:
     if partition.source_end_seen_ms is None or partition.last_timestamp_ms is None:
         return None
     return max(partition.source_end_seen_ms - partition.last_timestamp_ms, 0)
+
+
+class UntranslatableReason(StrEnum):
+    """Lists why a stored offset has no exact counterpart at the other side of a flow.
+
+    `not_selected`: the flow does not copy the topic. `no_partition`: there is no such partition.
+    `not_started`: nothing of the partition was copied yet. `before_map`: the flow did not copy so old an
+    offset, or did before it kept a map. `removed`: retention deleted the records there at the other side.
+    `not_reached`: nothing is copied so far yet. `recreated`: the topic at one side is not the one that was
+    copied. `merged`: both sides write the topic. `foreign`: behind the copied records are records that
+    another producer wrote. `unsettled`: the ledger or a broker can't say now. `no_kafka_offset`: the entry
+    holds no offset of a Kafka topic.
+    """
+
+    NOT_SELECTED = "not_selected"
+    NO_PARTITION = "no_partition"
+    NOT_STARTED = "not_started"
+    BEFORE_MAP = "before_map"
+    REMOVED = "removed"
+    NOT_REACHED = "not_reached"
+    RECREATED = "recreated"
+    MERGED = "merged"
+    FOREIGN = "foreign"
+    UNSETTLED = "unsettled"
+    NO_KAFKA_OFFSET = "no_kafka_offset"
+
+
+class UntranslatedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a stored offset without an exact counterpart. `line` is its line or its number in the file."""
+
+    line: int
+    topic: str
+    partition: int
+    offset: int | None
+    reason: UntranslatableReason
+    why: str
+
+
+class OffsetTranslation(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts the stored offsets of a file that were translated over a flow, and those that were not.
+
+    `form` is the file's. `examples` are the first ones of each reason. `source_why` says why the source does
+    not answer, where it does not.
+    """
+
+    flow: str
+    reverse: bool
+    cluster: str
+    other_cluster: str
+    form: str
+    translated: int
+    untranslated: dict[UntranslatableReason, int]
+    examples: list[UntranslatedOffset]
+    source_why: str = ""

@@ -6,11 +6,17 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from planner.cli.command import ApprovedOutput, command
+from planner.cli.command import ApprovedOutput, CommandWithWords, command
 from planner.cli.inspection import start
 from planner.model.diagnostic import Failure
 from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, TextFormat
-from planner.workflows.requests import ChangeRequest, ClusterRequest, ImportRequest, record_place
+from planner.workflows.requests import (
+    ChangeRequest,
+    ClusterRequest,
+    ImportRequest,
+    TranslateOffsetsRequest,
+    record_place,
+)
 from runtime.audit.read.records import Start
 from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 
@@ -53,6 +59,31 @@ def test_a_path_given_twice_is_an_error() -> None:
 def one_topic(request: ClusterRequest) -> int:
     click.echo(f"{request.cluster} {request.topic} {request.path}")
     return 0
+
+
+@command
+def translate(request: TranslateOffsetsRequest) -> int:
+    click.echo(f"translate {request.flow} {request.file} {request.path}")
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["dc1", "orders"], "dc1 orders .\n"),
+        (["translate", "f", "file"], "translate f file .\n"),
+        (["translate", "f", "file", "--path", "x"], "translate f file x\n"),
+        # A flow, or here a cluster, may have the name too: the words that follow are too few for the other.
+        (["translate", "orders"], "translate orders .\n"),
+        (["translate", "orders", "--path", "x"], "translate orders x\n"),
+        (["translate"], "Missing argument"),
+        (["translate", "--help"], "Usage: one-topic translate [OPTIONS]"),
+        (["--help"], "Usage: one-topic [OPTIONS] CLUSTER"),
+    ],
+)
+def test_a_first_word_that_is_a_command_of_its_own(arguments: list[str], expected: str) -> None:
+    words = CommandWithWords(one_topic, translate)
+    assert expected in CliRunner().invoke(words, arguments, prog_name="one-topic").output
 
 
 @command

@@ -1,0 +1,163 @@
+"""Translates files of stored offsets over a flow, and the checkpoints of Spark's streaming queries."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from planner.config import load
+from planner.config.spark_checkpoint import read_checkpoint
+from planner.config.stored_offsets import OffsetFile, StoredOffset, open_offsets
+from planner.workflows.audit.access import answered, flow_accesses
+from planner.workflows.edge import Workflow
+from planner.workflows.requests import TranslateOffsetsRequest
+from planner.workflows.topology import flow_of
+from runtime.audit.ledger import FlowAccess
+from runtime.audit.offsets.translate import (
+    OffsetTranslator,
+    TranslatedPartition,
+    Translations,
+    open_translator,
+)
+from runtime.contract.results.groups import OffsetTranslation, UntranslatableReason, UntranslatedOffset
+
+_CHUNK = 100_000  # entries that are held at once
+_EXAMPLES = 3  # of each reason
+
+Untranslated = Callable[[UntranslatedOffset], object]
+
+
+@Workflow
+async def translate_offsets(
+    request: TranslateOffsetsRequest, write: Callable[[str], object], untranslated: Untranslated
+) -> OffsetTranslation:
+    """Translates a file, and passes its text to `write`, in the form of the file.
+
+    An entry without an exact counterpart is passed to `untranslated` instead.
+    """
+    return await answered(_translate_file(request, write, _Count(untranslated)))
+
+
+@Workflow
+async def translate_checkpoint(
+    request: TranslateOffsetsRequest, into: Path, untranslated: Untranslated
+) -> OffsetTranslation:
+    """Writes a Spark checkpoint with translated offsets, where all of them have an exact counterpart."""
+    return await answered(_translate_checkpoint(request, into, _Count(untranslated)))
+
+
+async def _translate_file(
+    request: TranslateOffsetsRequest, write: Callable[[str], object], count: "_Count"
+) -> OffsetTranslation:
+    access = _access(request)
+    with open_offsets(request.file) as file:
+        async with open_translator(access, reverse=request.reverse) as translator:
+            write(file.head)
+            separator = ""
+            while entries := list(islice(file.entries, _CHUNK)):
+                offsets: dict[tuple[str, int], set[int]] = {}
+                for entry in entries:
+                    if entry.topic:
+                        offsets.setdefault((entry.topic, entry.partition), set()).update(entry.offsets)
+                texts = list(_texts(file, entries, await translator.translate(offsets), count))
+                if texts:
+                    write(separator + file.separator.join(texts))
+                    separator = file.separator
+                count.translated += len(texts)
+            write(file.tail)
+            return count.result(request, access, file.form, translator)
+
+
+def _texts(
+    file: OffsetFile, entries: Sequence[StoredOffset], answers: Translations, count: "_Count"
+) -> Iterator[str]:
+    """Yields the entries that have an exact counterpart, as they are at the other side."""
+    for entry in entries:
+        answer = answers.get((entry.topic, entry.partition))
+        if answer is not None and answer.problem is None:
+            there = [answer.offsets[offset] for offset in entry.offsets if offset in answer.offsets]
+            if len(there) == len(entry.offsets):
+                yield file.rewrite(entry, answer.topic, there)
+                continue
+        count.add(entry, answer)
+
+
+async def _translate_checkpoint(
+    request: TranslateOffsetsRequest, into: Path, count: "_Count"
+) -> OffsetTranslation:
+    access = _access(request)
+    checkpoint = read_checkpoint(request.file)
+    offsets: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    for topic, partition, offset in checkpoint.offsets():
+        offsets[topic, partition].add(offset)
+    async with open_translator(access, reverse=request.reverse) as translator:
+        answers = await translator.translate(offsets)
+        translated: dict[tuple[str, int, int], tuple[str, int]] = {}
+        for (topic, partition), stored in sorted(offsets.items()):
+            answer = answers[topic, partition]
+            for offset in sorted(stored):
+                if offset in answer.offsets:
+                    translated[topic, partition, offset] = answer.topic, answer.offsets[offset]
+                else:
+                    count.add(StoredOffset(0, topic, partition, (offset,), None), answer)
+        count.translated = len(translated)
+        if not count.untranslated:
+            checkpoint.write(into, translated)
+        return count.result(request, access, "spark", translator)
+
+
+def _access(request: TranslateOffsetsRequest) -> FlowAccess:
+    topology = load(request.path, request.var_files)
+    (access,) = flow_accesses(topology, [flow_of(topology, request.flow)], request.timeout_ms / 1000)
+    return access
+
+
+class _Count:
+    """Counts what was translated, and passes on what was not."""
+
+    def __init__(self, untranslated: Untranslated) -> None:
+        self.translated = 0
+        self.untranslated: Counter[UntranslatableReason] = Counter()
+        self._examples: list[UntranslatedOffset] = []
+        self._pass_on = untranslated
+
+    def add(self, entry: StoredOffset, answer: TranslatedPartition | None) -> None:
+        """Counts an entry that has no counterpart, because of its first offset without one."""
+        offset: int | None = next(iter(entry.offsets), None)
+        if answer is None:
+            reason = UntranslatableReason.NO_KAFKA_OFFSET
+            why = "the connector keeps no offset of Kafka that is known here"
+        elif answer.problem is not None:
+            reason, why = answer.problem
+        else:
+            offset = next(offset for offset in entry.offsets if offset in answer.problems)
+            reason, why = answer.problems[offset]
+        untranslated = UntranslatedOffset(
+            line=entry.line,
+            topic=entry.topic,
+            partition=entry.partition,
+            offset=offset,
+            reason=reason,
+            why=why,
+        )
+        if self.untranslated[reason] < _EXAMPLES:
+            self._examples.append(untranslated)
+        self.untranslated[reason] += 1
+        self._pass_on(untranslated)
+
+    def result(
+        self, request: TranslateOffsetsRequest, access: FlowAccess, form: str, translator: OffsetTranslator
+    ) -> OffsetTranslation:
+        clusters = access.source.cluster, access.destination.cluster
+        here, there = reversed(clusters) if request.reverse else clusters
+        return OffsetTranslation(
+            flow=request.flow,
+            reverse=request.reverse,
+            cluster=here,
+            other_cluster=there,
+            form=form,
+            translated=self.translated,
+            untranslated=dict(self.untranslated),
+            examples=self._examples,
+            source_why=translator.source_why,
+        )
