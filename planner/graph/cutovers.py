@@ -198,8 +198,7 @@ def planned_waves(graph: ReplicationGraph, observed: Observed) -> Iterator[Plann
         groups = [
             group
             for group, read in (source.group_topics or {}).items()
-            if not read.isdisjoint(wave.names)
-            and any(flow.groups.selector.answer(group).taken for flow in flows)
+            if not read.isdisjoint(wave.names) and _follows(group, wave.cutover, topology)
         ]
         yield PlannedWave(
             cutover=wave.cutover.name,
@@ -216,6 +215,14 @@ def planned_waves(graph: ReplicationGraph, observed: Observed) -> Iterator[Plann
             behind=sum(running.values()) if running else None,
             copy_ms=sum(sizes[topic] for topic in waiting) * 1000 // rate if sizes is not None else None,
         )
+
+
+def _follows(group: str, cutover: Cutover, topology: Topology) -> bool:
+    """Returns whether a flow of the cutover syncs a group. Groups in which flows commit never move."""
+    own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
+    return group not in own | {f"repl.{name}" for name in topology.flows} and any(
+        topology.flows[name].groups.selector.answer(group).taken for name in cutover.flows
+    )
 
 
 def _lag_of(flow: Flow, observed: Observed) -> int | None:
@@ -356,12 +363,9 @@ def _split_groups(
     for some in of_cutover.values():
         source = observed.reachable(source_of(some[0].cutover, topology))
         wave_of = {topic: wave.wave.name for wave in some for topic in wave.names}
-        flows = [topology.flows[flow] for flow in some[0].cutover.flows]
-        own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
-        own |= {f"repl.{name}" for name in topology.flows}
         split: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for group, read in (source.group_topics or {}).items() if source is not None else ():
-            if group in own or not any(flow.groups.selector.answer(group).taken for flow in flows):
+            if not _follows(group, some[0].cutover, topology):
                 continue
             names = dict.fromkeys(wave_of[topic] for topic in sorted(read) if topic in wave_of)
             if len(names) > 1:
