@@ -1,16 +1,8 @@
-"""How far the waves of cutovers are. It is derived from the clusters, the ledgers and the history."""
-
-from enum import StrEnum
+"""A wave of a cutover as a plan shows it."""
 
 from msgspec import Struct
 
-
-class WaveState(StrEnum):
-    """waiting: producers write at the source. fenced: they are stopped. moved: its topics are promoted."""
-
-    WAITING = "waiting"
-    FENCED = "fenced"
-    MOVED = "moved"
+from runtime.contract.results.waves import WaveState
 
 
 class PlannedWave(Struct, frozen=True):
@@ -41,33 +33,3 @@ class PlannedWave(Struct, frozen=True):
         if self.topics and not self.left:
             return WaveState.MOVED
         return WaveState.FENCED if self.fenced else WaveState.WAITING
-
-
-class Straggler(Struct, frozen=True):
-    """What clients still do with a topic at the source after it has moved.
-
-    `records` were written there since; `producers` are the ids that may have written them, `groups` those
-    with members.
-    """
-
-    topic: str
-    records: int
-    producers: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-
-
-class WaveProgress(Struct, frozen=True):
-    """How far a wave is. `left` are records that are not copied; None where that is not known.
-
-    `pause_ms`: how long nobody could write its topics: from the fence to the end of the promotion, or until
-    now. None where no fence says when that began.
-    """
-
-    cutover: str
-    wave: str
-    state: WaveState
-    topics: tuple[str, ...]
-    left: int | None
-    gate: str
-    pause_ms: int | None = None
-    stragglers: tuple[Straggler, ...] = ()

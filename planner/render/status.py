@@ -15,6 +15,7 @@ from rich.text import Text
 
 from planner.graph.messages import few
 from planner.render.readable import count, latency, moment, octets, per_second, plural, span, sparkline
+from planner.render.reports.cutovers import wave_lines
 from planner.render.reports.loss import verdict_text
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.job_status import PartitionState
@@ -278,6 +279,10 @@ def screen(
     yield from table(JOBS, [job_row(job) for job in status.jobs], width)
     yield Text()
     yield from table(flow_columns(trails), [flow_row(flow, trails) for flow in status.flows], width)
+    if status.waves:
+        yield Text()
+        yield Text("CUTOVERS", "dim")
+        yield from wave_lines(status.waves)
     yield from _remarks(status)
     yield from _worries(status, width)
     yield from _next(status)

@@ -10,10 +10,11 @@ from planner.diff.fields import DERIVED, displayed
 from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.change import Action, Change, FieldChange, Value
-from planner.model.cutover import PlannedWave, WaveState
+from planner.model.cutover import PlannedWave
 from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
 from planner.render.readable import octets, plural, span
+from runtime.contract.results.waves import WaveState
 
 GREEN, YELLOW, RED, CYAN = "32", "33", "31", "36"  # of a terminal
 

@@ -1,21 +1,19 @@
-"""The waves of cutovers, as text and as JSON. Pure."""
+"""The waves of cutovers, as text. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import msgspec
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.model.cutover import WaveProgress, WaveState
 from planner.render.readable import UNKNOWN, count, span
+from runtime.contract.results.waves import WaveProgress, WaveState
 
 _STYLES = {WaveState.WAITING: "", WaveState.FENCED: "yellow", WaveState.MOVED: "green"}
 
 
-def screen(waves: Sequence[WaveProgress]) -> Iterator[Text]:
+def wave_lines(waves: Sequence[WaveProgress]) -> Iterator[Text]:
     """Yields a line for each wave, and one for each topic that clients still use at the source."""
     longest = max((len(wave.wave) for wave in waves), default=0)
     for wave in waves:
@@ -48,7 +46,3 @@ def _pause(wave: WaveProgress) -> str:
     if wave.pause_ms is None:
         return ""
     return f"; write pause {span(wave.pause_ms)}{'' if wave.state is WaveState.MOVED else ' so far'}"
-
-
-def document(waves: Sequence[WaveProgress]) -> dict[str, Any]:
-    return {"waves": msgspec.to_builtins(list(waves))}

@@ -40,9 +40,14 @@ async def answered(question: Awaitable[Answer]) -> Answer:
 
 
 def flow_accesses(
-    topology: Topology, flows: Sequence[Flow], within_s: float, *, source_may_be_gone: bool = False
+    topology: Topology,
+    flows: Sequence[Flow],
+    within_s: float,
+    *,
+    source_may_be_gone: bool = False,
+    every_group: bool = False,
 ) -> list[FlowAccess]:
-    """Returns how both sides of each flow are reached, and which groups it syncs.
+    """Returns how both sides of each flow are reached, and which groups it syncs, or `every_group`.
 
     Failure names every secret that is missing, of all clusters. Groups in which flows commit their own
     progress are left out: no consumer belongs to them.
@@ -65,7 +70,7 @@ def flow_accesses(
             destination=endpoints[flow.destination_cluster],
             within_s=within_s,
             by_time=flow.groups.mode == "timestamp",
-            selects=lambda group: group not in own and selector.answer(group).taken,
+            selects=lambda group: group not in own and (every_group or selector.answer(group).taken),
         )
 
     return [access_of(flow) for flow in flows]

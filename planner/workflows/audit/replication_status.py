@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Hashable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from planner.config import load
 from planner.config.files import topology_files
 from planner.graph.jobs import flow_spec
@@ -11,6 +13,7 @@ from planner.graph.routes import file_route, route_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
 from planner.workflows.audit.access import endpoints_of
+from planner.workflows.audit.waves import WaveReader
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
@@ -46,15 +49,18 @@ async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     topology = load(request.path, request.var_files)
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
     wanted = status_request(topology)
-    return await read_status(wanted, over_s, within_s, retention=True, every_offset=request.every_offset)
+    seen = await read_status(wanted, over_s, within_s, retention=True, every_offset=request.every_offset)
+    return replace(seen, waves=await WaveReader(topology, within_s).progress(seen))
 
 
 async def watch_status(
     request: TopologyRequest, every_ms: int, *, every_offset: bool = True
 ) -> AsyncGenerator[ReplicationStatus, None]:
     """Yields the status again and again, each with the rates since the one before."""
-    wanted = status_request(load(request.path, request.var_files))
+    topology = load(request.path, request.var_files)
+    wanted = status_request(topology)
     within_s = request.timeout_ms / 1000
+    waves = WaveReader(topology, within_s)
     async with StatusReader(
         wanted, within_s, retention=True, traffic=True, every_offset=every_offset
     ) as reader:
@@ -62,7 +68,8 @@ async def watch_status(
         reader.within_s = min(within_s, _LATER_WITHIN_S)
         while True:
             await asyncio.sleep(every_ms / 1000)
-            yield await reader.status()
+            seen = await reader.status()
+            yield replace(seen, waves=await waves.progress(seen))
 
 
 def watched_topology(request: TopologyRequest) -> Topology:

@@ -3,19 +3,22 @@
 Everything is derived: from the YAML, the logs and ledgers of both clusters, and the history of the applies.
 """
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from planner.diff.record import recorded_flow
 from planner.graph.cutovers import WaveTopics, fence_addresses, source_of, waves_of
 from planner.model.address import Kind
-from planner.model.cutover import Straggler, WaveProgress, WaveState
+from planner.model.diagnostic import Failure
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import Cutover, Topology
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.audit.history import histories
-from planner.workflows.interaction import ProgressHandler, silent
+from runtime.contract.results.waves import Straggler, WaveProgress, WaveState
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.selection import NamePatterns
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from runtime.contract.results.records import ClusterClients, TopicClients
     from runtime.contract.results.status import ReplicationStatus, TopicHealth
     from runtime.contract.spec.jobspec import FlowSpec
+
+_AGAIN_S = 10.0
 
 
 def waves_seen(cutover: Cutover, topology: Topology, status: "ReplicationStatus") -> list[WaveTopics]:
@@ -46,42 +51,43 @@ def has_moved(wave: WaveTopics, status: "ReplicationStatus") -> bool:
     return wave.is_moved and all(topic.state in ENDED for topic in healths_of(wave, status))
 
 
-async def progress_of_waves(
-    topology: Topology,
-    status: "ReplicationStatus",
-    within_s: float,
-    only: WaveTopics | None = None,
-    progress: ProgressHandler = silent,
-) -> tuple[WaveProgress, ...]:
-    """Returns how far each wave of each cutover is, or `only` this one.
+class WaveReader:
+    """Reads how far the waves of a topology are. Histories and clients are read again after `_AGAIN_S` only.
 
-    Failure: no history could be read, or the clients of a source can't be.
+    What can't be read is left out: pauses without the history, stragglers without the clients of a source.
     """
-    waves = (
-        [wave for cutover in topology.cutovers for wave in waves_seen(cutover, topology, status)]
-        if only is None
-        else [only]
-    )
-    if not waves:
-        return ()
-    names = {
-        end
-        for wave in waves
-        for flow in wave.cutover.flows
-        for end in (topology.flows[flow].source_cluster, topology.flows[flow].destination_cluster)
-    }
-    applies = await histories({name: topology.clusters[name] for name in sorted(names)}, progress)
-    clients: dict[str, ClusterClients] = {}
-    for source in sorted({source_of(wave.cutover, topology) for wave in waves if has_moved(wave, status)}):
-        clients[source] = await _clients(topology, source, within_s)
-    return tuple(_progress(wave, topology, status, applies, clients) for wave in waves)
 
+    def __init__(self, topology: Topology, within_s: float) -> None:
+        self._topology = topology
+        self._within_s = within_s
+        self._read_s = -math.inf
+        self._applies: tuple[ApplyRecord, ...] = ()
+        self._clients: dict[str, ClusterClients] = {}
 
-async def _clients(topology: Topology, source: str, within_s: float) -> "ClusterClients":
-    from runtime.audit.read.clients import read_clients
+    async def progress(self, status: "ReplicationStatus") -> list[WaveProgress]:
+        """Returns how far each wave of each cutover is."""
+        topology = self._topology
+        waves = [wave for cutover in topology.cutovers for wave in waves_seen(cutover, topology, status)]
+        now_s = time.monotonic()
+        if waves and now_s - self._read_s > _AGAIN_S:
+            self._read_s = now_s
+            await self._read(waves, status)
+        return [_progress(wave, topology, status, self._applies, self._clients) for wave in waves]
 
-    endpoint = endpoints_of([topology.clusters[source]])[source]
-    return await answered(read_clients(endpoint, None, 0.0, within_s))
+    async def _read(self, waves: Iterable[WaveTopics], status: "ReplicationStatus") -> None:
+        from runtime.audit.read.clients import read_clients
+
+        topology = self._topology
+        flows = [topology.flows[flow] for wave in waves for flow in wave.cutover.flows]
+        names = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
+        with suppress(Failure):
+            self._applies = await histories({name: topology.clusters[name] for name in names})
+        for source in sorted(
+            {source_of(wave.cutover, topology) for wave in waves if has_moved(wave, status)}
+        ):
+            with suppress(Failure):
+                endpoint = endpoints_of([topology.clusters[source]])[source]
+                self._clients[source] = await answered(read_clients(endpoint, None, 0.0, self._within_s))
 
 
 def _progress(
@@ -174,5 +180,12 @@ def stragglers(
         ]
         groups = [group.group for group in (seen.consumers if seen is not None else ()) if group.members]
         if records or groups:
-            found.append(Straggler(topic.topic, records, tuple(producers), tuple(groups)))
+            found.append(
+                Straggler(
+                    topic=topic.topic,
+                    records=records,
+                    producers=tuple(producers),
+                    groups=tuple(groups),
+                )
+            )
     return tuple(found)

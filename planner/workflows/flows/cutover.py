@@ -21,15 +21,20 @@ from msgspec import Struct
 from planner.config.edit import with_fenced, with_promoted
 from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted, few
-from planner.graph.routes import CopiedTopics
-from planner.model.cutover import WaveProgress
+from planner.graph.routes import CopiedTopics, reason_not_synced, router_of
 from planner.model.diagnostic import ExitCode, Failure, error, warning
-from planner.model.topology import Fence, Topology
+from planner.model.topology import Fence, Flow, Topology
 from planner.workflows.applying.apply import ApplyResult, review
 from planner.workflows.audit.comparison import verify
 from planner.workflows.audit.replication_status import status_request
+from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, waves_seen
 from planner.workflows.edge import Workflow
-from planner.workflows.flows.ending import group_losses, report_subscriptions, without_known_lag
+from planner.workflows.flows.ending import (
+    group_losses,
+    report_subscriptions,
+    warn_of_groups_that_stay,
+    without_known_lag,
+)
 from planner.workflows.flows.states import (
     apply_edited,
     edit_file,
@@ -38,14 +43,14 @@ from planner.workflows.flows.states import (
     plan_edited,
     wrong_state,
 )
-from planner.workflows.flows.waves import has_moved, healths_of, progress_of_waves, waves_seen
 from planner.workflows.interaction import UNATTENDED, Interaction, Noticed, ProgressHandler, ProgressText
 from planner.workflows.requests import CutoverRequest, VerifyFlowRequest
 from planner.workflows.topology import checked, declared_in
+from runtime.contract.results.waves import WaveProgress
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
-    from runtime.contract.results.groups import GroupTopics
+    from runtime.contract.results.groups import GroupLoss, GroupTopics
     from runtime.contract.results.status import PartitionHealth, ReplicationStatus, TopicHealth
 
 _EVERY_S = 1.0
@@ -113,7 +118,7 @@ async def _forward(
         await _gate(topology, wave, request, interaction.progress)
         if wave.cutover.fence is not Fence.NONE:
             both = _fenced_edit(wave, fenced=True)
-            _promote_edit(both, topology, wave)
+            promote_edit(both, topology, wave)
             reviewed = await plan_edited(both, request, interaction, partial(_check_promoted, wave))
             review(reviewed, request, interaction)
             applied = await apply_edited(
@@ -130,7 +135,7 @@ async def _forward(
         if not wave.is_moved:
             await _drain(topology, wave, request, interaction.progress)
         edits: dict[Path, str] = {}
-        _promote_edit(edits, topology, wave)
+        promote_edit(edits, topology, wave)
         applied = await apply_edited(
             edits, flows, request, interaction, partial(_check_promoted, wave), reviewed=reviewed
         )
@@ -169,11 +174,9 @@ async def _ended(
 async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
     """Returns how far a wave is now, by the topology as it is written."""
     topology = checked(request.path, request.var_files).topology
-    status = await _status(topology, request)
-    (declared,) = (declared for declared in topology.cutovers if declared.name == wave.cutover.name)
-    (now,) = (seen for seen in waves_seen(declared, topology, status) if seen.wave.name == wave.wave.name)
-    (progress,) = await progress_of_waves(topology, status, request.timeout_ms / 1000, now)
-    return progress
+    seen = await WaveReader(topology, request.timeout_ms / 1000).progress(await _status(topology, request))
+    place = (wave.cutover.name, wave.wave.name)
+    return next(progress for progress in seen if (progress.cutover, progress.wave) == place)
 
 
 # The edits
@@ -200,7 +203,7 @@ def _check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
                 )
 
 
-def _promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
+def promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
     """Writes the promotion of what is left of a wave: states of whole flows, or patterns of topics."""
     for name, topics in sorted(wave.left.items()):
         flow = topology.flows[name]
@@ -240,7 +243,7 @@ def _check_promoted(wave: WaveTopics, edited: Topology) -> None:
 # What is waited for
 
 
-class _Seen(Struct, frozen=True):
+class SeenWave(Struct, frozen=True):
     """The topics of a wave at one moment. `why`: a cluster does not answer, or a job does not run."""
 
     topics: "list[TopicHealth]"
@@ -256,7 +259,7 @@ async def _until(
     wave: WaveTopics,
     request: CutoverRequest,
     every_s: float,
-    left_of: Callable[[_Seen], str],
+    left_of: Callable[[SeenWave], str],
     progress: ProgressHandler,
 ) -> str:
     """Waits until nothing is left, and returns ""; or what is left at the timeout. Reports what changes."""
@@ -268,7 +271,7 @@ async def _until(
     async with StatusReader(status_request(topology), request.timeout_ms / 1000, every_offset=True) as reader:
         while True:
             status = await reader.status()
-            seen = _Seen(healths_of(wave, status), _not_answering(wave, status))
+            seen = SeenWave(healths_of(wave, status), _not_answering(wave, status))
             left = seen.why or without_known_lag(seen.topics) or left_of(seen)
             if not left or loop.time() > deadline:
                 return left
@@ -297,10 +300,10 @@ async def _gate(
     gate = wave.wave.gate
     if gate.percent:
         await _verify(wave, request, progress)
-    await _groups_can_move(topology, wave, request.timeout_ms / 1000)
+    await _groups_can_move(topology, wave, request, progress)
     loop = asyncio.get_running_loop()
-    lag = _Lag(gate.lag, gate.for_ms / 1000, loop.time)
-    left = await _until(topology, wave, request, _EVERY_S, lag.left, progress)
+    keep_up = CopiesKeepUp(gate.lag, gate.for_ms / 1000, loop.time)
+    left = await _until(topology, wave, request, _EVERY_S, keep_up.left, progress)
     if left:
         raise Failure(
             error(
@@ -311,7 +314,7 @@ async def _gate(
         )
 
 
-class _Lag:
+class CopiesKeepUp:
     """Decides whether the copies have kept up for long enough with what the source held a look before."""
 
     def __init__(self, allowed: int, for_s: float, clock: Callable[[], float]) -> None:
@@ -321,7 +324,7 @@ class _Lag:
         self._before: dict[tuple[str, int], int] = {}
         self._since: float | None = None
 
-    def left(self, seen: _Seen) -> str:
+    def left(self, seen: SeenWave) -> str:
         """Returns what is left of the gate, "" when it is reached."""
         behind = sum(
             max(self._before.get((part.topic, part.partition), end) - (part.position or 0), 0)
@@ -366,30 +369,68 @@ async def _verify(wave: WaveTopics, request: CutoverRequest, progress: ProgressH
             raise Failure(error(f"records of the wave {wave.wave.name} {what}: {few(named)}", hint))
 
 
-async def _groups_can_move(topology: Topology, wave: WaveTopics, within_s: float) -> None:
-    """Failure where a group of the wave would not be moved to its exact record."""
-    match = NamePatterns(wave.wave.groups).match
+async def _groups_can_move(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
+) -> None:
+    """Waits until each group of a wave that its flows sync would be moved to its exact record.
+
+    Groups that they do not sync are warnings. Failure: a group still can't be moved at the timeout.
+    """
     flows = [topology.flows[name] for name in sorted(wave.left)]
-    losses = await group_losses(topology, flows, within_s)
-    stay = [loss for loss in losses if match(loss.group) and loss.kept]
-    if stay:
-        raise Failure(
-            error(
-                f"the group {loss.group} of the wave {wave.wave.name} would not be moved: {loss.why}",
-                "nothing was changed. Stop its consumers at"
-                f" {topology.flows[loss.flow].destination_cluster}, or take it out of the wave",
+    for flow in flows:
+        reads = partial(_stays, topology, wave, flow)
+        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, progress, reads)
+    match = NamePatterns(wave.wave.groups).match
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.copied_within_ms / 1000
+    shown = ""
+    while wave.wave.groups:
+        losses = await group_losses(topology, flows, request.timeout_ms / 1000)
+        stay = {loss.group: loss.why for loss in losses if match(loss.group) and loss.kept}
+        left = few([f"{group}: {why}" for group, why in stay.items()])
+        if not left:
+            return
+        if loop.time() > deadline:
+            raise Failure(
+                error(
+                    f"groups of the wave {wave.wave.name} can't be moved: {left}",
+                    f"nothing was changed. Stop their consumers at {flows[0].destination_cluster}, or take"
+                    " them out of the wave",
+                )
             )
-            for loss in stay
-        )
+        if left != shown:
+            progress(ProgressText(f"wave {wave.wave.name}: waits for groups: {left}"))
+            shown = left
+        await asyncio.sleep(_EVERY_S)
+
+
+def _stays(topology: Topology, wave: WaveTopics, flow: Flow, loss: "GroupLoss") -> bool:
+    """Returns whether a flow does not sync a group that reads topics of a wave."""
+    source_topic = router_of(topology).routes[flow.name].source_topic
+    read = {source_topic(topic) for topic in loss.topics}
+    return bool(reason_not_synced(flow, loss.group)) and not read.isdisjoint(wave.topics[flow.name])
 
 
 async def _drain(
     topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
 ) -> None:
     """Waits until all that the source holds is copied, no transaction is open and no record comes in."""
+    left = await _until(topology, wave, request, _DRAINED_EVERY_S, not_drained(), progress)
+    if left:
+        raise Failure(
+            error(
+                f"the wave {wave.wave.name} is not drained after {request.copied_within_ms / 1000:.0f} s:"
+                f" {left}",
+                "are its producers stopped? then give it more time: --timeout",
+            )
+        )
+
+
+def not_drained() -> Callable[[SeenWave], str]:
+    """Returns a function that says what is left of a wave under its fence; "" at the second such look."""
     ends: dict[tuple[str, int], int | None] = {}
 
-    def left_of(seen: _Seen) -> str:
+    def left_of(seen: SeenWave) -> str:
         nonlocal ends
         before, ends = ends, {(part.topic, part.partition): part.source_end for part in seen.partitions}
         opened = [
@@ -402,26 +443,14 @@ async def _drain(
         behind = sum(topic.lag_records or 0 for topic in seen.topics)
         if behind:
             return f"{behind:,} records are left to copy"
+        if not before:
+            return "all is copied; looking once more"
         written = sorted(
             {topic for (topic, number), end in ends.items() if before.get((topic, number)) != end}
         )
-        return (
-            f"records come in: {few(written)}"
-            if before and written
-            else ""
-            if before
-            else "all is copied; looking once more"
-        )
+        return f"records come in: {few(written)}" if written else ""
 
-    left = await _until(topology, wave, request, _DRAINED_EVERY_S, left_of, progress)
-    if left:
-        raise Failure(
-            error(
-                f"the wave {wave.wave.name} is not drained after {request.copied_within_ms / 1000:.0f} s:"
-                f" {left}",
-                "are its producers stopped? then give it more time: --timeout",
-            )
-        )
+    return left_of
 
 
 @contextmanager

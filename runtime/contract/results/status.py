@@ -14,6 +14,7 @@ import msgspec
 
 from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.job_status import PartitionState as S
+from runtime.contract.results.waves import WaveProgress
 
 # Beside the states that a job reports itself (`status.PartitionState`):
 DOWN = "down"  # no job copies it: the job is dead, was stopped, or never ran
@@ -247,6 +248,7 @@ class ReplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the status of a topology.
 
     `over_ms` is the time between the two inspections from which rates are computed, 0 where there was one.
+    `waves` are those of the topology's cutovers.
     """
 
     topology: str
@@ -255,6 +257,7 @@ class ReplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     clusters: list[ClusterHealth]
     jobs: list[JobHealth]
     flows: list[FlowHealth]
+    waves: list[WaveProgress] = []
 
 
 _GO_ON = "repl resume {flow} --accept-loss"

@@ -1,0 +1,242 @@
+"""How far the waves of cutovers are: write pause, stragglers, the gate, the drain, and what is edited."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.config import load
+from planner.diff.record import flow_entry
+from planner.graph.cutovers import WaveTopics
+from planner.model.address import Address, Kind, flow_address
+from planner.model.step import ApplyRecord, Result, StepResult
+from planner.model.topology import Cutover, Fence, Topology, Wave
+from planner.plan.steps.acls import CreateAcl
+from planner.plan.steps.registry import Own
+from planner.workflows.audit.waves import fenced_at, promoted_at, stragglers
+from planner.workflows.flows.cutover import CopiesKeepUp, SeenWave, not_drained, promote_edit
+from runtime.contract.results.records import ConsumerGroup, GroupMember, TopicClients, TopicProducer
+from runtime.contract.results.status import PartitionHealth, TopicHealth
+from runtime.contract.spec.acls import denial
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.selection import SelectionSpec
+from tests.planner.graph.build import flow, topology
+
+
+def wave(
+    *topics: str, others: tuple[str, ...] = (), patterns: tuple[str, ...] = ("orders.*",), **more: Any
+) -> WaveTopics:
+    declared = Wave("billing", patterns, fenced=True)
+    cutover = Cutover("to-cloud", ("go",), (declared,), Fence.ACL)
+    names = {"go": topics or ("orders",)}
+    return WaveTopics(cutover, declared, names, {"go": frozenset()}, {"go": others}, **more)
+
+
+def shop() -> Topology:
+    return topology(flow("go=dc1>dc2"))
+
+
+FENCE = denial("dc1", "orders", "User:*")
+FENCE_STEP = CreateAcl(
+    f"create:acl.dc1.{FENCE.name}", Address(Kind.ACL, "dc1", FENCE.name), "dc1", rule=FENCE
+)
+
+
+def flow_step(state: Any = "active", *promoted: str) -> Own:
+    spec = FlowSpec(
+        name="go",
+        source="dc1",
+        destination="dc2",
+        topics=SelectionSpec(include=(".*",)),
+        state=state,
+        promoted=promoted,
+    )
+    return Own("own:flow.go", flow_address("go"), "dc2", entry=flow_entry(spec, "dc2", "t"))
+
+
+def applied(at_ms: int, *steps: Any, result: Result = Result.DONE) -> ApplyRecord:
+    return ApplyRecord(
+        id=str(at_ms),
+        topology="t",
+        mode="apply",
+        plan="",
+        user="",
+        host="",
+        pid=1,
+        git=None,
+        clusters={},
+        total=len(steps),
+        started_ms=at_ms,
+        finished_ms=at_ms + 500,
+        steps=steps,
+        outcomes={step.id: StepResult(result) for step in steps},
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "fenced", "promoted"),
+    [
+        ([], None, None),
+        ([applied(1_000, FENCE_STEP)], 1_000, None),
+        ([applied(1_000, FENCE_STEP, result=Result.FAILED)], None, None),
+        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "orders"))], 1_000, 2_500),
+        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("promoted"))], 1_000, 2_500),
+        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "refunds"))], 1_000, None),
+        # It was taken back and fenced again; the flow is recorded again for another wave.
+        (
+            [
+                applied(1_000, FENCE_STEP),
+                applied(5_000, FENCE_STEP),
+                applied(6_000, flow_step("active", "orders")),
+                applied(9_000, flow_step("promoted")),
+            ],
+            5_000,
+            6_500,
+        ),
+    ],
+)
+def test_the_history_says_when_a_wave_was_fenced_and_promoted(
+    history: list[ApplyRecord], fenced: int | None, promoted: int | None
+) -> None:
+    assert fenced_at(wave(), shop(), history) == fenced
+    assert promoted_at(wave(), history, fenced or 0) == promoted
+
+
+def partition(
+    number: int = 0, *, end: int = 10, position: int = 10, high: int | None = None
+) -> PartitionHealth:
+    values: dict[str, Any] = dict.fromkeys(PartitionHealth.__struct_fields__)
+    values |= {"topic": "orders", "partition": number, "state": "caught_up", "why": "", "next": ""}
+    values |= {"needs_someone": False, "foreign_writes": False, "records": 0, "bytes": 0, "dropped": 0}
+    values |= {"given_up": 0, "quarantined": 0, "tombstones": 0, "source_end": end, "position": position}
+    values |= {"source_high_watermark": end if high is None else high, "lag_records": max(end - position, 0)}
+    return PartitionHealth(**values)
+
+
+def health(*partitions: PartitionHealth) -> TopicHealth:
+    return TopicHealth(
+        topic="orders",
+        destination_topic="orders",
+        state="caught_up",
+        lag_records=sum(part.lag_records or 0 for part in partitions),
+        lag_ms=0,
+        records_per_s=None,
+        bytes_per_s=None,
+        partitions=list(partitions),
+    )
+
+
+def producer(at_ms: int, flow: str | None = None) -> TopicProducer:
+    return TopicProducer(
+        producer_id=7,
+        epoch=0,
+        transactional_id="shop",
+        flow=flow,
+        last_timestamp_ms=at_ms,
+        partitions=[0],
+        open_since={},
+    )
+
+
+def group(*members: str) -> ConsumerGroup:
+    there = [GroupMember(client_id=name, host="h", member_id=name, partitions=[0]) for name in members]
+    return ConsumerGroup(
+        group="billing", state="Stable", members=there, lag=0, records_per_s=None, partitions=[]
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "producers", "groups", "left"),
+    [
+        (10, [producer(2_000)], [group()], []),
+        (13, [producer(2_000)], [group()], [(3, ("shop",), ())]),
+        (13, [producer(500)], [], [(3, (), ())]),  # its newest record is older than the promotion
+        (13, [producer(2_000, "back")], [], [(3, (), ())]),  # a flow of ours
+        (10, [], [group("one")], [(0, (), ("billing",))]),
+    ],
+)
+def test_what_clients_still_do_at_the_source_is_told(
+    end: int, producers: list[TopicProducer], groups: list[ConsumerGroup], left: list[Any]
+) -> None:
+    at_source = TopicClients(topic="orders", partitions=1, producers=producers, consumers=groups)
+    found = stragglers([health(partition(end=end))], [at_source], since_ms=1_000)
+    assert [(one.records, one.producers, one.groups) for one in found] == left
+
+
+def seen(*partitions: PartitionHealth) -> SeenWave:
+    return SeenWave([health(*partitions)], "")
+
+
+def test_the_gate_compares_with_what_the_source_held_a_look_before() -> None:
+    now = 100.0
+    gate = CopiesKeepUp(0, 2.0, lambda: now)
+    assert gate.left(seen(partition(end=10, position=5))) == "5 records behind, the gate allows 0"
+    now += 1
+    assert "must hold for 2 s" in gate.left(seen(partition(end=15, position=10)))  # producers go on
+    now += 1
+    assert "must hold for 2 s" in gate.left(seen(partition(end=20, position=16)))
+    now += 1
+    assert gate.left(seen(partition(end=25, position=20))) == ""
+
+
+def test_a_gate_that_was_lost_begins_again() -> None:
+    now = 100.0
+    gate = CopiesKeepUp(2, 1.0, lambda: now)
+    assert gate.left(seen(partition(end=10, position=8)))
+    now += 1
+    assert gate.left(seen(partition(end=20, position=5))).startswith("5 records behind")
+    now += 1
+    assert gate.left(seen(partition(end=20, position=20)))
+    now += 1
+    assert gate.left(seen(partition(end=20, position=20))) == ""
+
+
+@pytest.mark.parametrize(
+    ("looks", "left"),
+    [
+        ([(10, 10, 10), (10, 10, 10)], ""),
+        ([(10, 10, 10)], "all is copied; looking once more"),
+        ([(10, 10, 10), (10, 10, 12)], "transactions are open in orders-0"),
+        ([(10, 7, 10), (10, 7, 10)], "3 records are left to copy"),
+        ([(10, 10, 10), (11, 11, 11)], "records come in: orders"),
+    ],
+)
+def test_a_wave_is_drained_when_nothing_is_left_and_nothing_comes(
+    looks: list[tuple[int, int, int]], left: str
+) -> None:
+    left_of = not_drained()
+    for end, position, high in looks:
+        last = left_of(seen(partition(end=end, position=position, high=high)))
+    assert last == left
+
+
+TEXT = """\
+apiVersion: repl/v1
+name: t
+clusters: {dc1: {bootstrap: a:1}, dc2: {bootstrap: b:1}}
+flows:
+  - name: go
+    from: dc1
+    to: dc2
+    topics: {include: ['.*']}
+"""
+
+
+@pytest.mark.parametrize(
+    ("moved", "others", "patterns", "written"),
+    [
+        (("orders",), (), ("orders.*",), "state: promoted"),
+        (("orders",), ("refunds",), ("orders.*",), "promoted: ['orders.*']"),
+        (("orders",), ("refunds",), ("orders", "absent"), "promoted: ['orders']"),
+        # The pattern would take a topic of another wave along.
+        (("b", "c.d"), ("a",), (".*",), "promoted: ['b', 'c\\.d']"),
+    ],
+)
+def test_the_promotion_of_a_wave_takes_only_its_topics(
+    tmp_path: Path, moved: tuple[str, ...], others: tuple[str, ...], patterns: tuple[str, ...], written: str
+) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(TEXT)
+    after: dict[Path, str] = {}
+    promote_edit(after, load(file), wave(*moved, others=others, patterns=patterns))
+    assert after[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
