@@ -93,7 +93,13 @@ def failback(
 
 
 @command
-def promote(request: PromoteRequest, output: ApprovedOutput) -> int:
+def promote(
+    request: PromoteRequest,
+    output: ApprovedOutput,
+    rehearse: Annotated[
+        bool, Option("--rehearse", "Show what is left to copy and which groups move; change nothing.")
+    ] = False,
+) -> int:
     """Promote FLOW: copy the rest, move its consumer groups, stop copying, and make the destination writable.
 
     Stop the producers at the source first. Waits until the lag is 0, then writes state: promoted into the
@@ -101,10 +107,29 @@ def promote(request: PromoteRequest, output: ApprovedOutput) -> int:
     Exit code 1 where records are left at the timeout: the flow goes on copying. Last it prints which topics
     the consumers of each group subscribe to at the destination. With --topics it is the topics whose whole
     names match RE at the source, and they are written under promoted.
-    """
-    from planner.workflows.flows.states import promote
 
-    return promote(request, output.interaction()).applied.exit_code
+    Before it asks, it names the groups that are not moved, and why; with --rehearse it shows all groups.
+    """
+    from planner.workflows.flows.states import promote, rehearse_promote
+
+    if not rehearse:
+        return promote(request, output.interaction()).applied.exit_code
+    from planner.cli.console import print_lines
+    from planner.cli.output import say
+    from planner.cli.view import emit_each
+    from planner.render.reports.loss import group_lines
+    from planner.workflows.interaction import SubscriptionsRead
+
+    rehearsal = rehearse_promote(request)
+    if output.as_json:
+        emit_each("group", rehearsal.groups)
+        return ExitCode.DONE
+    say(f"flow.{request.flow}: {rehearsal.left or 'everything is copied'}")
+    click.echo("\nWhat becomes of the groups, by partitions:")
+    print_lines(lambda width: group_lines(rehearsal.groups, width))
+    output.progress()(SubscriptionsRead(rehearsal.subscriptions))
+    click.echo("\nNothing was changed.")
+    return ExitCode.DONE
 
 
 @command
@@ -116,11 +141,16 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     continues. Without --wave it moves the first wave that is left. --back takes a wave back that has not
     moved yet. Exit code 1 where the gate is not reached, or records are left at the timeout.
     """
-    from planner.render.reports.cutovers import document, screen
+    from planner.cli.console import print_lines
+    from planner.cli.view import emit_each
+    from planner.render.reports.cutovers import wave_lines
     from planner.workflows.flows.cutover import cutover
 
     result = cutover(request, output.interaction())
-    output.show(lambda: document([result.wave]), lambda _: screen([result.wave]))
+    if output.as_json:
+        emit_each("wave", [result.wave])
+    else:
+        print_lines(lambda _: wave_lines([result.wave]))
     return result.exit_code
 
 

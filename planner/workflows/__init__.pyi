@@ -31,9 +31,11 @@ from planner.workflows.flows.failover import rehearse_failover as rehearse_failo
 from planner.workflows.flows.failover import switch_back as switch_back
 from planner.workflows.flows.restoring import plan_restore as plan_restore
 from planner.workflows.flows.restoring import restore as restore
+from planner.workflows.flows.states import PromoteRehearsal as PromoteRehearsal
 from planner.workflows.flows.states import PromoteResult as PromoteResult
 from planner.workflows.flows.states import pause as pause
 from planner.workflows.flows.states import promote as promote
+from planner.workflows.flows.states import rehearse_promote as rehearse_promote
 from planner.workflows.flows.states import resume as resume
 from planner.workflows.importing import ImportedCopy as ImportedCopy
 from planner.workflows.importing import adopt as adopt

@@ -1,7 +1,9 @@
 """Steps of features/migrating/waves.feature: one job, as the user repl, at two clusters with SASL."""
 
 import json
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from runtime.lab.lab import Lab
 from tests.bdd.consuming import consumer_of, eat
 from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
+from tests.commands import begin
 from tests.records import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -43,7 +46,9 @@ def allowed(principal: str, kind: ResourceType, name: str, operation: AclOperati
 @pytest.fixture
 def town(lab_sasl: Lab, tmp_path: Path) -> Iterator[Town]:
     name = fresh_names()
-    made = one_way(lab_sasl, tmp_path, name, "orders", "payments", groups={"every": "300ms"})
+    made = one_way(
+        lab_sasl, tmp_path, name, "orders", "payments", groups={"every": "300ms", "exclude": [name("audit")]}
+    )
     log_in(made, "repl", tmp_path)
     gate = {"for": "1s", "verify": "0%"}
     made.topology.more["cutovers"] = [
@@ -133,7 +138,19 @@ def _(town: Town, count: int) -> list[bytes]:
     return read
 
 
+@given(parsers.parse("the group audit, which the flow excludes, has read {count:d} records of orders at dc1"))
+def _(town: Town, count: int) -> None:
+    consumer = consumer_of(town, "audit", "dc1")
+    eat(consumer, count)
+    consumer.close()
+
+
 # When
+
+
+@when("the engineer runs repl promote --rehearse")
+def _(town: Town) -> None:
+    town.run("promote", town.name("dc1-to-dc2"), "--rehearse", "--path", str(town.topology.file))
 
 
 @when(parsers.re(r"the engineer runs repl cutover (?P<words>to-cloud(?: --back| --wave billing)?)"))
@@ -141,16 +158,46 @@ def _(town: Town, words: str) -> None:
     town.run("cutover", *words.split(), "--path", str(town.topology.file), "--auto-approve")
 
 
-@when("the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders")
-def _(town: Town) -> None:
+@contextmanager
+def open_transaction(town: Town, word: str) -> Iterator[None]:
     producer = Producer({**town.client("dc1"), "transactional.id": town.name("late")})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
-    producer.produce(town.name("orders"), b"never")
+    producer.produce(town.name(word), b"never")
     producer.flush(PATIENCE_S)
-    arguments = ("cutover", "to-cloud", "--timeout", "4s", "--path", str(town.topology.file))
-    town.run(*arguments, "--auto-approve")
+    yield
     producer.abort_transaction(PATIENCE_S)
+
+
+@when("the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders")
+def _(town: Town) -> None:
+    arguments = ("cutover", "to-cloud", "--timeout", "4s", "--path", str(town.topology.file))
+    with open_transaction(town, "orders"):
+        town.run(*arguments, "--auto-approve")
+
+
+@when(parsers.parse('repl cutover to-cloud is killed once it says "{text}"'))
+def _(town: Town, text: str) -> None:
+    kill_once_it_says(town, text)
+
+
+@when(parsers.parse('repl cutover to-cloud is killed once it says "{text}", while one is open in orders'))
+def _(town: Town, text: str) -> None:
+    with open_transaction(town, "orders"):
+        kill_once_it_says(town, text)
+
+
+def kill_once_it_says(town: Town, text: str) -> None:
+    arguments = ["cutover", "to-cloud", "--path", str(town.topology.file), "--auto-approve"]
+    process = begin(*arguments, env={"REPL_HOME": str(town.home)})
+    assert process.stderr is not None
+    told = ""
+    while text not in told:
+        line = process.stderr.readline()
+        assert line, told
+        told += line
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=PATIENCE_S)
 
 
 @when(parsers.parse("a super user writes {count:d} records to {word} at dc1"))
@@ -187,6 +234,15 @@ def _(town: Town, read: list[bytes]) -> None:
     rest = eat(consumer, len(every) - len(read))
     consumer.close()
     assert sorted([*read, *rest]) == sorted(every)
+
+
+@then("repl status shows billing as moved and rest as waiting")
+def _(town: Town) -> None:
+    waves = town.status().waves
+    assert [(wave.wave, wave.state) for wave in waves] == [("billing", "moved"), ("rest", "waiting")]
+    assert waves[0].pause_ms is not None
+    assert 0 < waves[0].pause_ms < 60_000
+    assert waves[1].pause_ms is None
 
 
 @then("a plan shows no changes")

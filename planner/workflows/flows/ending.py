@@ -8,7 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequenc
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.graph.messages import few
+from msgspec.structs import replace
+
+from planner.graph.messages import counted, few
+from planner.graph.routes import reason_not_synced
 from planner.model.diagnostic import Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
@@ -204,6 +207,47 @@ async def group_losses(topology: Topology, flows: Sequence[Flow], within_s: floa
         return [loss for access in accesses for loss in await rehearse(access)]
 
     return await answered(losses())
+
+
+async def groups_moved(topology: Topology, flow: Flow, within_s: float) -> "list[GroupLoss]":
+    """Returns, for each group that reads topics of a flow, where it would continue if the flow ended.
+
+    A group that the flow does not sync is kept with all its partitions, and `why` says what keeps it.
+    """
+    from runtime.audit.offsets.offsets import rehearse
+
+    (access,) = flow_accesses(topology, [flow], within_s, every_group=True)
+    return [
+        _as_synced(loss, reason_not_synced(flow, loss.group)) for loss in await answered(rehearse(access))
+    ]
+
+
+def _as_synced(loss: "GroupLoss", unsynced: str) -> "GroupLoss":
+    if not unsynced:
+        return loss
+    kept = loss.exact + loss.again + loss.lost + loss.kept
+    return replace(loss, exact=0, again=0, lost=0, records_lost=0, kept=kept, why=unsynced)
+
+
+async def warn_of_groups_that_stay(
+    topology: Topology,
+    flow: Flow,
+    timeout_ms: int,
+    progress: ProgressHandler,
+    chosen: "Callable[[GroupLoss], bool]" = lambda _: True,
+) -> None:
+    """Warns of groups that a promotion does not move. What can't be read is a warning too."""
+    with _warned(progress):
+        stay: dict[str, list[str]] = {}
+        for loss in await groups_moved(topology, flow, timeout_ms / 1000):
+            if loss.kept and chosen(loss):
+                stay.setdefault(loss.why, []).append(loss.group)
+        for why, groups in sorted(stay.items()):
+            what = f"flow.{flow.name}: {counted(groups, 'group')} is not moved: {why}"
+            hint = (
+                "its consumers go on at the destination where it stands there, else as auto.offset.reset says"
+            )
+            progress(Noticed(warning(what, hint)))
 
 
 async def report_subscriptions(

@@ -17,6 +17,7 @@ from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.graph.messages import few
+from planner.graph.routes import router_of
 from planner.kafka import ClusterClient
 from planner.model.address import flow_address
 from planner.model.change import Action
@@ -28,7 +29,14 @@ from planner.plan.transitions import matches_nothing, may_follow
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
-from planner.workflows.flows.ending import drained, report_subscriptions, warn_of_unread_replays
+from planner.workflows.flows.ending import (
+    drained,
+    groups_moved,
+    left_to_copy,
+    report_subscriptions,
+    warn_of_groups_that_stay,
+    warn_of_unread_replays,
+)
 from planner.workflows.interaction import (
     UNATTENDED,
     ApproveLoss,
@@ -43,10 +51,11 @@ from planner.workflows.topology import checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.results.status import next_step
 from runtime.contract.spec.flow import RUNNING, FlowState
+from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
-    from runtime.contract.results.groups import GroupTopics
+    from runtime.contract.results.groups import GroupLoss, GroupTopics
     from runtime.contract.results.status import FlowHealth, TopicHealth
 
 
@@ -295,6 +304,8 @@ async def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED
     if flow.state == "active":
         await drained(topology, flow, seconds, interaction.progress)
     await warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
+    if flow.state != "promoted":
+        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, interaction.progress)
     applied = await apply_with_states({flow.name: "promoted"}, request, interaction)
     if not applied.complete:
         return PromoteResult(applied)
@@ -324,6 +335,8 @@ async def _promote_topics(
         raise wrong_state(flow, "promoted by topics")
     if pattern not in flow.promoted:
         await drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern))
+        reads = partial(reads_topics, router_of(topology), flow.name, pattern)
+        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, interaction.progress, reads)
     after: dict[Path, str] = {}
     edit_flow(
         after,
@@ -337,6 +350,56 @@ async def _promote_topics(
             raise Failure(error(f"the key promoted of flow {flow.name} is set elsewhere", "edit it by hand"))
 
     return await apply_edited(after, [flow.name], request, interaction, check)
+
+
+def reads_topics(router: Router, flow: str, pattern: str, loss: "GroupLoss") -> bool:
+    """Returns whether a group reads topics whose names at the source match."""
+    match = NamePatterns([pattern]).match
+    names = (router.routes[flow].source_topic(topic) for topic in loss.topics)
+    return any(name is not None and match(name) for name in names)
+
+
+class PromoteRehearsal(Struct, frozen=True):
+    """What a promotion of a flow means: what is left to copy, and what becomes of each group.
+
+    `left` is "" where everything is copied.
+    """
+
+    left: str
+    groups: "tuple[GroupLoss, ...]"
+    subscriptions: "tuple[GroupTopics, ...]"
+
+
+@Workflow
+async def rehearse_promote(request: PromoteRequest) -> PromoteRehearsal:
+    """Returns what a promotion means. It changes nothing, and waits for nothing."""
+    from planner.workflows.audit.replication_status import status_request
+    from runtime.audit.status.reader import read_status
+    from runtime.contract.results.groups import GroupTopics
+
+    topology = checked(request.path, request.var_files).topology
+    flow = flow_of(topology, request.flow)
+    if flow.state not in RUNNING:
+        raise wrong_state(flow, "promoted")
+    within_s = request.timeout_ms / 1000
+    status = await read_status(status_request(topology), 0.0, within_s)
+    health = next(health for health in status.flows if health.name == flow.name)
+    answers = health.source_answers and health.destination_answers
+    pattern = request.topics
+    topics = health.topics if pattern is None or not answers else chosen_of(health, pattern)
+    groups = await groups_moved(topology, flow, within_s)
+    if pattern is not None:
+        groups = [loss for loss in groups if reads_topics(router_of(topology), flow.name, pattern, loss)]
+    return PromoteRehearsal(
+        left_to_copy(topics) if answers else health.why,
+        tuple(groups),
+        tuple(
+            GroupTopics(
+                flow=flow.name, group=loss.group, cluster=flow.destination_cluster, topics=loss.topics
+            )
+            for loss in groups
+        ),
+    )
 
 
 def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":
