@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,14 +39,9 @@ class Logins:
         return self.lab.kdc
 
     @property
-    def kerberos(self) -> dict[str, str]:
+    def kerberos(self) -> dict[str, Any]:
         """What stands below `client:` for the principal repl."""
-        return {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "GSSAPI",
-            "sasl.kerberos.principal": "repl",
-            "sasl.kerberos.keytab": str(self.kdc.keytab_file("repl")),
-        }
+        return next(iter(self.lab.clusters.values())).settings("repl")
 
     @property
     def iam(self) -> dict[str, str]:
@@ -68,15 +64,18 @@ class Logins:
 
     def clusters(self, mechanism: str) -> dict[str, dict[str, object]]:
         """The clusters of a topology for whom `mechanism` names: kerberos, iam, tokens or scram."""
-        return {
-            name: {
-                "bootstrap": cluster.bootstrap,
-                "client": cluster.password_settings("repl")
-                if mechanism == "scram"
-                else getattr(self, mechanism),
-            }
-            for name, cluster in self.lab.clusters.items()
-        }
+        found: dict[str, dict[str, object]] = {}
+        for name, cluster in self.lab.clusters.items():
+            client: Mapping[str, object]
+            match mechanism:
+                case "kerberos":
+                    client = cluster.settings("repl")
+                case "scram":
+                    client = cluster.password_settings("repl")
+                case _:
+                    client = self.iam if mechanism == "iam" else self.tokens
+            found[name] = {"bootstrap": cluster.bootstrap, "client": client}
+        return found
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -97,7 +96,9 @@ class Logins:
 
 
 @contextmanager
-def login_lab(folder: Path, *clusters: str, lifetime_s: int = LIFETIME_S) -> Iterator[Logins]:
+def login_lab(
+    folder: Path, *clusters: str, security: Security = Security.KERBEROS, lifetime_s: int = LIFETIME_S
+) -> Iterator[Logins]:
     kit = find_kit(lambda *_: None)
     with ExitStack() as running:
         checker = TokenChecker({KEY: SECRET}, running.enter_context(s3_server(folder)).url, lifetime_s)
@@ -117,7 +118,7 @@ def login_lab(folder: Path, *clusters: str, lifetime_s: int = LIFETIME_S) -> Ite
         java_options = f"-javaagent:{jar}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JDK_JAVA_OPTIONS", java_options)  # storage is formatted with it, too
-            sites = (spec(name, security=Security.KERBEROS, properties=properties) for name in clusters)
+            sites = (spec(name, security=security, properties=properties) for name in clusters)
             lab.up([replace(site, jvm=(*JVM, f"-Diam.checker={checker.url}")) for site in sites])
         yield Logins(lab, checker, java_options)
 

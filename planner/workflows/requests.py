@@ -546,8 +546,9 @@ class LabChoices(Struct, frozen=True):
         Option(
             "--security",
             "sasl: users and ACLs; tls: both sides show certificates; sasl-tls: sasl over TLS; server-tls: "
-            "only brokers show certificates; kerberos: users have keytabs.  [default: plain]",
-            choices=("plain", "sasl", "tls", "sasl-tls", "server-tls", "kerberos"),
+            "only brokers show certificates; kerberos: users have keytabs; kerberos-tls: kerberos over TLS.  "
+            "[default: plain]",
+            choices=("plain", "sasl", "tls", "sasl-tls", "server-tls", "kerberos", "kerberos-tls"),
         ),
     ] = None
     ports: Annotated[

@@ -96,14 +96,19 @@ class Security(StrEnum):
     SASL_TLS = "sasl-tls"
     SERVER_TLS = "server-tls"  # brokers alone have certificates
     KERBEROS = "kerberos"  # clients show tickets; the lab itself and the brokers log in as with SASL
+    KERBEROS_TLS = "kerberos-tls"
+
+    @property
+    def kerberos(self) -> bool:
+        return self in (Security.KERBEROS, Security.KERBEROS_TLS)
 
     @property
     def sasl(self) -> bool:
-        return self in (Security.SASL, Security.SASL_TLS, Security.KERBEROS)
+        return self in (Security.SASL, Security.SASL_TLS) or self.kerberos
 
     @property
     def tls(self) -> bool:
-        return self in (Security.TLS, Security.SASL_TLS, Security.SERVER_TLS)
+        return self in (Security.TLS, Security.SASL_TLS, Security.SERVER_TLS, Security.KERBEROS_TLS)
 
     @property
     def protocol(self) -> str:
@@ -276,7 +281,7 @@ class LabKafkaCluster:
 
         Java's clients look up the name of an address for Kerberos, which needs the name that others use.
         """
-        kerberos = self.spec.security is Security.KERBEROS
+        kerberos = self.spec.security.kerberos
         return "localhost" if kerberos and self.spec.host == LOOPBACK else self.spec.host
 
     @property
@@ -294,20 +299,22 @@ class LabKafkaCluster:
 
         Packages of librdkafka for Python have no Kerberos: with it, these clients log in by password.
         """
-        kerberos = self.spec.security is Security.KERBEROS
         known = {
             key: value if isinstance(value, str) else Path(value["file"]).read_text()
-            for key, value in (self.password_settings(user) if kerberos else self.settings(user)).items()
+            for key, value in self._settings(user, kerberos=False).items()
         }
         return {"bootstrap.servers": self.bootstrap, **known}
 
     def settings(self, user: str = ADMIN) -> Settings:
         """Returns what stands below `client:` in a topology; a secret is named by its file."""
+        return self._settings(user, self.spec.security.kerberos)
+
+    def _settings(self, user: str, kerberos: bool) -> Settings:
         security = self.spec.security
         if security is Security.PLAIN:
             return {}
         known: Settings = {"security.protocol": security.protocol}
-        if security is Security.KERBEROS:
+        if kerberos:
             known |= {
                 "sasl.mechanism": "GSSAPI",
                 "sasl.kerberos.principal": user,
@@ -338,7 +345,7 @@ class LabKafkaCluster:
         if security is Security.PLAIN:
             return known
         known["security.protocol"] = security.protocol
-        if security is Security.KERBEROS:
+        if security.kerberos:
             known["sasl.mechanism"] = "GSSAPI"
             known["sasl.kerberos.service.name"] = "kafka"
             known["sasl.jaas.config"] = kerberos_jaas(user, self.kdc.keytab_file(user))
@@ -383,7 +390,7 @@ class LabKafkaCluster:
     @property
     def login_options(self) -> tuple[str, ...]:
         """The Java options with which a process finds the KDC, where the cluster has one."""
-        if self.spec.security is not Security.KERBEROS:
+        if not self.spec.security.kerberos:
             return ()
         return (f"-Djava.security.krb5.conf={self.kdc.client_settings}",)
 

@@ -224,7 +224,7 @@ def _secrets(cluster: LabKafkaCluster) -> Mapping[str, str]:
     passwords = {user: secrets.token_urlsafe(18) for user in (*users, CONTROLLER)}
     for user in users:
         write(cluster.password_file(user), passwords[user], secret=True)
-    if security is Security.KERBEROS:
+    if security.kerberos:
         for principal in (*users, cluster.service_principal):
             cluster.kdc.keytab(principal)
     return passwords

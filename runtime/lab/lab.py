@@ -205,7 +205,7 @@ class Lab:
                     create.require_same(self.clusters[spec.name], spec)
             new = [spec for spec in specs if spec.name not in self.clusters]
             old = [self.clusters[spec.name] for spec in specs if spec.name in self.clusters]
-            if any(spec.security is Security.KERBEROS for spec in specs):
+            if any(spec.security.kerberos for spec in specs):
                 require_programs()
                 if not self.kdc.exists:
                     self.kdc.create()
@@ -347,7 +347,7 @@ class Lab:
     @contextmanager
     def _served_logins(self, brokers: Sequence[LabBroker]) -> Iterator[None]:
         """Starts the KDC where these brokers need it; it is stopped again if they do not come up."""
-        needing = [broker for broker in brokers if broker.cluster.spec.security is Security.KERBEROS]
+        needing = [broker for broker in brokers if broker.cluster.spec.security.kerberos]
         started = bool(needing) and self.kdc.process is None
         if started:
             self.kdc.start(needing[0].cluster.spec.prefix)

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
 from runtime.lab.spark import LabSpark, SparkCluster
 from tests.certificates import PASSWORD
@@ -104,6 +105,11 @@ def committed(lab: Lab, cluster: str, topic: str) -> int:
 @pytest.mark.parametrize("login", ["kerberos", "iam", "tokens", "scram"])
 def test_a_flow_is_copied_lost_and_failed_back(logins: Logins, login: str, tmp_path: Path) -> None:
     story(logins, login, tmp_path, lambda engineer: outlive(engineer, 3 * LIFETIME_S))
+
+
+def test_a_flow_is_copied_lost_and_failed_back_with_kerberos_over_tls(tmp_path: Path) -> None:
+    with login_lab(tmp_path, "dc1", "dc2", security=Security.KERBEROS_TLS) as site:
+        story(site, "kerberos", tmp_path, lambda engineer: outlive(engineer, 3 * LIFETIME_S))
 
 
 def test_slots_of_a_standalone_cluster_log_in_with_the_keytab_of_their_machine(

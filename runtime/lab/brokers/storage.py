@@ -157,7 +157,7 @@ def _sasl(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, s
     login = jaas(mechanism, ADMIN, passwords[ADMIN], **users)
     names = ("CLIENT", *(listener.name for listener in cluster.spec.listeners))
     logins = {mechanism: login}
-    if cluster.spec.security is Security.KERBEROS:
+    if cluster.spec.security.kerberos:
         keytab = cluster.kdc.keytab_file(cluster.service_principal)
         logins["GSSAPI"] = kerberos_jaas(cluster.service_principal, keytab)
     found = {

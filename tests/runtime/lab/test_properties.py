@@ -66,6 +66,7 @@ def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -
         Security.SASL_TLS: "SASL_SSL",
         Security.SERVER_TLS: "SSL",
         Security.KERBEROS: "SASL_PLAINTEXT",
+        Security.KERBEROS_TLS: "SASL_SSL",
     }[security]
     assert protocols == {expected}
 
@@ -76,6 +77,7 @@ def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -
         (Security.PLAIN, True, (), "User:ANONYMOUS", None),
         (Security.SASL, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
         (Security.KERBEROS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
+        (Security.KERBEROS_TLS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
         (Security.SASL_TLS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
         (Security.TLS, True, ("admin", "repl", "app"), "User:admin;User:broker", "required"),
         (Security.SERVER_TLS, True, (), "User:ANONYMOUS", None),
