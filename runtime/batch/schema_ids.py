@@ -22,10 +22,9 @@ from runtime.batch.rewrite import fitting, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, scan
 from runtime.batch.varint import MalformedBytes
-from runtime.contract.spec.schemas import WIRE_PREFIX, RecordPart
+from runtime.contract.spec.schemas import ID_HEADERS, PARTS, WIRE_PREFIX, RecordPart
 
-ID_HEADERS: Final = (b"__key_schema_id", b"__value_schema_id")
-
+_HEADERS: Final = tuple(name.encode() for name in ID_HEADERS)
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
 
 
@@ -116,7 +115,7 @@ def _found(data: bytes, count: int) -> SchemaIds:
         raise MalformedBytes("a record's length does not fit")
     at = skip_varints(octets, skip_varints(octets, starts + 1))
     begins = []
-    for _ in ID_HEADERS:
+    for _ in PARTS:
         size, begin = read_varints(octets, at, _SIZE_BYTES)
         at = begin + np.maximum(size, 0)
         if (size < -1).any() or (at >= stops).any():
@@ -124,7 +123,7 @@ def _found(data: bytes, count: int) -> SchemaIds:
         long = np.flatnonzero(size >= WIRE_PREFIX)
         begins.append((begin, long[octets[begin[long]] == 0]))
     found = []
-    for name, (begin, which) in zip(ID_HEADERS, begins, strict=True):
+    for name, (begin, which) in zip(_HEADERS, begins, strict=True):
         if len(which) and name in data:
             bare = [not _has_header(data[at[record] : stops[record]], name) for record in which.tolist()]
             which = which[np.array(bare)]

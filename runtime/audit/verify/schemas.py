@@ -14,13 +14,10 @@ from functools import cache
 from runtime.audit.registries import open_registries
 from runtime.audit.verify.pieces import RecordContent, VerifyRequest
 from runtime.audit.verify.provenance import copied_content, own_headers
-from runtime.batch.schema_ids import ID_HEADERS
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.spec.schemas import PARTS, WIRE_PREFIX
+from runtime.contract.spec.schemas import ID_HEADERS, PARTS, WIRE_PREFIX
 from runtime.schemas.copier import SchemaFinder
 from runtime.schemas.id_map import RecordId, SchemaIdMap
-
-_HEADERS = tuple(name.decode() for name in ID_HEADERS)
 
 
 class ComparableContents:
@@ -77,7 +74,7 @@ def framed(record: ConsumerRecord) -> tuple[Frame, Frame]:
         (None, content)
         if content is None or len(content) < WIRE_PREFIX or content[0] != 0 or header in names
         else (int.from_bytes(content[1:WIRE_PREFIX]), content[WIRE_PREFIX:])
-        for header, content in zip(_HEADERS, (record.key, record.value), strict=True)
+        for header, content in zip(ID_HEADERS, (record.key, record.value), strict=True)
     )
     return key, value
 

@@ -11,6 +11,7 @@ WIRE_PREFIX: Final = 5  # bytes of Confluent's wire format before a value: a zer
 
 RecordPart = Literal["key", "value"]
 PARTS: Final[tuple[RecordPart, ...]] = ("key", "value")
+ID_HEADERS: Final = ("__key_schema_id", "__value_schema_id")  # of each part; the schema is named there
 
 SubjectNames = Literal["topic_name", "topic_record_name", "record_name"]
 
