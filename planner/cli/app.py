@@ -33,7 +33,7 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
         "validate": CommandEntry("plans", "Check a topology offline: no cluster, no credentials needed."),
         "init": CommandEntry("init", "Write a topology: of your clusters, or a commented starter."),
         "fmt": CommandEntry("plans", "Rewrite a topology's files in one order and style."),
-        "import": CommandEntry("import_", "Write live clusters, MirrorMaker 2 or Replicator as a topology."),
+        "import": CommandEntry("import_", "Write live clusters, or what another tool keeps, as a topology."),
         "drift": CommandEntry("plans", "Show what changed outside the topology since it was applied."),
         "show": CommandEntry("plans", "Show a saved plan again."),
         "destroy": CommandEntry("plans", "Stop the jobs, and delete what has on_remove: delete."),

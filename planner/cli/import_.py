@@ -1,4 +1,4 @@
-"""`repl import`: live clusters, or configurations of MirrorMaker 2 or Replicator → a topology in YAML."""
+"""`repl import`: live clusters, or what other tools keep → a topology in YAML."""
 
 import re
 from pathlib import Path
@@ -31,6 +31,40 @@ def import_(
             "FILE",
         ),
     ] = (),
+    strimzi: Annotated[
+        Path | None, Option("--strimzi", "A KafkaMirrorMaker2 resource of Strimzi.", "FILE")
+    ] = None,
+    terraform: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--terraform",
+            "terraform.tfstate, or terraform show -json of a state or plan, of the providers Mongey/kafka and"
+            " confluent; repeatable.",
+            "FILE",
+        ),
+    ] = (),
+    topicctl: Annotated[
+        tuple[Path, ...], Option("--topicctl", "A folder, or files, of topicctl; repeatable.", "PATH")
+    ] = (),
+    jikkou: Annotated[
+        tuple[Path, ...], Option("--jikkou", "A folder, or files, of Jikkou; repeatable.", "PATH")
+    ] = (),
+    msk_replicator: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--msk-replicator",
+            "What aws kafka describe-replicator answers, or a CloudFormation template; repeatable.",
+            "FILE",
+        ),
+    ] = (),
+    redpanda_migrator: Annotated[
+        tuple[Path, ...],
+        Option(
+            "--redpanda-migrator",
+            "A configuration of Redpanda Connect with redpanda_migrator; repeatable.",
+            "FILE",
+        ),
+    ] = (),
     take_over: Annotated[
         bool,
         Option(
@@ -48,9 +82,9 @@ def import_(
 
     Only what is set explicitly is written; what most topics share goes to the defaults. CLUSTER is one of the
     topology PATH, which says how to connect, or any name with --bootstrap. Clusters that hold the same
-    are written once. With --mm2 or --replicator an existing configuration of MirrorMaker 2 or of Confluent
-    Replicator becomes flows, no cluster is asked, and every key that has no counterpart is listed. Secrets
-    are never written, only references to them.
+    are written once. With an option that names FILE or PATH, what another tool keeps becomes flows, topics
+    and ACLs, no cluster is asked, and every key that has no counterpart is listed. Secrets are never written,
+    only references to them.
 
     With --take-over or --from-group the clusters of the file are asked how far the tool has copied, and the
     flows begin behind it, so that no record is copied twice and none is left out. Stop the tool first.
@@ -62,8 +96,7 @@ def import_(
     from planner.workflows.importing import (
         declared_clusters,
         import_clusters,
-        import_mm2,
-        import_replicator,
+        import_files,
     )
 
     name = request.name
@@ -82,18 +115,25 @@ def import_(
                 "repl import --mm2 FILE --take-over, or repl import --replicator FILE --from-group GROUP",
             )
         )
-    if mm2 is not None or replicator:
-        option = "--mm2" if mm2 is not None else "--replicator"
+    named = {
+        "mm2": (mm2,) if mm2 is not None else (),
+        "replicator": replicator,
+        "strimzi": (strimzi,) if strimzi is not None else (),
+        "terraform": terraform,
+        "topicctl": topicctl,
+        "jikkou": jikkou,
+        "msk-replicator": msk_replicator,
+        "redpanda-migrator": redpanda_migrator,
+    }
+    options = [option for option, files in named.items() if files]
+    if options:
         of_clusters = request.clusters or request.bootstrap or request.client_config or request.pattern
-        if of_clusters or adopt or (mm2 is not None and replicator):
+        if of_clusters or adopt or len(options) > 1:
             raise Failure(
-                error(f"{option} reads a file and asks no cluster", "leave the other arguments away")
+                error(f"--{options[0]} reads a file and asks no cluster", "leave the other arguments away")
             )
         before = take if continuing else None
-        converted = (
-            import_mm2(mm2, name, before) if mm2 is not None else import_replicator(replicator, name, before)
-        )
-        return _write(converted, file, output)
+        return _write(import_files(options[0], named[options[0]], name, before), file, output)
     clusters = tuple(declared_clusters(request))
     if file is not None or not adopt:
         code = _write(import_clusters(request, output.progress()), file, output)

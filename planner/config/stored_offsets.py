@@ -92,7 +92,7 @@ def _read(path: Path, opened: BinaryIO) -> OffsetFile:
     if text.startswith("[") and _connect_pair(text) is not None:
         return OffsetFile("connect", _each(path, every, _connect_line), _connect_text)
     if text.startswith("{") and _is_object(text):
-        return OffsetFile("json-lines", _each(path, every, _object_line), _object_text, separator="")
+        return OffsetFile("json-lines", _each(path, every, _object_entry), _object_text, separator="")
     if text.startswith(("[", "{")):
         return _document(path, opened)
     return _csv(path, first, lines)
@@ -214,10 +214,6 @@ def _object_entry(line: int, text: str | Raw) -> StoredOffset:
     known = msgspec.json.decode(text, type=_Plain)
     content = msgspec.json.decode(text, type=dict[str, Raw])
     return _checked(line, known.topic, known.partition, (known.offset,), content)
-
-
-def _object_line(line: int, text: str) -> StoredOffset:
-    return _object_entry(line, text)
 
 
 def _rewritten(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:

@@ -40,8 +40,7 @@ from planner.workflows.flows.states import resume as resume
 from planner.workflows.importing import ImportedCopy as ImportedCopy
 from planner.workflows.importing import adopt as adopt
 from planner.workflows.importing import import_clusters as import_clusters
-from planner.workflows.importing import import_mm2 as import_mm2
-from planner.workflows.importing import import_replicator as import_replicator
+from planner.workflows.importing import import_files as import_files
 from planner.workflows.interaction import Approval as Approval
 from planner.workflows.interaction import Interaction as Interaction
 from planner.workflows.interaction import ProgressHandler as ProgressHandler

@@ -1,4 +1,4 @@
-"""`repl import`: live clusters, or configurations of MirrorMaker 2 and Replicator → a topology; adoption.
+"""`repl import`: live clusters, or what other tools keep → a topology; adoption.
 
 The caller writes the topology as YAML: `ImportedCopy` holds everything for that.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from planner.config import load
-from planner.config.connect import ConvertedTopology
 from planner.config.hints import did_you_mean
+from planner.config.importing.connect import ConvertedTopology
 from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
@@ -123,54 +123,30 @@ def comment(diagnostic: Diagnostic) -> str:
 
 
 @Workflow
-async def import_mm2(file: Path, name: str | None = None, take_over: TakeOver | None = None) -> ImportedCopy:
-    """Converts a MirrorMaker 2 configuration to flows.
-
-    It reads no cluster, unless the flows take over: then they begin where MirrorMaker stopped. Every key
-    without a counterpart is a diagnostic with its line.
-    """
-    from planner.config.mm2 import convert
-
-    text = _text_of(file, "the MirrorMaker 2 configuration")
-    converted = convert(text, str(file), name or _topology_name(file, "mm2"))
-    if take_over is None:
-        return _copy(converted, [file], "MirrorMaker")
-    from planner.workflows.predecessor import continue_mirror_maker
-
-    topology, positions = await continue_mirror_maker(converted, take_over.timeout_ms, force=take_over.force)
-    return _copy(replace(converted, topology=topology), [file], "MirrorMaker", positions)
-
-
-@Workflow
-async def import_replicator(
-    files: Sequence[Path], name: str | None = None, take_over: TakeOver | None = None
+async def import_files(
+    option: str, files: Sequence[Path], name: str | None = None, take_over: TakeOver | None = None
 ) -> ImportedCopy:
-    """Converts connector configurations of Confluent Replicator to flows.
+    """Converts what another tool keeps to a topology. `option` says which one, as on the command line: "mm2".
 
-    It reads no cluster, unless the flows take over: then they begin where Replicator's groups have committed
-    at the source. Every key without a counterpart is a diagnostic with its line.
+    It reads no cluster, unless the flows take over: then they begin where MirrorMaker 2 stopped, or where the
+    groups of Replicator have committed at the source. Every key without a counterpart is a diagnostic with
+    its line.
     """
-    from planner.config.replicator import convert
+    from planner.config.importing.readers import READERS, texts_of
 
-    texts = [(str(file), _text_of(file, "the connector's JSON")) for file in files]
-    usual = _topology_name(files[0], "replicator") if len(files) == 1 else "replicator"
-    converted = convert(texts, name or usual)
+    reader = READERS[option]
+    usual = _topology_name(files[0], option) if len(files) == 1 else option
+    converted = reader.convert(texts_of(files, reader), name or usual)
     if take_over is None:
-        return _copy(converted, files, "Replicator")
-    from planner.workflows.predecessor import continue_replicator
+        return _copy(converted, files, reader.tool)
+    from planner.workflows.predecessor import continue_mirror_maker, continue_replicator
 
-    topology, positions = await continue_replicator(
-        converted, take_over.groups, take_over.timeout_ms, force=take_over.force
-    )
-    return _copy(replace(converted, topology=topology), files, "Replicator", positions)
-
-
-def _text_of(file: Path, what: str) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
-        raise Failure(error(f"{file} can't be read: {reason}", f"name {what}")) from None
+    timeout_ms, force = take_over.timeout_ms, take_over.force
+    if option == "mm2":
+        topology, positions = await continue_mirror_maker(converted, timeout_ms, force=force)
+    else:
+        topology, positions = await continue_replicator(converted, take_over.groups, timeout_ms, force=force)
+    return _copy(replace(converted, topology=topology), files, reader.tool, positions)
 
 
 def _topology_name(file: Path, otherwise: str) -> str:
@@ -183,12 +159,13 @@ def _copy(
     product: str,
     positions: tuple[Diagnostic, ...] | None = None,
 ) -> ImportedCopy:
-    """Returns the flows of converted files; `product` is the tool that ran them so far.
+    """Returns what was converted of the files of a tool, `product`, which ran it so far.
 
     `positions` are the diagnostics of flows that begin where that tool stopped; None if they do not.
     """
     names = " and ".join(file.name for file in files)
-    several = {str(file): f"{file.name}, " for file in files} if len(files) > 1 else {}
+    places = {str(file) for file in files if file.is_file()} | {note.file for note in converted.notes}
+    several = {place: f"{Path(place).name}, " for place in places} if len(places) > 1 else {}
     comments = [comment(position) for position in positions or ()]
     if converted.notes:
         comments.append(f"Keys of {names} without a counterpart, or with a remark:")
@@ -197,18 +174,22 @@ def _copy(
         comments.append(f"{key.key} ({several.get(key.file, '')}line {key.line}): {key.reason}")
         place = SourceLocation(key.file, key.line, 1)
         diagnostics.append((warning if key.loss else note)(f"{key.key}: {key.reason}", source=place))
-    header = (
-        f"The flows of {names}. They begin where their ledger begins, not where {product}",
-        "stopped: see docs/import.md for taking over without copying twice.",
-    )
+    topology = converted.topology
+    header = (f"What {names} declares.", _UNMANAGED)
+    if topology.flows:
+        header = (
+            f"The flows of {names}. They begin where their ledger begins, not where {product}",
+            "stopped: see docs/import.md for taking over without copying twice.",
+        )
     if positions is not None:
         began = f"They begin behind what {product} had copied on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
         header = (
             f"The flows of {names}. {began}",
             "Do not start it again: the same records would arrive twice.",
         )
-    flows = len(converted.topology.flows)
-    summary = f"{flows} flow{'s' if flows != 1 else ''} of {names}"
+    counts = {"flow": len(topology.flows), "topic": len(topology.topics), "ACL": len(topology.acls)}
+    counted = [f"{count:,} {what}{'s' if count != 1 else ''}" for what, count in counts.items() if count]
+    summary = f"{' and '.join(counted)} of {names}"
     return ImportedCopy(converted.topology, header, tuple(comments), summary, tuple(diagnostics))
 
 
@@ -311,7 +292,7 @@ def _require_declared(names: Sequence[str], topology: Topology, otherwise: str =
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
-    from planner.config.connect import properties_of
+    from planner.config.importing.connect import properties_of
 
     if file is None:
         return {}

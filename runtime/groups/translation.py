@@ -247,17 +247,17 @@ class MirroredPartition(Struct, frozen=True):
             return self.obstacle or PendingTranslation(NO_PROGRESS)
         return position(self.offsets.offsets, committed, trimmed=self.offsets.trimmed)
 
-    def clamp(self, found: Position) -> Position:
+    def clamp(self, unclamped: Position) -> Position:
         """Returns the position, moved up to the mirror's log start where it lies below."""
         match self.log_start:
             case ListedOffset(offset=offset):
-                return clamped(found, offset)
+                return clamped(unclamped, offset)
             case ErrorCode():
                 return PendingTranslation(
                     f"where the destination's log starts is not known: {self.log_start.name}"
                 )
             case None:
-                return found
+                return unclamped
 
 
 async def mirrored_partitions(

@@ -216,28 +216,22 @@ RESOURCES = {
 }
 KAFKA_CLUSTER = "kafka-cluster"  # the only name that Kafka has for a cluster as a resource
 RESOURCE_NAMES = ListShape(TextShape("a name, or *"), lone=True, least=1)
-OPERATIONS = ListShape(
-    ChoiceShape(
-        (
-            "ALL",
-            "READ",
-            "WRITE",
-            "CREATE",
-            "DELETE",
-            "ALTER",
-            "DESCRIBE",
-            "CLUSTER_ACTION",
-            "DESCRIBE_CONFIGS",
-            "ALTER_CONFIGS",
-            "IDEMPOTENT_WRITE",
-            "CREATE_TOKENS",
-            "DESCRIBE_TOKENS",
-        ),
-        any_case=True,
-    ),
-    lone=True,
-    least=1,
+OPERATION_NAMES = (
+    "ALL",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "DELETE",
+    "ALTER",
+    "DESCRIBE",
+    "CLUSTER_ACTION",
+    "DESCRIBE_CONFIGS",
+    "ALTER_CONFIGS",
+    "IDEMPOTENT_WRITE",
+    "CREATE_TOKENS",
+    "DESCRIBE_TOKENS",
 )
+OPERATIONS = ListShape(ChoiceShape(OPERATION_NAMES, any_case=True), lone=True, least=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from tests.records import create_topic, wait_for
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "config" / "mm2" / "example.properties"
-REPLICATOR = EXAMPLE.parents[1] / "replicator" / "example.json"
+EXAMPLE = Path(__file__).resolve().parents[1] / "config" / "importing" / "example.properties"
+REPLICATOR = EXAMPLE.with_name("example.json")
 
 
 def test_mm2_goes_to_stdout_and_what_it_lost_to_stderr() -> None:
@@ -37,6 +37,15 @@ def test_mm2_into_a_file_that_validates_and_never_over_another(tmp_path: Path) -
     assert "is there already" in again.stderr
 
 
+def test_a_state_of_terraform_shows_no_secret() -> None:
+    done = repl("import", "--terraform", str(EXAMPLE.with_name("examples") / "terraform.tfstate"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert "kafka_user_scram_credential.app" in done.stdout
+    assert "orders" in json.loads(done.stdout)["yaml"]
+    for secret in ("w:ord", "KEYKEYKEY"):
+        assert secret not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -51,6 +60,11 @@ def test_mm2_into_a_file_that_validates_and_never_over_another(tmp_path: Path) -
         (("--mm2", str(EXAMPLE), "--force"), "--force with one of them"),
         (("--mm2", str(EXAMPLE), "--take-over"), "PRIMARY_SASL_PASSWORD"),
         (("--replicator", str(REPLICATOR), "--from-group", "g"), "no connector of the files commits by"),
+        (("--strimzi", "x", "--terraform", "y"), "--strimzi reads a file and asks no cluster"),
+        (("--jikkou", "x", "dc1"), "--jikkou reads a file and asks no cluster"),
+        (("--terraform", "no-such-file"), "no-such-file can't be read"),
+        (("--terraform", str(EXAMPLE.parent)), "it is no file"),
+        (("--strimzi", str(EXAMPLE)), "holds no KafkaMirrorMaker2 resource"),
         (("--mm2", "no-such-file"), "no-such-file can't be read"),
         (("--replicator", "no-such-file"), "no-such-file can't be read"),
         (("--replicator", str(EXAMPLE)), "is no JSON"),

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from planner.config.mm2 import convert
+from planner.config.importing.mm2 import convert
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Flow, Selection
@@ -19,8 +19,8 @@ from runtime.audit.predecessor.progress import (
 )
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
-from tests.planner.config.replicator.test_convert import BASE as CONNECTOR
-from tests.planner.config.replicator.test_convert import of as replicators
+from tests.planner.config.importing.test_replicator import BASE as CONNECTOR
+from tests.planner.config.importing.test_replicator import of as replicators
 
 FLOW = Flow("a-to-b", "A", "B", Selection((".*",)))
 TOOL = Predecessor("MirrorMaker 2", {"a-to-b": ConnectOffsets("mm2-offsets.A.internal", "A", "A-mm2")})
@@ -115,7 +115,7 @@ def test_a_flow_without_any_position_is_an_error_that_names_where_it_was_looked_
     ],
 )
 def test_the_workers_of_a_flow_as_mirror_maker_names_them(more: str, topic: str, group: str) -> None:
-    stored = convert(BASE + more, "mm2.properties", "mm2").positions["A-to-B"]
+    stored = convert([("mm2.properties", BASE + more)], "mm2").positions["A-to-B"]
     assert (stored.topic, stored.alias, stored.group) == (topic, "A", group)
 
 
@@ -141,6 +141,6 @@ def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) 
         "A.security.protocol = SASL_SSL\nA.sasl.mechanism = PLAIN\nA.sasl.jaas.config = "
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n'
     )
-    found = convert(BASE + login, "mm2.properties", "mm2")
+    found = convert([("mm2.properties", BASE + login)], "mm2")
     with pytest.raises(Failure, match="A_SASL_PASSWORD"):
         run(continue_mirror_maker(found, 1_000))

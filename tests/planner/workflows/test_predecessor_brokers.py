@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from planner.model.diagnostic import ExitCode, Failure
-from planner.workflows import ImportedCopy, TakeOver, import_mm2, import_replicator
+from planner.workflows import ImportedCopy, TakeOver, import_files
 from runtime.contract.spec.flow import AtOffsets
 from runtime.lab.lab import Lab
 from tests.records import create_topic, wait_for
@@ -62,7 +62,7 @@ class Mirrored:
         store(self.lab, self.offsets, self.alias, places)
 
     def take_over(self, force: bool = False) -> ImportedCopy:
-        return import_mm2(self.file, take_over=TakeOver(force=force))
+        return import_files("mm2", [self.file], take_over=TakeOver(force=force))
 
     def begun(self, force: bool = False) -> tuple[dict[int, int], str]:
         """Where the flow begins, and what is said."""
@@ -136,8 +136,8 @@ def test_replicator_by_the_offsets_of_its_group(lab: Lab, fresh: Fresh, tmp_path
     consumer.commit(offsets=[TopicPartition(topic, 0, 50)], asynchronous=False)
     take_over = TakeOver(groups=(group,))
     with pytest.raises(Failure, match=f"Replicator still runs: group {group} at .* has members") as refused:
-        import_replicator([file], take_over=take_over)
+        import_files("replicator", [file], take_over=take_over)
     assert refused.value.exit_code is ExitCode.REFUSED
     consumer.close()
-    copy = import_replicator([file], take_over=take_over)
+    copy = import_files("replicator", [file], take_over=take_over)
     assert copy.topology.flows[group].start == AtOffsets({topic: {0: 55}})

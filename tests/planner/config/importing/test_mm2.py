@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.config.connect import ConvertedTopology, properties_of
-from planner.config.mm2 import convert
+from planner.config.importing.connect import ConvertedTopology, properties_of
+from planner.config.importing.mm2 import convert
 from planner.model.diagnostic import Failure
 from planner.model.topology import Flow
 from planner.render.topology import topology_yaml
@@ -18,7 +18,7 @@ BASE = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9
 
 
 def converted(more: str = "") -> ConvertedTopology:
-    return convert(BASE + more, "mm2.properties", "mm2")
+    return convert([("mm2.properties", BASE + more)], "mm2")
 
 
 def flow(more: str = "") -> Flow:
@@ -117,7 +117,7 @@ def test_a_dot_in_an_alias_changes_the_cluster_and_never_the_topics_names() -> N
         "clusters = eu.west, B\neu.west.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\n"
         "eu.west->B.enabled = true"
     )
-    topology = convert(text, "f", "t").topology
+    topology = convert([("f", text)], "t").topology
     assert topology.flows["eu_west-to-B"].rename == Template("eu.west.{topic}")
 
 
@@ -215,7 +215,7 @@ def test_a_key_without_counterpart_is_told_with_its_reason(line: str, reason: st
 )
 def test_what_is_no_configuration_is_an_error(text: str, why: str) -> None:
     with pytest.raises(Failure, match=why):
-        convert(text, "mm2.properties", "mm2")
+        convert([("mm2.properties", text)], "mm2")
 
 
 def test_an_oauth_login() -> None:

@@ -1,14 +1,15 @@
 """Converts a MirrorMaker 2 file to the same flows, and notes every key that has no counterpart."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
-from planner.config.connect import (
+from planner.config.importing.connect import (
     CLIENT_KEYS,
     CONNECT_ROWS,
     ConvertedTopology,
     NoCounterpart,
+    Property,
     PropertyKeys,
     client_of,
     java_regex_problem,
@@ -193,9 +194,15 @@ _INTERNAL = (
 _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 
 
-def convert(text: str, file: str, name: str) -> ConvertedTopology:
+def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts a file. Raises a Failure if it is no MirrorMaker 2 configuration, or no flow is enabled."""
-    keys = PropertyKeys({entry.key: entry for entry in properties_of(text)}, file)
+    ((file, text),) = files
+    return convert_properties(properties_of(text), file, name)
+
+
+def convert_properties(properties: Iterable[Property], file: str, name: str) -> ConvertedTopology:
+    """Converts the properties of a file, as `convert` does."""
+    keys = PropertyKeys({entry.key: entry for entry in properties}, file)
     aliases = keys.listed("clusters") or ()
     if not aliases:
         raise Failure(

@@ -5,15 +5,14 @@ These are the REST body `{"name": …, "config": {…}}`, a bare config, a list 
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.config.connect import ConversionNote, Property, PropertyKeys
+from planner.config.importing.connect import ConversionNote, Property, PropertyKeys
+from planner.config.importing.document import json_with_lines
 from planner.model.diagnostic import Failure, SourceLocation, error
 
 _REPLICATOR = "ReplicatorSourceConnector"
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
 _HINT = "give the JSON that the connector was created with, or what Connect's GET /connectors/NAME answers"
 
 
@@ -36,25 +35,11 @@ def connectors_of(text: str, file: str) -> list[Connector]:
 
 def _parsed(text: str, file: str) -> object:
     """Returns the JSON; an object of it is a tuple of properties, each with its line."""
+    raw, lines = json_with_lines(text, file, _HINT)
     try:
-        return _with_lines(json.loads(text, object_pairs_hook=tuple), _key_lines(text))
-    except json.JSONDecodeError as wrong:
-        where = SourceLocation(file, wrong.lineno, wrong.colno)
-        raise Failure(error(f"{file} is no JSON: {wrong.msg}", _HINT, source=where)) from None
+        return _with_lines(raw, lines)
     except RecursionError:
         raise Failure(error(f"{file} is nested too deeply", _HINT)) from None
-    except ValueError as wrong:  # a number of thousands of digits
-        raise Failure(error(f"{file} can't be read: {wrong}", _HINT)) from None
-
-
-def _key_lines(text: str) -> Iterator[int]:
-    """Yields the line of each key, in the order of the file."""
-    line, seen = 1, 0
-    for string in _STRING.finditer(text):
-        if string[1] is not None:
-            line += text.count("\n", seen, string.start())
-            seen = string.start()
-            yield line
 
 
 def _with_lines(raw: object, lines: Iterator[int]) -> object:

@@ -1,14 +1,14 @@
 """Converts Confluent Replicator's connectors to the same flows, and notes every key without a counterpart.
 
-`planner.config.connectors` reads the JSON. Each connector becomes a flow, with Replicator's own defaults
-where they differ from ours.
+`connectors` reads the JSON. Each connector becomes a flow, with Replicator's own defaults where they differ
+from ours.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.config.connect import (
+from planner.config.importing.connect import (
     CLIENT_KEYS,
     CONNECT_ROWS,
     ConvertedTopology,
@@ -17,7 +17,7 @@ from planner.config.connect import (
     client_of,
     java_regex_problem,
 )
-from planner.config.connectors import Connector, connectors_of
+from planner.config.importing.connectors import Connector, connectors_of
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Job, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
@@ -234,7 +234,7 @@ def _host_label(address: str, end: str) -> str:
     return end if _ADDRESS.fullmatch(host) or not label else label[:80]
 
 
-def convert(files: Iterable[tuple[str, str]], name: str) -> ConvertedTopology:
+def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts files, each with its name and text. Failure: no Replicator, or an end without an address."""
     connectors = [connector for file, text in files for connector in connectors_of(text, file)]
     clusters = _Clusters()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.config import load
-from planner.config.connect import ConvertedTopology
-from planner.config.replicator import convert
+from planner.config.importing.connect import ConvertedTopology
+from planner.config.importing.replicator import convert
 from planner.model.diagnostic import Failure
 from planner.model.topology import Flow, Selection
 from planner.render.topology import topology_yaml

@@ -1,0 +1,126 @@
+"""Gathers the topics, ACLs and clusters that other tools declare, as a topology."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from planner.config.importing.connect import ConversionNote, ConvertedTopology
+from planner.config.importing.document import Fields
+from planner.model.diagnostic import Failure, error
+from planner.model.topology import RESOURCES, Acl, Cluster, Flow, Topic, Topology, secret_variable
+from planner.model.topology.resources import KAFKA_CLUSTER, OPERATION_NAMES
+from runtime.contract.client.stores import Setting
+from runtime.contract.spec.acls import AclRule
+
+_KINDS = {kind.replace("_", ""): kind for kind in (*RESOURCES.values(), "CLUSTER")}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def label(text: str) -> str:
+    """Returns a text as the name of a cluster."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text).strip("_-")[:90] or "kafka"
+
+
+@dataclass(slots=True)
+class DeclaredResources:
+    """What the files of a tool declare. A topic or an ACL that comes twice counts once."""
+
+    notes: list[ConversionNote] = field(default_factory=list)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    topics: dict[tuple[str, str], Topic] = field(default_factory=dict)
+    acls: dict[AclRule, Acl] = field(default_factory=dict)
+    flows: dict[str, Flow] = field(default_factory=dict)
+
+    def cluster(
+        self, name: str, fields: Fields, bootstrap: str = "", client: dict[str, Setting] | None = None
+    ) -> str:
+        """Returns the name of a cluster in the topology.
+
+        A cluster of which no file says where it is gets an address that no name server knows, and a note.
+        """
+        known = label(name)
+        if bootstrap or known not in self.clusters:
+            address = re.sub(r"\w+://", "", bootstrap) or f"{known.lower().replace('_', '-')}.invalid:9092"
+            self.clusters[known] = Cluster(known, bootstrap=address, client=client or {})
+            if not bootstrap:
+                reason = f"the file does not say where the cluster is: write clusters.{known}.bootstrap"
+                self.notes.append(ConversionNote(known, fields.line, reason, True, fields.file))
+        return known
+
+    def topic(
+        self,
+        fields: Fields,
+        name: str | None,
+        cluster: str,
+        partitions: int | None,
+        replication: int | None,
+        config: dict[str, str],
+    ) -> None:
+        if name is None or not _TOPIC.fullmatch(name):
+            fields.note("name", "it is no name of a topic: the topic is left out")
+            return
+        self.topics.setdefault((cluster, name), Topic(name, cluster, partitions, replication, config))
+
+    def acl(
+        self,
+        fields: Fields,
+        cluster: str,
+        *,
+        kind: str | None,
+        name: str | None,
+        pattern: str | None,
+        principal: str | None,
+        host: str | None,
+        operations: Iterable[str],
+        permission: str | None,
+    ) -> None:
+        """Adds a binding for each operation. What Kafka or the language lacks is left out with a note."""
+        known = _KINDS.get(re.sub(r"[^A-Z]", "", (kind or "").upper()))
+        how = (pattern or "LITERAL").upper()
+        if known is None or not principal or how not in ("LITERAL", "PREFIXED"):
+            fields.note(
+                "acl", "its kind of resource, pattern or principal is none of Kafka's: it is left out"
+            )
+            return
+        allowed: Literal["ALLOW", "DENY"] = "DENY" if (permission or "").upper() == "DENY" else "ALLOW"
+        match how:
+            case "PREFIXED" if known != "CLUSTER":
+                kept: Literal["LITERAL", "PREFIXED"] = "PREFIXED"
+            case _:
+                kept = "LITERAL"
+        for operation in operations:
+            verb = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper().replace("-", "_")
+            if verb not in OPERATION_NAMES:
+                fields.note("operation", f"the operation {verb[:40]!r} can't be declared: it is left out")
+                continue
+            resource = KAFKA_CLUSTER if known == "CLUSTER" else name or "*"
+            rule = AclRule(cluster, known, resource, kept, principal, host or "*", verb, allowed)
+            self.acls.setdefault(rule, Acl(rule))
+
+    def login(self, name: str, mechanism: str, *, tls: bool) -> dict[str, Setting]:
+        """Returns settings to log in by; user and password are variables to set."""
+        cluster = label(name)
+        return {
+            "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": {"env": secret_variable(cluster, "sasl.username")},
+            "sasl.password": {"env": secret_variable(cluster, "sasl.password")},
+        }
+
+    def topology(self, name: str, tool: str) -> ConvertedTopology:
+        """Returns the topology. Failure: there is nothing in the files."""
+        if not (self.topics or self.acls or self.flows):
+            raise Failure(
+                error(f"there is no topic, ACL or flow of {tool} in it", "name another file or folder")
+            )
+        used = {key[0] for key in self.topics} | {rule.cluster for rule in self.acls}
+        used |= {
+            end for flow in self.flows.values() for end in (flow.source_cluster, flow.destination_cluster)
+        }
+        clusters = {key: cluster for key, cluster in self.clusters.items() if key in used}
+        topology = Topology(
+            name, clusters, tuple(self.topics.values()), tuple(self.acls.values()), flows=self.flows
+        )
+        notes = sorted(self.notes, key=lambda note: (note.file, note.line, note.key))
+        return ConvertedTopology(topology, tuple(dict.fromkeys(notes)))

@@ -1,0 +1,145 @@
+"""Converts an MSK Replicator: what `aws kafka describe-replicator` answers, or a template of CloudFormation.
+
+Both name clusters by their ARNs, and ARNs hold no address.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.config.importing.connect import ConvertedTopology, NoCounterpart
+from planner.config.importing.declared import DeclaredResources
+from planner.config.importing.document import Fields, trees
+from planner.config.yaml_tree import Mapping as Tree
+from planner.config.yaml_tree import Node, Scalar
+from planner.config.yaml_tree import Sequence as Items
+from planner.model.diagnostic import Failure, error
+from planner.model.topology import Flow, Selection
+from runtime.contract.client.settings import MSK_IAM
+from runtime.contract.client.stores import Setting
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
+from runtime.contract.spec.rename import SAME_NAME, Template
+
+WHAT = "the answer of aws kafka describe-replicator, or a CloudFormation template"
+_ARN = re.compile(r"arn:[\w-]+:kafka:(?P<region>[\w-]+):\d*:cluster/(?P<name>[^/]+)/.*")
+_SHORT = re.compile(r"(?<=[\s:\[,-])!(?:Ref|GetAtt|Sub|ImportValue|Select|Join|If)\b")
+_SERVICE = NoCounterpart(
+    "Replicator(Arn|State|ResourceArn|Description)|CreationTime|CurrentVersion|IsReplicatorReference|StateInfo"
+    "|ServiceExecutionRoleArn|Tags|VpcConfig|ResponseMetadata|Description",
+    "there is no service of AWS: a job runs on Spark, jobs: says how",
+)
+_ROWS = (
+    _SERVICE,
+    NoCounterpart(
+        "TargetCompressionType",
+        "batches keep their compression: declare the topic with compression.type for another one",
+        loss=True,
+        without_effect="NONE",
+    ),
+    NoCounterpart(
+        "DetectAndCopyNewConsumerGroups", "new groups that match are always taken", without_effect="true"
+    ),
+)
+
+
+def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
+    """Converts replicators. Failure: there is none in the files."""
+    declared = DeclaredResources()
+    for file, text in files:
+        for node in trees(_SHORT.sub("", text), file, WHAT):
+            replicators = list(_replicators(_capital(node), file, declared))
+            if not replicators:
+                raise Failure(error(f"{file} holds no MSK Replicator", f"name {WHAT}"))
+            for replicator in replicators:
+                _convert(replicator, declared)
+    return declared.topology(name, "MSK Replicator")
+
+
+def _capital(node: Node) -> Node:
+    """Returns the tree with CloudFormation's names: the API begins them with small letters in some tools."""
+    match node:
+        case Tree(pairs=pairs):
+            named = tuple(
+                (
+                    Scalar(key.text[:1].upper() + key.text[1:], False, key.file, key.line, key.column),
+                    _capital(value),
+                )
+                for key, value in pairs
+            )
+            return Tree(named, node.file, node.line, node.column)
+        case Items(items=items):
+            return Items(tuple(map(_capital, items)), node.file, node.line, node.column)
+        case _:
+            return node
+
+
+def _replicators(node: Node, file: str, declared: DeclaredResources) -> Iterator[Fields]:
+    root = Fields.of(node, file, declared.notes)
+    if "ReplicationInfoList" in root.values:
+        yield root
+    resources = root.below("Resources")
+    for name in resources.values:
+        resource = resources.below(name)
+        if resource.text("Type") == "AWS::MSK::Replicator":
+            yield resource.below("Properties")
+
+
+def _convert(replicator: Fields, declared: DeclaredResources) -> None:
+    aliases: dict[str, str] = {}  # by ARN, and by the alias itself
+    for cluster in replicator.each("KafkaClusters"):
+        arn = cluster.below("AmazonMskCluster").text("MskClusterArn") or ""
+        alias = cluster.text("KafkaClusterAlias") or _name_of(arn)
+        aliases |= {arn: alias, alias: alias}
+        known = _ARN.fullmatch(arn)
+        client: dict[str, Setting] = {"security.protocol": "SASL_SSL", "sasl.mechanism": MSK_IAM}
+        if known is not None:
+            client["sasl.aws.region"] = known["region"]
+        declared.cluster(alias, cluster, "", client)
+        cluster.explain(_ROWS)
+    base = replicator.text("ReplicatorName") or "replicator"
+    copies = replicator.each("ReplicationInfoList")
+    for number, copy in enumerate(copies, 1):
+        ends = [_end(copy, side, aliases, declared) for side in ("Source", "Target")]
+        flow = re.sub(r"[^A-Za-z0-9._-]", "-", base).lstrip("._-")[:90] or "replicator"
+        flow = flow if len(copies) == 1 else f"{flow}-{number}"
+        declared.flows[flow] = _flow(copy, flow, *ends)
+        copy.explain(_ROWS)
+    replicator.explain(_ROWS)
+
+
+def _end(copy: Fields, side: str, aliases: Mapping[str, str], declared: DeclaredResources) -> str:
+    named = copy.text(f"{side}KafkaClusterAlias", f"{side}KafkaClusterArn") or side.lower()
+    copy.used.add(f"{side}KafkaClusterArn")
+    return declared.cluster(aliases.get(named, _name_of(named)), copy)
+
+
+def _name_of(arn: str) -> str:
+    known = _ARN.fullmatch(arn)
+    return known["name"] if known is not None else arn.removesuffix(".Arn")
+
+
+def _flow(copy: Fields, name: str, source: str, destination: str) -> Flow:
+    topics, groups = copy.below("TopicReplication"), copy.below("ConsumerGroupReplication")
+    kind = topics.below("TopicNameConfiguration").text("Type") or "PREFIXED_WITH_SOURCE_CLUSTER_ALIAS"
+    rename = SAME_NAME if kind == "IDENTICAL" else Template("{source}.{topic}")
+    start = topics.below("StartingPosition").text("Type") or "LATEST"
+    flow = Flow(
+        name,
+        source,
+        destination,
+        Selection(topics.texts("TopicsToReplicate") or (".*",), topics.texts("TopicsToExclude")),
+        rename=rename,
+        start=Earliest() if start == "EARLIEST" else Latest(),
+        configs=ConfigsSpec("set" if topics.flag(True, "CopyTopicConfigurations") else "off"),
+        groups=GroupsSpec(
+            groups.texts("ConsumerGroupsToReplicate") or (".*",),
+            groups.texts("ConsumerGroupsToExclude"),
+            sync=groups.flag(True, "SynchroniseConsumerGroupOffsets"),
+        ),
+        acls_sync=topics.flag(True, "CopyAccessControlListsForTopics"),
+        follow_every_ms=5_000 if topics.flag(True, "DetectAndCopyNewTopics") else None,
+        job=destination,
+        origin_commits=OriginCommitsSpec(f"repl.{name}"),
+    )
+    for part in (topics, groups):
+        part.explain(_ROWS)
+    return flow

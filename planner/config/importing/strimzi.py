@@ -1,0 +1,162 @@
+"""Converts Strimzi's KafkaMirrorMaker2 resource: its mirrors are MirrorMaker 2's flows.
+
+What the operator makes of the resource, a configuration of MirrorMaker 2, is made here too and read by `mm2`.
+A Secret of Kubernetes is never read: a variable stands in its place.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from planner.config.importing import mm2
+from planner.config.importing.connect import ConvertedTopology, NoCounterpart, Property
+from planner.config.importing.document import Fields, trees
+from planner.config.yaml_tree import Scalar
+from planner.model.diagnostic import Failure, error
+
+WHAT = "the YAML of a KafkaMirrorMaker2 resource"
+_POD = "there are no workers in pods: a job runs on Spark, jobs: says how"
+_ROWS = (
+    NoCounterpart("version|replicas|image|resources|jvmOptions|template|livenessProbe|readinessProbe", _POD),
+    NoCounterpart(
+        "logging|tracing|externalConfiguration|clientRackInitImage|rack|connectCluster|groupId", _POD
+    ),
+    NoCounterpart(
+        "(config|offset|status)StorageTopic", "the ledger at the destination is the flow's position"
+    ),
+    NoCounterpart("metricsConfig", "jobs.<name>.metrics is the Prometheus endpoint"),
+    NoCounterpart(
+        "pause|state", "the flow is written as active: set state: paused to begin without copying", loss=True
+    ),
+    NoCounterpart("autoRestart", "a partition that fails is tried again without an end"),
+)
+_MECHANISMS = {
+    "scram-sha-512": ("SCRAM-SHA-512", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    "scram-sha-256": ("SCRAM-SHA-256", "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    "plain": ("PLAIN", "org.apache.kafka.common.security.plain.PlainLoginModule"),
+}
+
+
+def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
+    """Converts one resource. Failure: there is none, or it has no mirror."""
+    resources = [
+        fields
+        for file, text in files
+        for node in trees(text, file, WHAT)
+        for fields in [Fields.of(node, file, [])]
+        if fields.text("kind") == "KafkaMirrorMaker2"
+    ]
+    if len(resources) != 1:
+        many = "several KafkaMirrorMaker2 resources" if resources else "no KafkaMirrorMaker2 resource"
+        raise Failure(error(f"{files[0][0]} holds {many}", f"name {WHAT}, one at a time"))
+    (resource,) = resources
+    spec = resource.below("spec")
+    properties = list(_Resource(spec).properties())
+    converted = mm2.convert_properties(properties, resource.file, name)
+    spec.explain(_ROWS)
+    # The connectors of a Connect cluster keep their positions in its topic, not where a dedicated one does.
+    notes = sorted([*converted.notes, *resource.notes], key=lambda note: (note.line, note.key))
+    return replace(converted, notes=tuple(dict.fromkeys(notes)), positions={})
+
+
+class _Resource:
+    """The spec of a resource, in either version of its API."""
+
+    def __init__(self, spec: Fields) -> None:
+        self._spec = spec
+        self._clusters: dict[str, Fields] = {}
+
+    def properties(self) -> Iterator[Property]:
+        spec = self._spec
+        target = spec.below("target")
+        for cluster in [*spec.each("clusters"), *([target] if target else [])]:
+            self._add(cluster)
+        mirrors = spec.each("mirrors")
+        flows = []
+        for mirror in mirrors:
+            source = mirror.below("source")
+            if source:
+                self._add(source)
+            flows.append(
+                (
+                    mirror,
+                    source.text("alias") or mirror.text("sourceCluster") or "",
+                    target.text("alias") or mirror.text("targetCluster") or "",
+                )
+            )
+        yield Property("clusters", ",".join(self._clusters), spec.line)
+        for alias, cluster in self._clusters.items():
+            yield from _cluster(alias, cluster)
+        for mirror, source_alias, target_alias in flows:
+            yield from _mirror(mirror, f"{source_alias}->{target_alias}.")
+
+    def _add(self, cluster: Fields) -> None:
+        alias = cluster.text("alias")
+        if alias is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", alias):
+            cluster.note("alias", "it is no name of a cluster: the cluster is left out")
+        else:
+            self._clusters[alias] = cluster
+
+
+def _cluster(alias: str, cluster: Fields) -> Iterator[Property]:
+    def written(key: str, value: str) -> Property:
+        return Property(f"{alias}.{key}", value, cluster.line)
+
+    yield written("bootstrap.servers", cluster.text("bootstrapServers") or "")
+    encrypted = "tls" in cluster.values
+    tls = cluster.below("tls")
+    for certificate in tls.each("trustedCertificates"):
+        secret = certificate.text("secretName") or ""
+        tls.note(
+            "trustedCertificates", f"write ssl.ca.location: a file with the certificates of Secret {secret}"
+        )
+        break
+    login = cluster.below("authentication")
+    kind = login.text("type")
+    if kind in _MECHANISMS:
+        mechanism, module = _MECHANISMS[kind]
+        secret = login.below("passwordSecret").text("secretName") or "secret"
+        user = (login.text("username") or "").replace("\\", "\\\\").replace('"', '\\"')
+        yield written("security.protocol", "SASL_SSL" if encrypted else "SASL_PLAINTEXT")
+        yield written("sasl.mechanism", mechanism)
+        login_text = f'{module} required username="{user}" password="${{secrets:{secret}:password}}";'
+        yield written("sasl.jaas.config", login_text)
+    elif encrypted or kind == "tls":
+        yield written("security.protocol", "SSL")
+    if kind is not None and kind not in _MECHANISMS:
+        cluster.note(
+            "authentication",
+            f"write how to log in by {kind} below client: of the cluster: docs/logins.md says how",
+        )
+    for key, value in cluster.settings("config").items():
+        yield written(key, value)
+    cluster.explain(_ROWS)
+
+
+def _mirror(mirror: Fields, prefix: str) -> Iterator[Property]:
+    def written(key: str, value: str, line: int) -> Property:
+        return Property(f"{prefix}{key}", value, line)
+
+    yield written("enabled", "true", mirror.line)
+    for ours, names in {
+        "topics": ("topicsPattern",),
+        "topics.exclude": ("topicsExcludePattern", "topicsBlacklistPattern"),
+        "groups": ("groupsPattern",),
+        "groups.exclude": ("groupsExcludePattern", "groupsBlacklistPattern"),
+    }.items():
+        node = mirror.node(*names)
+        if isinstance(node, Scalar):
+            yield written(ours, node.text, node.line)
+    # The operator runs only the connectors that stand in the resource.
+    for part, duty in (("heartbeatConnector", "heartbeats"), ("checkpointConnector", "checkpoints")):
+        if part not in mirror.values:
+            yield written(f"emit.{duty}.enabled", "false", mirror.line)
+    for part in ("sourceConnector", "checkpointConnector", "heartbeatConnector"):
+        connector = mirror.below(part)
+        if (tasks := connector.text("tasksMax")) and part == "sourceConnector":
+            yield written("tasks.max", tasks, connector.line)
+        for key, node in connector.below("config").values.items():
+            if isinstance(node, Scalar) and not node.is_null:
+                yield written(key, node.text, node.line)
+        connector.explain(_ROWS)
+    mirror.explain(_ROWS)

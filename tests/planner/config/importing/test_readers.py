@@ -1,0 +1,322 @@
+"""What other tools keep → a topology: topics, ACLs and flows, with a note on the rest, and never a secret.
+
+The files have the shape that each tool documents; they were written for these tests.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from planner.config import load
+from planner.config.importing import (
+    document,
+    jikkou,
+    msk_replicator,
+    redpanda_migrator,
+    strimzi,
+    terraform,
+    topicctl,
+)
+from planner.config.importing.connect import ConvertedTopology
+from planner.config.importing.readers import READERS, texts_of
+from planner.model.diagnostic import Failure
+from planner.model.topology import Selection
+from planner.render.topology import topology_yaml
+from runtime.contract.spec.flow import Earliest, GroupsSpec, Latest
+from runtime.contract.spec.rename import SAME_NAME, Template
+
+FILES = Path(__file__).with_name("examples")
+
+
+def read(option: str, name: str) -> ConvertedTopology:
+    reader = READERS[option]
+    return reader.convert(texts_of([FILES / name], reader), "test")
+
+
+def noted(converted: ConvertedTopology) -> dict[str, str]:
+    return {note.key: note.reason for note in converted.notes}
+
+
+def rules(converted: ConvertedTopology) -> list[str]:
+    return sorted(f"{acl.rule.cluster}.{acl.rule.name}" for acl in converted.topology.acls)
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("strimzi", "strimzi.yaml"),
+        ("terraform", "terraform.tfstate"),
+        ("terraform", "terraform-plan.json"),
+        ("topicctl", "topicctl"),
+        ("jikkou", "jikkou"),
+        ("msk-replicator", "replicator.json"),
+        ("msk-replicator", "cloudformation.yaml"),
+        ("redpanda-migrator", "migrator.yaml"),
+    ],
+)
+def test_what_is_written_is_a_topology_without_a_secret(option: str, name: str, tmp_path: Path) -> None:
+    converted = read(option, name)
+    text = topology_yaml(converted.topology, (), [f"{note.key}: {note.reason}" for note in converted.notes])
+    (tmp_path / "topology.yaml").write_text(text)
+    loaded = load(tmp_path / "topology.yaml")
+    assert loaded.clusters.keys() == converted.topology.clusters.keys()
+    assert {(topic.cluster, topic.name) for topic in loaded.topics} == {
+        (topic.cluster, topic.name) for topic in converted.topology.topics
+    }
+    assert loaded.flows.keys() == converted.topology.flows.keys()
+    for secret in ("w:ord", "KEYKEYKEY"):
+        assert secret not in text
+        assert all(secret not in note.reason + note.key for note in converted.notes)
+
+
+def test_strimzis_mirror_is_a_flow() -> None:
+    converted = read("strimzi", "strimzi.yaml")
+    (flow,) = converted.topology.flows.values()
+    assert (flow.source_cluster, flow.destination_cluster, flow.rename) == ("primary", "backup", SAME_NAME)
+    assert flow.topics.include == ("orders|payments.*",)
+    assert (flow.groups.include, flow.groups.sync, flow.groups.every_ms) == (("billing.*",), True, 60_000)
+    assert (flow.replication, flow.acls_sync, flow.heartbeats_every_ms) == (3, False, None)
+    assert converted.topology.jobs["backup"].slots == 4
+    client = converted.topology.clusters["primary"].client
+    assert client["security.protocol"] == "SASL_SSL"
+    assert client["sasl.username"] == "mirror"
+    assert client["sasl.password"] == {"env": "PRIMARY_SASL_PASSWORD"}
+    notes = noted(converted)
+    assert "primary-cluster-ca-cert" in notes["spec.clusters[0].tls.trustedCertificates"]
+    assert notes["primary->backup.some.thing.unheard.of"] == "it has no counterpart"
+    assert notes["spec.podTemplate"] == "it has no counterpart"
+    line = next(note.line for note in converted.notes if note.key.endswith("unheard.of"))
+    assert (FILES / "strimzi.yaml").read_text().splitlines()[line - 1].strip() == "some.thing.unheard.of: 1"
+
+
+def test_strimzis_newer_resource_has_its_clusters_at_the_mirrors() -> None:
+    text = """
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaMirrorMaker2
+metadata: {name: m}
+spec:
+  target: {alias: b, bootstrapServers: "b:9092", groupId: g, configStorageTopic: c}
+  mirrors:
+    - source: {alias: a, bootstrapServers: "a:9092"}
+      sourceConnector: {tasksMax: 1, config: {}}
+      topicsPattern: orders
+"""
+    converted = strimzi.convert([("m.yaml", text)], "test")
+    (flow,) = converted.topology.flows.values()
+    assert (flow.name, flow.rename, flow.checkpoints_every_ms) == (
+        "a-to-b",
+        Template("{source}.{topic}"),
+        None,
+    )
+    assert converted.topology.clusters["b"].bootstrap == "b:9092"
+
+
+def test_a_state_of_terraform() -> None:
+    converted = read("terraform", "terraform.tfstate")
+    topics = {topic.name: topic for topic in converted.topology.topics}
+    assert topics.keys() == {"orders", "payments"}
+    orders = topics["orders"]
+    assert (orders.cluster, orders.partitions, orders.replication) == ("dc1", 12, 3)
+    assert orders.config == {"retention.ms": "604800000", "cleanup.policy": "compact"}
+    assert rules(converted) == [
+        "dc1.allow.User:app.READ.topic.orders*",
+        "lkc-abc123.allow.User:sa-1.IDEMPOTENT_WRITE.cluster.kafka-cluster",
+    ]
+    clusters = converted.topology.clusters
+    assert clusters["dc1"].bootstrap == "dc1.invalid:9092"
+    assert clusters["lkc-abc123"].bootstrap == "pkc-1x2y3.eu-central-1.aws.confluent.cloud:9092"
+    assert clusters["lkc-abc123"].client["sasl.password"] == {"env": "LKC_ABC123_SASL_PASSWORD"}
+    notes = noted(converted)
+    assert "does not say where the cluster is" in notes["dc1"]
+    assert notes["kafka_user_scram_credential.app"] == "each user needs a new secret at another cluster"
+    assert "'ANY' can't be declared" in str(notes)
+
+
+def test_a_plan_of_terraform() -> None:
+    converted = read("terraform", "terraform-plan.json")
+    (cluster,) = converted.topology.clusters.values()
+    assert cluster.bootstrap == "kafka1.example.org:9092,kafka2.example.org:9092"
+    assert [(topic.name, topic.partitions, topic.replication) for topic in converted.topology.topics] == [
+        ("logs", 3, 2),
+        ("carts", 4, None),
+    ]
+
+
+def test_a_folder_of_topicctl() -> None:
+    converted = read("topicctl", "topicctl")
+    (topic,) = converted.topology.topics
+    assert (topic.cluster, topic.name, topic.partitions, topic.replication) == ("shop-stage", "orders", 9, 3)
+    assert topic.config == {
+        "cleanup.policy": "delete",
+        "max.message.bytes": "5242880",
+        "follower.replication.throttled.replicas": "1:3,4:5",
+        "retention.ms": "21600000",
+    }
+    assert rules(converted) == [
+        "shop-stage.allow.User:app.DESCRIBE.topic.orders",
+        "shop-stage.allow.User:app.READ.group.app-*",
+        "shop-stage.allow.User:app.READ.topic.orders",
+    ]
+    cluster = converted.topology.clusters["shop-stage"]
+    assert cluster.bootstrap == "broker-1.example.org:9093,broker-2.example.org:9093"
+    assert cluster.client["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert "kafka-reassign-partitions.sh" in noted(converted)["spec.placement"]
+
+
+def test_resources_of_jikkou() -> None:
+    converted = read("jikkou", "jikkou")
+    (topic,) = converted.topology.topics
+    assert (topic.name, topic.partitions, topic.replication) == ("orders", 12, 3)
+    assert topic.config == {
+        "min.insync.replicas": "2",
+        "cleanup.policy": "delete",
+        "retention.ms": "3600000",
+    }
+    assert rules(converted) == [
+        "kafka.allow.User:app.DESCRIBE.topic.orders",
+        "kafka.allow.User:app.READ.group.app-*",
+        "kafka.allow.User:app.READ.topic.orders",
+    ]
+    reasons = " ".join(note.reason for note in converted.notes)
+    for part in (
+        "no ConfigMap missing",
+        "to be deleted",
+        "KafkaUser app has no counterpart",
+        "KafkaPrincipalRole lost",
+    ):
+        assert part in reasons
+
+
+def test_an_msk_replicator() -> None:
+    converted = read("msk-replicator", "replicator.json")
+    (flow,) = converted.topology.flows.values()
+    assert (flow.name, flow.source_cluster, flow.destination_cluster) == ("shop", "primary", "standby")
+    assert flow.topics == Selection(("orders.*", "pay"), (r"orders\.tmp",))
+    assert (flow.rename, flow.start, flow.acls_sync, flow.follow_every_ms) == (
+        SAME_NAME,
+        Earliest(),
+        False,
+        None,
+    )
+    assert flow.groups == GroupsSpec((".*",), ("tmp-.*",))
+    assert converted.topology.clusters["primary"].client["sasl.aws.region"] == "eu-central-1"
+    notes = noted(converted)
+    assert "compression.type" in notes["ReplicationInfoList[0].TargetCompressionType"]
+    assert "always taken" in str(notes)
+    assert "does not say where" in notes["primary"]
+
+    (flow,) = read("msk-replicator", "cloudformation.yaml").topology.flows.values()
+    assert (flow.name, flow.source_cluster, flow.destination_cluster) == ("to-standby", "Primary", "Standby")
+    assert (flow.rename, flow.start) == (Template("{source}.{topic}"), Latest())
+
+
+def test_a_redpanda_migrator() -> None:
+    converted = read("redpanda-migrator", "migrator.yaml")
+    (flow,) = converted.topology.flows.values()
+    assert (flow.name, flow.rename, flow.replication) == ("old-to-new", Template("old.{topic}"), 3)
+    assert flow.topics.include == ("orders.*", ".*pay")
+    old, new = (converted.topology.clusters[name].client for name in ("old", "new"))
+    assert old["sasl.password"] == {"env": "OLD_PASSWORD"}
+    assert (new["security.protocol"], new["sasl.password"]) == (
+        "SASL_PLAINTEXT",
+        {"env": "NEW_SASL_PASSWORD"},
+    )
+    notes = noted(converted)
+    assert "schemas: of a flow" in notes["output.redpanda_migrator.schema_registry"]
+    assert notes["output.redpanda_migrator.odd_key"] == "it has no counterpart"
+    assert "transform:" in notes["pipeline"]
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "option", ["strimzi", "terraform", "topicctl", "jikkou", "msk-replicator", "redpanda-migrator"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a: b",
+        "[]",
+        "{}",
+        "42",
+        "{",
+        '{"a": ' + DEEP,
+        DEEP,
+        "- - -",
+        "a: &a [*a]",
+        "\x00",
+        '{"resources": 7, "version": 4}',
+    ],
+)
+def test_what_is_of_no_such_tool(option: str, text: str) -> None:
+    with pytest.raises(Failure):
+        READERS[option].convert([("file", text)], "test")
+
+
+def test_a_document_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "_MAX_NODES", 10)
+    with pytest.raises(Failure, match="holds more than 10 values"):
+        terraform.convert([("f", '{"resources": [1, 2, 3, 4, 5, 6, 7, 8, 9]}')], "test")
+    monkeypatch.setattr(document, "_MAX_TEXT", 10)
+    with pytest.raises(Failure, match="has more than"):
+        terraform.convert([("f", '{"resources": []}')], "test")
+
+
+def test_a_key_is_no_way_into_the_topology() -> None:
+    """Keys of the file stand in its comments."""
+    text = 'meta: {name: ok, cluster: c, "x\\nflows: [evil]\\e[2J": 1}\nspec: {partitions: 1}'
+    converted = topicctl.convert([("t.yaml", text)], "test")
+    written = topology_yaml(
+        converted.topology, (), [f"{note.key}: {note.reason}" for note in converted.notes]
+    )
+    assert "\nflows" not in written
+    assert "\x1b" not in written
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_folder_is_read_without_links(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "secret.yaml").write_text("meta: {name: x}")
+    if kind == "link":
+        (tmp_path / "folder" / "a.yaml").symlink_to(tmp_path / "secret.yaml")
+    else:
+        import os
+
+        os.mkfifo(tmp_path / "folder" / "a.yaml")
+    with pytest.raises(Failure, match="holds no file"):
+        texts_of([tmp_path / "folder"], READERS["topicctl"])
+
+
+def test_a_template_of_jikkou_is_to_be_rendered_first() -> None:
+    with pytest.raises(Failure, match="is a template of Jinja"):
+        jikkou.convert([("t.yaml", "kind: KafkaTopic\nmetadata: {name: '{{ values.name }}'}")], "test")
+
+
+def test_a_name_that_no_topic_has_is_left_out() -> None:
+    bad = 'meta: {name: "a\\e[2Jb", cluster: c}\nspec: {partitions: 1}'
+    text = f"{bad}\n---\nmeta: {{name: ok, cluster: c}}\nspec: {{partitions: x}}"
+    converted = topicctl.convert([("t.yaml", text)], "test")
+    assert [topic.name for topic in converted.topology.topics] == ["ok"]
+    assert {"it is no name of a topic: the topic is left out", "it is no number"} <= {
+        note.reason for note in converted.notes
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "whole"),
+    [("^a.*$", "a.*"), ("a", ".*a.*"), ("^a", "a.*"), ("a$", ".*a"), (r"a\$", r".*a\$.*")],
+)
+def test_a_regex_of_go_matches_a_part(pattern: str, whole: str) -> None:
+    text = f"""
+input: {{redpanda_migrator: {{seed_brokers: ["a.x:1"], topics: ['{pattern}'], regexp_topics: true}}}}
+output: {{redpanda_migrator: {{seed_brokers: ["b.x:1"]}}}}
+"""
+    (flow,) = redpanda_migrator.convert([("m.yaml", text)], "test").topology.flows.values()
+    assert flow.topics.include == (whole,)
+
+
+def test_every_module_of_a_reader_is_in_the_table() -> None:
+    modules = {strimzi, terraform, topicctl, jikkou, msk_replicator, redpanda_migrator}
+    assert {module.convert for module in modules} <= {reader.convert for reader in READERS.values()}
