@@ -268,7 +268,11 @@ class SchemaRegistry:
     async def set_mode(self, mode: str, subject: str | None = None) -> None:
         """Sets the mode of a subject, or that of all others, also where there are schemas already."""
         path, what = _of("mode", subject)
-        await self._send("PUT", f"{path}?force=true", what, {"mode": mode}, _Mode)
+        try:
+            await self._send("PUT", f"{path}?force=true", what, {"mode": mode}, _Mode)
+        except NotInRegistry:
+            text = f"{self.url}: it has no modes, so it can't keep ids — set schemas.ids to translate"
+            raise RegistryRefused(text, _NOT_FOUND) from None
 
     def close(self) -> None:
         """Closes the connections. A request under way fails."""

@@ -172,6 +172,18 @@ class SchemaCopier(DestinationSchemas):
         async with self._locks[renamed]:
             await self._version(renamed, at_source, ())
 
+    async def set_compatibility(self, level: str, renamed: str) -> bool:
+        """Sets the compatibility of a subject of the destination, by which its next versions are checked.
+
+        Returns False where the registry takes it only once the subject has a version. Raises
+        RegistryUnavailable and RegistryRefused.
+        """
+        try:
+            await self._destination.set_compatibility(level, renamed)
+        except NotInRegistry:
+            return False
+        return True
+
     async def _is_known(self, number: int) -> bool:
         try:
             await self._source.schema(number)

@@ -27,7 +27,8 @@ class RegistryServer:
     """`schemas` are the answers by id, `subjects` the id of each version by subject. `asked` are the paths.
 
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
-    Without `lists`, it has no list of all schemas, as older registries. Each answer takes `slow_s`, and waits
+    Without `lists`, it has no list of all schemas, as older registries. Without `levels_of_new`, a subject
+    has a version before it has a compatibility, as in Apicurio. Each answer takes `slow_s`, and waits
     until `open` is set.
     """
 
@@ -40,6 +41,7 @@ class RegistryServer:
         self.authorization: str | None = None
         self.down = False
         self.lists = True
+        self.levels_of_new = True
         self.slow_s = 0.0
         self.open = threading.Event()
         self.open.set()
@@ -102,6 +104,8 @@ class RegistryServer:
                 missing = 40409 if setting == "mode" else 40408
                 raise _Problem(404, missing, f"Subject '{subject}' does not have its own setting")
             return {key: values[subject]}
+        if setting == "config" and subject not in self.subjects and not self.levels_of_new:
+            raise _Problem(404, 40401, f"Subject '{subject}' not found.")
         forced = query.get("force") == ["true"]
         if body.get("mode") == "IMPORT" and self.subjects.get(subject or "") and not forced:
             raise _Problem(422, _NOT_READ_WRITE, "Cannot import since found existing subjects")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import field
 
-from planner.diff.schemas import SETTINGS
+from planner.diff.schemas import COMPATIBILITY, SETTINGS
 from planner.model.address import Address
 from planner.model.change import Change
 from planner.model.desired import DesiredSubject
@@ -65,7 +65,7 @@ class ConfigureSubject(SubjectStep, frozen=True):
 class RegisterSchemas(SubjectStep, frozen=True):
     """Registers these versions of a subject of the source, and first the schemas that they refer to.
 
-    `keep`: they keep their ids and numbers.
+    `keep`: they keep their ids and numbers. `compatibility` is that of a new subject, "" for the registry's.
     """
 
     verb = "register"
@@ -75,11 +75,14 @@ class RegisterSchemas(SubjectStep, frozen=True):
     source_subject: str
     versions: tuple[SchemaVersion, ...]
     keep: bool
+    compatibility: str = ""
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         numbers = ", ".join(str(version.number) for version in self.versions)
         yield f"version {numbers} of {self.source_subject} at {self.source_cluster}"
         yield "ids kept" if self.keep else "ids of the destination"
+        if self.compatibility:
+            yield f"{COMPATIBILITY}={self.compatibility}"
 
     def no_longer_done(
         self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
@@ -89,6 +92,13 @@ class RegisterSchemas(SubjectStep, frozen=True):
         for version in self.versions:
             if version.fingerprint not in known:
                 yield f"version {version.number} was deleted since"
+        if (
+            self.compatibility
+            and live.compatibility != self.compatibility
+            and COMPATIBILITY not in superseded
+        ):
+            now_is = live.compatibility or "not set"
+            yield f"{COMPATIBILITY} is {now_is} now, the plan made it {self.compatibility}"
 
     @property
     def irreversible(self) -> tuple[str, str]:
@@ -108,7 +118,12 @@ class SchemaKind(ObjectKind):
     ) -> list[Step]:
         where, address, name = desired.cluster, desired.address, desired.name
         steps: list[Step] = []
-        if settings := [moved for moved in change.fields if moved.key in SETTINGS]:
+        live = cluster.subjects.get(name)
+        # Some registries take the compatibility of a subject only once it has a version.
+        with_versions = (COMPATIBILITY,) if live is None else ()
+        if settings := [
+            moved for moved in change.fields if moved.key in SETTINGS and moved.key not in with_versions
+        ]:
             configure = ConfigureSubject(
                 f"configure:{address}",
                 address,
@@ -119,7 +134,7 @@ class SchemaKind(ObjectKind):
                 releases=not desired.versions,
             )
             steps.append(configure)
-        if missing := desired.missing(cluster.subjects.get(name)):
+        if missing := desired.missing(live):
             register = RegisterSchemas(
                 f"register:{address}",
                 address,
@@ -129,6 +144,7 @@ class SchemaKind(ObjectKind):
                 desired.subject,
                 missing,
                 desired.keep,
+                desired.compatibility if live is None else "",
                 needs=tuple(step.id for step in steps),
             )
             steps.append(register)

@@ -126,10 +126,11 @@ class SubjectSync:
         failed: list[str] = []
         for pair in self._due([pair for pair in pairs if pair.with_level], missing):
             try:
-                if pair.with_level:
-                    await self._copy_level(pair, source, destination)
+                level = await self._new_level(pair, source, destination)
                 for version in missing[pair]:
                     await self._flow.shared.leadership.ensure()
+                    if level and await copier.set_compatibility(level, pair.renamed):
+                        level = ""
                     await copier.copy_version(pair.subject, version, pair.renamed)
                     self._reader.forget(spec.destination)
                     self._registered[spec.name] += 1
@@ -140,6 +141,9 @@ class SubjectSync:
                         subject=shown(pair.renamed),
                         version=version.number,
                     )
+                if level:
+                    await self._flow.shared.leadership.ensure()
+                    await copier.set_compatibility(level, pair.renamed)
             except (NotInRegistry, RegistryRefused, SchemaNotCopied) as error:
                 failed.append(f"{shown(pair.renamed)}: {error}")
         return failed
@@ -163,12 +167,10 @@ class SubjectSync:
         self._turn += _LEVELS_AT_ONCE
         return list(dict.fromkeys([*(pair for pair, versions in missing.items() if versions), *in_turn]))
 
-    async def _copy_level(self, pair: _Pair, source: SchemaRegistry, destination: SchemaRegistry) -> None:
-        """Sets the compatibility of a subject where the source's has one of its own, before its versions."""
-        wanted = await _level(source, pair.subject)
-        if wanted and await _level(destination, pair.renamed) != wanted:
-            await self._flow.shared.leadership.ensure()
-            await destination.set_compatibility(wanted, pair.renamed)
+    async def _new_level(self, pair: _Pair, source: SchemaRegistry, destination: SchemaRegistry) -> str:
+        """Returns the compatibility of the source's subject, if the destination's has another one."""
+        wanted = await _level(source, pair.subject) if pair.with_level else ""
+        return wanted if wanted and await _level(destination, pair.renamed) != wanted else ""
 
 
 async def _level(registry: SchemaRegistry, subject: str) -> str:

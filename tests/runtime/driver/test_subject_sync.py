@@ -125,7 +125,22 @@ async def test_new_subjects_versions_and_levels_come_without_a_record(following:
     assert there.levels["copy.orders-value"] == "NONE"
     assert there.modes["copy.orders-value"] == "IMPORT"
     assert following.notes == {}
-    assert following.fenced >= 4  # before each request that changes something (R10)
+    assert following.fenced >= 3  # before each request that changes something (R10)
+
+
+async def test_a_subject_that_must_exist_before_its_level_has_it_behind_its_first_version(
+    following: Following,
+) -> None:
+    here, there = following.here, following.there
+    there.levels_of_new = False
+    here.levels["orders-value"] = "NONE"
+    here.add(1, record("a"), "orders-value")
+    here.add(2, {"type": "enum", "name": "E", "symbols": ["A"]}, "orders-value")
+    here.levels["orders-eu-key"] = "FULL"
+    here.add(3, record("k"), "orders-eu-key")
+    async with following.running(TRANSLATE):
+        await until(lambda: following.registered["f"] == 3 and len(there.levels) == 3)
+    assert there.levels == {None: "BACKWARD", "copy.orders-value": "NONE", "copy.orders-eu-key": "FULL"}
 
 
 async def test_ids_of_the_destination_and_references_come_in_their_order(following: Following) -> None:
