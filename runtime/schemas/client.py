@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import http.client
+import io
 import json
 import os
 import socket
@@ -327,13 +328,9 @@ class SchemaRegistry:
                 connection = self._connection(fresh=not reused)
                 fresh = connection.sock is None
                 connection.request(method, self._address().path + path, body, self._address().headers)
-                late = threading.Timer(_TIMEOUT_S, _shut, [connection.sock])
-                late.start()
-                try:
-                    answer = connection.getresponse()
-                finally:
-                    late.cancel()
-                with answer:  # the connection takes no further request while it is open
+                with (
+                    connection.getresponse() as answer
+                ):  # the connection takes no further request while it is open
                     return answer.status, _content(answer, limit)
             except (http.client.RemoteDisconnected, ConnectionError) as error:
                 self._drop()
@@ -376,11 +373,32 @@ def _end(threads: ThreadPoolExecutor, connections: set[http.client.HTTPConnectio
         connections.pop().close()
 
 
-def _shut(opened: socket.socket | None) -> None:
-    """Ends a connection from another thread, which may be waiting for it."""
-    with suppress(OSError):
-        if opened is not None:
-            opened.shutdown(socket.SHUT_RDWR)
+class _TimedAnswer(http.client.HTTPResponse):
+    """An answer whose headers and content come within _TIMEOUT_S, however small the pieces are."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
+        super().__init__(sock, *args, **more)
+        self.fp = io.BufferedReader(_TimedReader(sock), _PIECE)
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket until the deadline, then raises TimeoutError."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._file = sock.makefile("rb", buffering=0)
+        self._deadline = time.monotonic() + _TIMEOUT_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if time.monotonic() > self._deadline:
+            raise TimeoutError(f"the answer takes more than {_TIMEOUT_S:.0f} s")
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class _Address(NamedTuple):
@@ -414,8 +432,13 @@ class _Address(NamedTuple):
 
     def connection(self) -> http.client.HTTPConnection:
         if self.context is None:
-            return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
-        return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT_S, context=self.context)
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
+        else:
+            connection = http.client.HTTPSConnection(
+                self.host, self.port, timeout=_TIMEOUT_S, context=self.context
+            )
+        connection.response_class = _TimedAnswer
+        return connection
 
 
 def summary(found: RegisteredSchema) -> SchemaVersion:
@@ -433,14 +456,12 @@ def address_of(spec: RegistrySpec) -> str:
 
 def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:
     """Reads an answer. Raises OSError for one that is too large or takes too long."""
-    deadline, pieces, size = time.monotonic() + _TIMEOUT_S, [], 0
+    pieces, size = [], 0
     while piece := answer.read1(_PIECE):
         pieces.append(piece)
         size += len(piece)
         if size > limit:
             raise OSError(f"the answer has more than {limit >> 20} MiB")
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the answer takes more than {_TIMEOUT_S:.0f} s")
     return b"".join(pieces)
 
 
@@ -463,5 +484,7 @@ def _quoted(subject: str) -> str:
 
 def shown(text: str) -> str:
     """Returns a text of a registry for messages: without control characters, and not too long."""
-    clean = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    clean = text
+    if not text.isprintable():
+        clean = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return clean if len(clean) <= _MOST_TEXT else clean[:_MOST_TEXT] + "…"
