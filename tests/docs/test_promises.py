@@ -23,7 +23,9 @@ def marks(path: str) -> dict[str, str]:
             own[test.name] = " ".join(ast.unparse(getattr(d, "func", d)) for d in test.decorator_list)
     else:
         feature = (ROOT / "features" / path).read_text(encoding="utf-8")
-        own = {title: tag for tag, title in re.findall(r"((?:@\w+)?)\n *Scenario: (.*)", feature)}
+        own = {
+            title: tag for tag, title in re.findall(r"((?:@\w+)?)\n *Scenario(?: Outline)?: (.*)", feature)
+        }
         runs = re.compile(rf'\nscenarios\(.*("{Path(path).stem}"|{path}|"{Path(path).parent}"[,)])')
         (text,) = filter(runs.search, map(Path.read_text, (ROOT / "tests/bdd").glob("test_*.py")))
     return {name: " ".join([some, *re.findall("\npytestmark.*", text)]) for name, some in own.items()}

@@ -5,9 +5,11 @@ It checks modes, ids, versions, references and, of Avro, whether a new schema re
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,18 +81,30 @@ class RegistryServer:
             case "GET", "subjects", subject, "versions", version:
                 return self._version(subject, version)
             case "POST", "subjects", subject, "versions":
-                return {"id": self._register(subject, body)}
+                registered = self._register(subject, body)
+                return {"id": registered, **self._schema(registered)}
             case "POST", "subjects", subject:
                 number = self._number_of(body)
                 for at, known in self._versions(subject).items():
                     if known == number:
                         return self._version(subject, str(at))
                 raise _Problem(404, 40403, "Schema not found")
-            case "GET", "schemas" if self.lists:
+            case "GET", "schemas", *at:
+                return self._schemas(at, query)
+        raise _Problem(404, 404, "HTTP 404 Not Found")
+
+    def _schemas(self, at: list[str], query: dict[str, list[str]]) -> Any:
+        match at:
+            case [] if self.lists:
                 return self._page(int(query["offset"][0]), int(query["limit"][0]))
-            case "GET", "schemas", "ids", number:
+            case "ids", number:
                 return self._schema(int(number))
-            case "GET", "schemas", "ids", number, "versions":
+            case "guids", guid:
+                for known in self.schemas:
+                    if self._schema(known)["guid"] == guid:
+                        return self._schema(known)
+                raise _Problem(404, 40403, f"Schema {guid} not found")
+            case "ids", number, "versions":
                 self._schema(int(number))
                 return self._places(int(number))
         raise _Problem(404, 404, "HTTP 404 Not Found")
@@ -127,7 +141,7 @@ class RegistryServer:
     def _schema(self, number: int) -> dict[str, Any]:
         if number not in self.schemas:
             raise _Problem(404, 40403, f"Schema {number} not found")
-        return self.schemas[number]
+        return self.schemas[number] | {"guid": _guid(self.schemas[number])}
 
     def _versions(self, subject: str) -> dict[int, int]:
         if subject not in self.subjects:
@@ -185,6 +199,11 @@ class RegistryServer:
         new, old = json.loads(body["schema"]), json.loads(last["schema"])
         known = {field["name"] for field in old.get("fields", ())}
         return all("default" in field or field["name"] in known for field in new.get("fields", ()))
+
+
+def _guid(schema: Any) -> str:
+    """The same for the same schema, in each registry."""
+    return str(uuid.UUID(bytes=hashlib.md5(repr(_normal(schema)).encode()).digest()))
 
 
 def _normal(schema: Any) -> tuple[str, str, str]:
