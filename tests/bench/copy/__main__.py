@@ -9,11 +9,12 @@ import pstats
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.lab import Lab
 from tests.bench.copy import fill, table
@@ -26,7 +27,8 @@ from tests.bench.copy.processes import Brokers
 from tests.bench.copy.run import Run, Side
 from tests.bench.copy.slots import Slots
 from tests.bench.copy.throughput import Measured, measure
-from tests.bench.copy.workloads import LATENCY, THROUGHPUT, Workload
+from tests.bench.copy.workloads import LATENCY, SCHEMA_ID, THROUGHPUT, Workload
+from tests.fakes.registry import registry_server
 from tests.labs import WITH_PARENT
 from tests.ports import free_port
 from tests.toxiproxy import proxied, toxiproxy
@@ -81,12 +83,20 @@ class Bench:
         return not self.options.only or name in self.options.only
 
     def _throughput(self, workload: Workload, source: str | None = None) -> None:
+        with registry_server() as here, registry_server() as there:
+            text = {"type": "record", "name": "Order", "fields": []}
+            here.add(SCHEMA_ID, text, f"{workload.topic}-value")
+            there.add(SCHEMA_ID, {"type": "enum", "name": "Other", "symbols": ["A"]}, "other")
+            pair = {"here": RegistrySpec(url=here.url), "there": RegistrySpec(url=there.url)}
+            self._copied(workload, source, pair if workload.schemas else {})
+
+    def _copied(self, workload: Workload, source: str | None, registries: Mapping[str, RegistrySpec]) -> None:
         workload = replace(workload, megabytes=int(workload.megabytes * self.options.scale))
         at_source = fill.preload(self.source, workload)
         window_s = 5.0 if self.options.quick else 12.0
         for number in range(-1, self.options.rounds):  # the first is the brokers' warm-up: their JVMs compile
             for side, run in self._runs(workload, number):
-                run = replace(run, source=source or run.source)
+                run = replace(run, source=source or run.source, registries=registries)
                 measured = measure(side, run, self.brokers, at_source, window_s)
                 fill.forget(self.destination, run.mirror_topic)
                 if number < 0:

@@ -20,7 +20,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
-from tests.bench.copy.workloads import PARTITIONS, Workload, values
+from tests.bench.copy.workloads import PARTITIONS, Workload, values_of
 from tests.records import create_topic
 
 _POOL_RECORDS: Final = {1024: 40_000, 100: 400_000}
@@ -57,7 +57,7 @@ def _write_pool(client: Mapping[str, Any], workload: Workload) -> None:
         }
     )
     count = _POOL_RECORDS[workload.value_bytes] if workload.batch_records > 100 else _TINY_POOL_RECORDS
-    for number, value in zip(range(count), itertools.cycle(values(workload.value_bytes)), strict=False):
+    for number, value in zip(range(count), itertools.cycle(values_of(workload)), strict=False):
         while True:
             try:
                 producer.produce(workload.topic, value, partition=number % PARTITIONS)

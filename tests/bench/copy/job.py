@@ -51,6 +51,7 @@ class Job:
             flows=self.flows(run),
             slots=slots,
             copy=self._copy,
+            registries=dict(run.registries),
             metrics=None,
         )
         file = run.folder / f"{run.tag}.json"

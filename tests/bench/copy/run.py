@@ -1,16 +1,21 @@
 """One run of one side."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from runtime.contract.spec.schemas import RegistrySpec
 from tests.bench.copy.processes import Running
 from tests.bench.copy.workloads import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`source` and `destination` are bootstrap addresses, `tag` is unlike any other run's."""
+    """`source` and `destination` are bootstrap addresses, `tag` is unlike any other run's.
+
+    `registries` are the schema registries of the clusters `here` and `there`, if the workload has schemas.
+    """
 
     tag: str
     workload: Workload
@@ -19,6 +24,7 @@ class Run:
     destination: str
     folder: Path
     slots: int = 1
+    registries: Mapping[str, RegistrySpec] = field(default_factory=dict)
 
     @property
     def mirror_topic(self) -> str:

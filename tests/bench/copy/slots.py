@@ -11,6 +11,7 @@ import msgspec
 from runtime.contract.records.control import Assignment, SlotSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.rename import Template
+from runtime.contract.spec.schemas import SchemaSync
 from runtime.contract.spec.selection import SelectionSpec
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
@@ -31,6 +32,7 @@ def flow_of(run: Run) -> FlowSpec:
         topics=SelectionSpec(include=(run.topic.replace(".", r"\."),)),
         rename=Template(text=f"{run.tag}.{{topic}}"),
         provenance=run.workload.provenance,
+        schemas=SchemaSync(sync=run.workload.schemas, ids="translate"),
     )
 
 
@@ -51,7 +53,8 @@ class Slots:
         }
         sides["there"].create_internal()
         sides["there"].create(run.mirror_topic, PARTITIONS)
-        driver = Driver(sides, "there", f"{run.tag}-{uuid.uuid4().hex[:6]}", self._copy)
+        job = f"{run.tag}-{uuid.uuid4().hex[:6]}"
+        driver = Driver(sides, "there", job, self._copy, registries=run.registries)
         partitions = assigned(run.tag, run.topic, PARTITIONS, destination_topic=run.mirror_topic)
         whole = asyncio.run(driver.take_over(flow_of(run), partitions, slots=run.slots))
         files = []

@@ -24,7 +24,7 @@ _HEAD = (
     *("records/s", "MB/s", "CPU-s/GB", "RSS MB", "p50 ms", "p99 ms", "p99.9 ms", "cores", "first s"),
     *("brokers' CPU-s/GB", "of the bound", "against mm2"),
 )
-_OFFICIAL = {"1k-none", "1k-lz4", "100b-lz4", "100b-tiny", "1k-headers", "latency-1000"}
+_OFFICIAL = {"1k-none", "1k-lz4", "100b-lz4", "100b-tiny", "1k-headers", "1k-schemas", "latency-1000"}
 _OTHERS = ("mm2", "mm2-eos", "librdkafka")
 _BEST = tuple(f"{side}-linger-{linger}" for side in _OTHERS for linger in LATENCY_LINGERS_MS)
 _SIDES = {"repl", *_OTHERS, *_BEST}

@@ -1,6 +1,7 @@
 """What is copied: the shapes of records, the same for every side."""
 
 import random
+import struct
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,7 +14,8 @@ class Workload:
     """`megabytes` of record values lie at the source before a side starts: more than it copies meanwhile.
 
     `batch_records` bounds the batches of the application's producer. `travels` is the share of the records
-    that reach the destination; rates are of records at the source.
+    that reach the destination; rates are of records at the source. With `schemas`, each value begins with the
+    id of a schema, in whose place the flow writes the id that the destination's registry gave.
     """
 
     name: str
@@ -24,11 +26,13 @@ class Workload:
     batch_records: int = 10_000
     provenance: Literal["batch", "headers"] = "batch"
     travels: float = 1.0
+    schemas: bool = False
 
     @property
     def topic(self) -> str:
         """Workloads with the same records share them."""
-        return f"bench-{self.value_bytes}-{self.compression}-{self.batch_records}"
+        schemas = "-schemas" if self.schemas else ""
+        return f"bench-{self.value_bytes}-{self.compression}-{self.batch_records}{schemas}"
 
 
 THROUGHPUT: Final = (
@@ -38,8 +42,18 @@ THROUGHPUT: Final = (
     # What an application with linger 0 sends at moderate rates: batches of a few records.
     Workload("100b-tiny", 100, "none", 1_000, linger_ms=0, batch_records=8),
     Workload("1k-headers", 1024, "none", 5_000, provenance="headers"),
+    Workload("1k-schemas", 1024, "none", 5_000, schemas=True),
 )
+SCHEMA_ID: Final = 7  # at the source
 LATENCY: Final = Workload("latency-1000", 1024, "none", 0, linger_ms=0)
+
+
+def values_of(workload: Workload) -> list[bytes]:
+    """The values of the workload's records."""
+    if not workload.schemas:
+        return values(workload.value_bytes)
+    prefix = struct.pack(">bI", 0, SCHEMA_ID)
+    return [prefix + value for value in values(workload.value_bytes - len(prefix))]
 
 
 def values(value_bytes: int, count: int = 16_384) -> list[bytes]:
