@@ -18,7 +18,7 @@ from planner.kafka.log import LogWriter
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Result, Step, StepResult, failed
-from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.restores import RestoreStep
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.launching import Launcher, LaunchError
 from runtime.contract.spec.launch import LaunchSpec
@@ -115,15 +115,11 @@ def no_launchers(launch: LaunchSpec) -> Launcher:
     raise LaunchError(f"nothing here can start a job with launcher {launch.launcher}")
 
 
-Restore = Callable[
-    [ClusterEndpoint, Sequence[RestoreRecords] | Sequence[RestoreOffsets]], Awaitable[dict[str, StepResult]]
-]
-"""Restores records or group offsets of a backup into a cluster."""
+Restore = Callable[[ClusterEndpoint, Sequence[RestoreStep]], Awaitable[dict[str, StepResult]]]
+"""Restores records, group offsets or schemas of a backup into a cluster."""
 
 
-async def no_restore(
-    _endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords] | Sequence[RestoreOffsets]
-) -> dict[str, StepResult]:
+async def no_restore(_endpoint: ClusterEndpoint, steps: Sequence[RestoreStep]) -> dict[str, StepResult]:
     """Refuses every restore, for applies without such steps."""
     return {step.id: failed("nothing here can restore a backup") for step in steps}
 

@@ -111,13 +111,35 @@ def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
                 "write ids: keep, or another value of subjects",
                 source=flow.place("schemas"),
             )
-        for cluster in dict.fromkeys(end.text for key in ("from", "to") if (end := flow.get(key))):
+        ends = [end.text for key in ("from", "to") if (end := flow.get(key))]
+        into = flow.get("to")
+        if into is not None and (endpoint := parts.endpoints.get(into.text)) is not None:
+            yield from _schemas_beside_files(flow, schemas, endpoint)
+        for cluster in dict.fromkeys(ends):
             if cluster in parts.clusters and cluster not in parts.registries:
                 yield error(
                     f"there is no schema registry of {cluster}, which schemas.sync needs",
                     f"declare it under registries: {cluster}: {{url: …}}",
                     source=flow.place("schemas"),
                 )
+
+
+def _schemas_beside_files(
+    flow: ParsedRecord, schemas: ParsedRecord, endpoint: object
+) -> Iterable[Diagnostic]:
+    """Yields what a flow into files can't do: raw files alone hold records with the ids of their schemas."""
+    if not isinstance(endpoint, ParsedRecord) or endpoint.get("format") != "raw":
+        yield error(
+            "schemas are copied between clusters, or kept beside raw files",
+            "leave schemas out, or write into an endpoint with format: raw",
+            source=flow.place("schemas"),
+        )
+    elif schemas.get("ids") == "translate":
+        yield error(
+            "raw files hold records as they are, with the ids of the source",
+            "leave ids out: a restore keeps them",
+            source=flow.place("schemas"),
+        )
 
 
 def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:

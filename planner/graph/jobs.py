@@ -3,7 +3,7 @@
 A desired flow says what it takes now, and by which provenance filter.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -246,6 +246,11 @@ def registries_of(topology: Topology, flows: Iterable[Flow], folder: PurePath) -
     """Returns the schema registries that the flows need, by cluster."""
     synced = [flow for flow in flows if flow.schemas.sync]
     names = {cluster for flow in synced for cluster in (flow.source_cluster, flow.destination_cluster)}
+    return registry_specs(topology, names, folder)
+
+
+def registry_specs(topology: Topology, names: Collection[str], folder: PurePath) -> dict[str, RegistrySpec]:
+    """Returns how the schema registries of these clusters are reached, of those that have one."""
     return {
         name: RegistrySpec(url=registry.url, client=client_settings(registry, folder))
         for name, registry in topology.registries.items()

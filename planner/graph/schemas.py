@@ -20,12 +20,11 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
     ObservedSubject,
-    with_referenced,
 )
 from planner.model.topology import Flow
 from runtime.contract.spec.schemas import SubjectNames
 from runtime.schemas.subjects import at_destination, subjects_of_topic
-from runtime.schemas.versions import SchemaVersion
+from runtime.schemas.versions import SchemaVersion, with_referenced
 
 IMPORT, READWRITE = "IMPORT", "READWRITE"
 SCHEMAS_TOPIC = "_schemas"

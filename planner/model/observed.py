@@ -5,7 +5,7 @@ what `repl doctor` found out about a cluster.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from enum import StrEnum
 
@@ -242,18 +242,6 @@ class ObservedSubject(Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     versions: tuple[SchemaVersion, ...] = ()
     compatibility: str = ""
     mode: str = ""
-
-
-def with_referenced(names: Iterable[str], versions: Mapping[str, Collection[SchemaVersion]]) -> set[str]:
-    """Returns those of the subjects that exist, and the ones to which their schemas refer."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found and name in versions:
-            found.add(name)
-            waiting += [to for version in versions[name] for to, _ in version.references]
-    return found
 
 
 class ObservedCluster(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from planner.model.topology import AclRule
 from runtime.contract.records.manifest import BackupState, SnapshotOffset
+from runtime.schemas.versions import SchemaVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class RestoredGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoredSubject:
+    """A subject of the cluster's schema registry, and versions of the backup that it lacks."""
+
+    name: str
+    subject: str  # its name in the backup
+    versions: tuple[SchemaVersion, ...]
+    compatibility: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RestoredBackup:
     """What a restore takes from a backup, up to the time `until`.
 
@@ -50,3 +61,4 @@ class RestoredBackup:
     topics: tuple[RestoredTopic, ...] = ()
     groups: tuple[RestoredGroup, ...] = ()
     acls: tuple[AclRule, ...] = ()
+    subjects: tuple[RestoredSubject, ...] = ()

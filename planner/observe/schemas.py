@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from planner.model.observed import ClusterDetailsRequest, ObservedSubject, with_referenced
+from planner.model.observed import ClusterDetailsRequest, ObservedSubject
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
 from runtime.schemas.client import NotInRegistry, SchemaRegistry
 from runtime.schemas.subjects import belongs_to
+from runtime.schemas.versions import with_referenced
 
 
 async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> dict[str, ObservedSubject]:

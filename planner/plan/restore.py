@@ -9,17 +9,18 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec import structs
 
-from planner.model.address import Address, Kind, group_address, topic_address
+from planner.diff.schemas import COMPATIBILITY, VERSIONS
+from planner.model.address import Address, Kind, group_address, schema_address, topic_address
 from planner.model.change import Action, Change, FieldChange, Path, Value
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import acl_spec
 from planner.model.plan import Plan, PlanInputs
-from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import RestoredBackup, RestoredGroup, RestoredSubject, RestoredTopic
 from planner.model.step import Step
 from planner.plan.guards import ownership
 from planner.plan.ordering import in_order
 from planner.plan.steps.acls import CreateAcl
-from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords, RestoreSchemas
 from planner.plan.steps.topics import AlterConfigs, CreateTopic
 from runtime.contract.spec.acls import EVERY_TOPIC
 from runtime.contract.spec.topic_settings import BOUNDS, supported
@@ -76,28 +77,29 @@ def restore_changes(backup: RestoredBackup) -> tuple[Change, ...]:
         )
         for rule in sorted(backup.acls)
     ]
+    changes += [_subject_change(backup, subject) for subject in backup.subjects]
     return tuple(sorted(changes, key=lambda one: one.address))
 
 
 def approval(backup: RestoredBackup) -> Iterator[Diagnostic]:
-    """Yields what a person has to approve: rules and offsets that only an unsigned snapshot asks for.
+    """Yields what a person has to approve: rules, offsets and schemas that only an unsigned file asks for.
 
-    A digest shows that a snapshot was not damaged, and not which writer of the folder has made it. The plan
-    shows each rule and each offset, and its steps write these alone.
+    A digest shows that a file was not damaged, and not which writer of the folder has made it. The plan shows
+    each rule, offset and version of a subject, and its steps write these alone.
     """
-    groups, acls = backup.groups, backup.acls
-    if not groups and not acls:
+    groups, acls, subjects = backup.groups, backup.acls, backup.subjects
+    if not groups and not acls and not subjects:
         return
     wanted = [f"ACL rules ({len(acls)})"] if acls else []
     wanted += [f"offsets of consumer groups ({len(groups)})"] if groups else []
+    wanted += [f"schemas of subjects ({len(subjects)})"] if subjects else []
     left_out = ["leave --acls out"] if acls else []
     left_out += ["choose groups with --groups"] if groups else []
+    otherwise = f". Otherwise {' and '.join(left_out)}" if left_out else ""
     severity = warning if acls else note
     yield severity(
-        f"{' and '.join(wanted)} are those that the snapshots in {backup.state.folder} name, which are not"
-        " signed",
-        f"read each of them before you approve: any writer of the folder may have asked for it. Otherwise"
-        f" {' and '.join(left_out)}",
+        f"{' and '.join(wanted)} are those that files in {backup.state.folder} name, which are not signed",
+        f"read each of them before you approve: any writer of the folder may have asked for it{otherwise}",
         code="restore",
     )
 
@@ -166,10 +168,40 @@ def _group_change(backup: RestoredBackup, group: RestoredGroup) -> Change:
     )
 
 
+def _subject_change(backup: RestoredBackup, subject: RestoredSubject) -> Change:
+    versions = ", ".join(f"{version.number} (id {version.id})" for version in subject.versions)
+    fields = [FieldChange((VERSIONS,), None, len(subject.versions), note=f"with their ids: {versions}")]
+    if subject.compatibility:
+        fields.append(FieldChange((COMPATIBILITY,), None, subject.compatibility))
+    return Change(
+        address=schema_address(backup.cluster, subject.name),
+        action=Action.CREATE,
+        reason=f"from the backup {backup.endpoint}",
+        fields=tuple(fields),
+        after={field.key: field.new for field in fields},
+    )
+
+
 def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
     """Returns the steps of a restore, in the order of their needs."""
     cluster = backup.cluster
-    steps = [step for topic in backup.topics for step in _topic_steps(backup, topic)]
+    schemas = [
+        RestoreSchemas(
+            f"register:{address}",
+            address,
+            cluster,
+            subject_name=subject.name,
+            source_subject=subject.subject,
+            versions=subject.versions,
+            compatibility=subject.compatibility,
+            backup=backup.state,
+        )
+        for subject in backup.subjects
+        for address in (schema_address(cluster, subject.name),)
+    ]
+    first = tuple(step.id for step in schemas)  # consumers of the restored records need them
+    steps: list[Step] = [*schemas]
+    steps += [step for topic in backup.topics for step in _topic_steps(backup, topic, first)]
     restored = {step.topic: step.id for step in steps if isinstance(step, RestoreRecords)}
     for rule in backup.acls:
         address = Address(Kind.ACL, cluster, rule.name)
@@ -192,7 +224,7 @@ def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
     return in_order(steps)
 
 
-def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]:
+def _topic_steps(backup: RestoredBackup, topic: RestoredTopic, schemas: tuple[str, ...]) -> Iterator[Step]:
     held, cluster = backup.held, backup.cluster
     address = topic_address(cluster, topic.name)
     where = address, cluster, topic.name
@@ -208,7 +240,7 @@ def _topic_steps(backup: RestoredBackup, topic: RestoredTopic) -> Iterator[Step]
         *where,
         restored=topic,
         backup=backup.state,
-        needs=() if topic.exists else (create.id,),
+        needs=schemas if topic.exists else (*schemas, create.id),
     )
     if topic.exists:
         yield records

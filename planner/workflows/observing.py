@@ -18,7 +18,7 @@ from msgspec import structs
 
 from planner.diff.record import JOBS
 from planner.graph.expansion import read_requests
-from planner.graph.jobs import client_settings, registries_of
+from planner.graph.jobs import client_settings, registries_of, registry_specs
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address, job_address
@@ -74,15 +74,17 @@ def check_stores(topology: Topology) -> None:
 
 
 def schema_registries(
-    topology: Topology, folder: PurePath, trusted: Sequence[Path] | None = None
+    topology: Topology, folder: PurePath, trusted: Sequence[Path] | None = None, restored: str = ""
 ) -> dict[str, RegistrySpec]:
     """Returns how the schema registries that flows need are reached, by cluster.
 
-    Relative paths start at `folder`. Addresses, variables and files must be among those that this machine
-    allows: Failure names all that are not. `trusted` are the folders whose files a saved plan may refer to.
+    That of a cluster into which a backup is `restored` comes with them. Relative paths start at `folder`.
+    Addresses, variables and files must be among those that this machine allows: Failure names all that are
+    not. `trusted` are the folders whose files a saved plan may refer to.
     """
     problems: list[Diagnostic] = []
-    registries = registries_of(topology, topology.flows.values(), folder)
+    registries = registries_of(topology, topology.job_flows.values(), folder)
+    registries |= registry_specs(topology, (restored,), folder)
     for name, registry in registries.items():
         declared = topology.registries[name]
         own = Path(folder / folder_of(declared.source))

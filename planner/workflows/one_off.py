@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +25,7 @@ from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import DONE, StepResult, failed
 from planner.model.topology import Flow, Topology
-from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords, RestoreSchemas, RestoreStep
 from planner.state import internal_topics
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
@@ -53,7 +54,11 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.route import Router
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.contract.spec.transform import TransformSpec
+from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry
+from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
+from runtime.schemas.stored import BackedUpSchemas
 
 
 async def on_spark(
@@ -260,17 +265,18 @@ class SparkRestorer:
     One Spark application runs at a time, on this machine, which must see the folder of the backup.
     """
 
-    def __init__(self, plan: Plan, progress: ProgressHandler) -> None:
+    def __init__(self, plan: Plan, registries: Mapping[str, RegistrySpec], progress: ProgressHandler) -> None:
         self._plan = plan
+        self._registries = registries
         self._progress = progress
         self._one_at_a_time = asyncio.Lock()
 
-    async def restore(
-        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords] | Sequence[RestoreOffsets]
-    ) -> dict[str, StepResult]:
+    async def restore(self, endpoint: ClusterEndpoint, steps: Sequence[RestoreStep]) -> dict[str, StepResult]:
         """Carries out steps of one kind."""
         if offsets := [step for step in steps if isinstance(step, RestoreOffsets)]:
             return await self._offsets(endpoint, offsets)
+        if schemas := [step for step in steps if isinstance(step, RestoreSchemas)]:
+            return await self._schemas(schemas)
         topics = [naming.LEDGER, naming.OFFSET_MAP]
         async with ClusterClient(endpoint) as client:
             await internal_topics.ensure(client, topics, self._plan.internal)
@@ -328,6 +334,32 @@ class SparkRestorer:
                 self._progress(WorkProgress("restore", "restored", restored, partitions, "partitions"))
 
         return progress
+
+    async def _schemas(self, steps: Sequence[RestoreSchemas]) -> dict[str, StepResult]:
+        """Registers schemas with the ids that they have in the backup."""
+        from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+        from runtime.files.schemas import SchemaFolder
+
+        backup = steps[0].backup  # a plan restores one backup
+        folder = SchemaFolder(backup.folder, backup.flow, backup.client)
+        try:
+            source = BackedUpSchemas(backup.folder, await asyncio.to_thread(folder.read))
+        except (EndpointUnavailable, ManifestProblem) as problem:
+            return {step.id: failed(f"the backup: {problem}") for step in steps}
+        with closing(SchemaRegistry(self._registries[steps[0].cluster])) as registry:
+            copier = SchemaCopier(source, registry, SchemaSync(sync=True, ids="keep"), ended=True)
+
+            results: dict[str, StepResult] = {}
+            for step in steps:  # one by one: steps may register the same schema that others refer to
+                try:
+                    if step.compatibility:
+                        await registry.set_compatibility(step.compatibility, step.subject_name)
+                    for version in step.versions:
+                        await copier.copy_version(step.source_subject, version, step.subject_name)
+                    results[step.id] = DONE
+                except (NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaNotCopied) as failure:
+                    results[step.id] = failed(str(failure))
+        return results
 
     async def _offsets(
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreOffsets]

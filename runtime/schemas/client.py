@@ -160,6 +160,11 @@ class SchemaRegistry:
         self._connections: set[http.client.HTTPConnection] = set()
         self._end = weakref.finalize(self, _end, self._threads, self._connections)
 
+    @property
+    def name(self) -> str:
+        """The address of the registry."""
+        return self.url
+
     async def schema(self, number: int) -> Schema:
         """Returns the schema of an id."""
         return await self._get(f"/schemas/ids/{number}", f"schema id {number}", Schema)

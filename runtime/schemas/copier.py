@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -36,10 +37,25 @@ class SchemaNotCopied(Exception):
     """The schema is not at the destination as it must be: records that need it are not copied."""
 
 
+class SchemaSource(Protocol):
+    """Has the schemas of a flow's records: the registry of its source, or a backup."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def schema(self, number: int) -> Schema: ...
+
+    async def places(self, number: int, *, deleted: bool = False) -> list[tuple[str, int]]: ...
+
+    async def versions(self, subject: str, *, deleted: bool = False) -> list[int]: ...
+
+    async def version(self, subject: str, number: int) -> RegisteredSchema: ...
+
+
 class DestinationSchemas(ABC):
     """Knows where schemas of a flow's records are at its destination, with those that they refer to."""
 
-    def __init__(self, source: SchemaRegistry, destination: SchemaRegistry, sync: SchemaSync) -> None:
+    def __init__(self, source: SchemaSource, destination: SchemaRegistry, sync: SchemaSync) -> None:
         self._source = source
         self._destination = destination
         self._sync = sync
@@ -136,7 +152,7 @@ class SchemaCopier(DestinationSchemas):
     """
 
     def __init__(
-        self, source: SchemaRegistry, destination: SchemaRegistry, sync: SchemaSync, *, ended: bool = False
+        self, source: SchemaSource, destination: SchemaRegistry, sync: SchemaSync, *, ended: bool = False
     ) -> None:
         super().__init__(source, destination, sync)
         self._ended = ended
@@ -164,7 +180,7 @@ class SchemaCopier(DestinationSchemas):
         at_source = await self._source.version(subject, version.number)
         if summary(at_source) != version:
             raise SchemaNotCopied(
-                f"version {version.number} of {shown(subject)} at {self._source.url} is another schema now"
+                f"version {version.number} of {shown(subject)} at {self._source.name} is another schema now"
                 " than when it was listed"
             )
         if self._sync.ids == "keep":
@@ -223,7 +239,7 @@ class SchemaCopier(DestinationSchemas):
             " destination — set schemas.ids to translate, or delete that schema there"
         )
 
-    async def _subjects_of(self, registry: SchemaRegistry, number: int) -> str:
+    async def _subjects_of(self, registry: SchemaSource, number: int) -> str:
         try:
             places = await registry.places(number)
         except NotInRegistry:

@@ -1,6 +1,6 @@
 """Versions of subjects, and which of them a registry lacks. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -30,3 +30,15 @@ def missing_versions(
     known = {version.fingerprint for version in there}
     new = {version.fingerprint: version for version in versions if version.fingerprint not in known}
     return tuple(new.values())
+
+
+def with_referenced(names: Iterable[str], versions: Mapping[str, Collection[SchemaVersion]]) -> set[str]:
+    """Returns those of the subjects that exist, and the ones to which their schemas refer."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name in versions:
+            found.add(name)
+            waiting += [to for version in versions[name] for to, _ in version.references]
+    return found

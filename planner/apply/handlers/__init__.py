@@ -10,16 +10,14 @@ from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
-from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords, RestoreSchemas, RestoreStep
 from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 
 Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, StepResult]]]
 
 
-async def _restore(
-    context: ApplyContext, steps: Sequence[RestoreRecords] | Sequence[RestoreOffsets]
-) -> dict[str, StepResult]:
+async def _restore(context: ApplyContext, steps: Sequence[RestoreStep]) -> dict[str, StepResult]:
     return await context.restore(context.endpoint, steps)
 
 
@@ -41,4 +39,5 @@ HANDLERS: dict[type[Step], Handler] = {
     StopJob: jobs.stop,
     RestoreRecords: _restore,
     RestoreOffsets: _restore,
+    RestoreSchemas: _restore,
 }

@@ -22,6 +22,7 @@ FILE_FLOW_KEYS: Final = frozenset(
         "rate_limit",
         "rpo",
         "on_data_loss",
+        "schemas",
         "transform",
         "job",
     }

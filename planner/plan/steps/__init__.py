@@ -31,6 +31,7 @@ KINDS: tuple[type[Step], ...] = (
     jobs.LaunchJob,
     restores.RestoreRecords,
     restores.RestoreOffsets,
+    restores.RestoreSchemas,
     acls.DeleteAcl,
     topics.DeleteTopic,
     registry.Disown,

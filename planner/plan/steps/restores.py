@@ -6,6 +6,7 @@ from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.restore import RestoredTopic
 from planner.model.step import Step
 from runtime.contract.records.manifest import BackupState, SnapshotOffset
+from runtime.schemas.versions import SchemaVersion
 
 
 class RestoreStep(Step, frozen=True):
@@ -54,3 +55,19 @@ class RestoreOffsets(RestoreStep, frozen=True):
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield ", ".join(f"{offset.topic}-{offset.partition}: {offset.offset}" for offset in self.offsets)
+
+
+class RestoreSchemas(RestoreStep, frozen=True):
+    """Registers versions of a backup's subject with their ids, and first the schemas that they refer to."""
+
+    subject_name: str
+    source_subject: str
+    versions: tuple[SchemaVersion, ...]
+    compatibility: str
+    backup: BackupState
+
+    def details(self, hidden: Collection[str]) -> Iterator[str]:
+        numbers = ", ".join(f"{version.number} (id {version.id})" for version in self.versions)
+        yield f"version {numbers} of {self.source_subject} from {self.backup.folder}, ids kept"
+        if self.compatibility:
+            yield f"compatibility={self.compatibility}"

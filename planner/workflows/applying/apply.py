@@ -255,6 +255,7 @@ async def execute(
         check_jobs(plan, trusted)
     home = home_of(plan, request.path)
     wait_s = REPORTED_S if request.wait else 0.0
+    registries = _registries(plan, trusted)
     session = ApplySession(
         plan=plan,
         endpoints=endpoints,
@@ -264,9 +265,9 @@ async def execute(
         interrupts=interaction.interrupts,
         folder=folder_of(request.path.resolve()),
         launchers=launchers(home),
-        restore=SparkRestorer(plan, reported).restore,
+        restore=SparkRestorer(plan, registries, reported).restore,
         wait=request.wait,
-        registries=_registries(plan, trusted),
+        registries=registries,
         errors=home.parent / "errors",
         write=write,
     )
@@ -284,7 +285,9 @@ def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, Registr
     """Returns how the schema registries that the plan changes are reached; none where it changes none."""
     if not any(step.address.kind is Kind.SCHEMA for step in plan.steps):
         return {}
-    return schema_registries(plan.inputs.topology, PurePath(plan.inputs.folder), trusted)
+    backup = plan.inputs.backup
+    restored = backup.cluster if backup is not None else ""
+    return schema_registries(plan.inputs.topology, PurePath(plan.inputs.folder), trusted, restored)
 
 
 def _ended(ended: ApplyEnded, reported: DiagnosticCollector) -> ApplyResult:

@@ -13,7 +13,9 @@ from runtime.contract.spec.selection import regex
 from runtime.files.backup import Backup, DamagedFile, cut, flows_in, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem
 from runtime.files.open_store import opened
+from runtime.files.schemas import SchemaFolder
 from runtime.files.snapshots import SnapshotFolder
+from runtime.schemas.stored import BackedUpSchemas
 
 _REACH = "make the store reachable from this machine, then run this again"
 _MOST_MS = 253_402_300_800_000  # the year 10000
@@ -43,6 +45,8 @@ class RequestedBackup:
                 name: {number: cut(manifests, one, number, until_ms) for number in sorted(one.positions)}
                 for name, one in self.topics.items()
             }
+            folder = SchemaFolder(endpoint.folder, self.backup.flow, self.client)
+            self.schemas = BackedUpSchemas(endpoint.name, folder.read())
             self.known = {
                 name: snapshots.describing(name, one.topic_id, until_ms) for name, one in self.topics.items()
             }

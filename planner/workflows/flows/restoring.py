@@ -1,7 +1,7 @@
 """`repl restore`: a backup in raw files → the plan that brings it back into a cluster → its execution."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +13,16 @@ from planner.graph.jobs import destination_spec
 from planner.graph.messages import few
 from planner.model.address import topic_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
-from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, Unreachable
+from planner.model.observed import (
+    SCHEMAS,
+    ClusterDetailsRequest,
+    Observed,
+    ObservedCluster,
+    ObservedSubject,
+    Unreachable,
+)
 from planner.model.plan import Mode, Plan
-from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import RestoredBackup, RestoredGroup, RestoredSubject, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe.cluster import ReadOptions
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
@@ -26,7 +33,7 @@ from planner.workflows.audit.access import answered
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
-from planner.workflows.observing import check_stores, read_clusters
+from planner.workflows.observing import check_stores, read_clusters, schema_registries
 from planner.workflows.plans import plan_now, verified
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
@@ -37,6 +44,9 @@ from runtime.contract.spec.selection import regex
 from runtime.contract.spec.topic_settings import supported
 from runtime.files.backup import PartitionCut
 from runtime.replay.restore_target import TargetTopic, target_topics
+from runtime.schemas.client import shown
+from runtime.schemas.subjects import at_destination, subjects_of_topic
+from runtime.schemas.versions import SchemaVersion, missing_versions, with_referenced
 
 _TOPIC = "{topic}"
 
@@ -60,8 +70,11 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     check_stores(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
     found = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
-    wanted = {cluster.name: ClusterDetailsRequest(acls=True)} if request.acls else {}
-    options = ReadOptions(read_registry=read_registry)
+    subjects = frozenset(found.schemas.every_version())
+    details = ClusterDetailsRequest(acls=request.acls, subjects=subjects)
+    wanted = {cluster.name: details} if request.acls or subjects else {}
+    registries = schema_registries(topology, Path.cwd(), restored=cluster.name) if subjects else {}
+    options = ReadOptions(read_registry=read_registry, registries=registries)
     observed = await read_clusters(
         {cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options
     )
@@ -114,6 +127,7 @@ class _Planned:
             tuple(self._topic(name, existing) for name in sorted(read.topics)),
             tuple(self._groups()),
             tuple(self._acls()),
+            tuple(self._subjects()),
         )
         found = tuple(self._found)
         plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found)
@@ -297,6 +311,63 @@ class _Planned:
             )
         for group, some in sorted(offsets.items()):
             yield RestoredGroup(group, tuple(some), time_text(taken[group]))
+
+    def _subjects(self) -> Iterator[RestoredSubject]:
+        """Yields the subjects of the topics, and those that they refer to, with what the cluster lacks.
+
+        They keep their ids: an id that is another schema at the cluster's registry is an error.
+        """
+        schemas, name = self._read.schemas, self._cluster.name
+        stored = schemas.every_version()
+        names = self._restored_subjects(stored)
+        if not names:
+            return
+        if name not in self._topology.registries:
+            self._found.append(
+                warning(
+                    f"the backup has {len(names)} subjects of schemas, and {name} has no schema registry:"
+                    " consumers there can't decode records that need them",
+                    f"declare it under registries: {name}: {{url: …}}",
+                    code="restore",
+                )
+            )
+            return
+        if SCHEMAS in self._live.unreadable:
+            what = f"the schema registry of {name} can't be read: {self._live.unreadable[SCHEMAS]}"
+            self._found.append(error(what, "restore once it answers", code="restore"))
+            return
+        ids = {
+            version.id: (subject, version)
+            for subject, live in self._live.subjects.items()
+            for version in live.versions
+        }
+        for subject, renamed in sorted(names.items()):
+            there = self._live.subjects.get(renamed, ObservedSubject()).versions
+            missing = missing_versions(stored[subject], there, keep=True)
+            for version in missing:
+                other, taken = ids.get(version.id, (subject, version))
+                if taken.fingerprint != version.fingerprint:
+                    what = (
+                        f"schema id {version.id} is {shown(subject)} version {version.number} in the backup,"
+                    )
+                    what += f" and {shown(other)} version {taken.number} at {name}"
+                    hint = "restore into a registry without this schema: the records hold its id"
+                    self._found.append(error(what, hint, code="schema-id-conflict"))
+            if missing:
+                level = "" if renamed in self._live.subjects else schemas.levels.get(subject, "")
+                yield RestoredSubject(renamed, subject, missing, level)
+
+    def _restored_subjects(self, stored: Mapping[str, Collection[SchemaVersion]]) -> dict[str, str]:
+        """Returns the subjects of the backup that are restored, each with its name at the cluster."""
+        names, ordered = self._read.schemas.names, sorted(stored)
+        if names == "record_name":  # no subject tells its topic
+            return {subject: subject for subject in ordered}
+        own = {
+            subject: at_destination(subject, topic, into, names)
+            for topic, into in self._names.items()
+            for subject in subjects_of_topic(ordered, topic, names)
+        }
+        return {subject: own.get(subject, subject) for subject in with_referenced(own, stored)}
 
     def _check_unread(self, snapshot: Snapshot) -> None:
         for what, why in sorted(snapshot.unread.items()):

@@ -7,7 +7,7 @@ A checkpoint sums up all commits up to one: what they say of positions, and the 
 there. It is named by the digest of its content, which a commit records, as are its lists.
 
 A snapshot has the same form. It describes what records do not hold: configs and partitions of topics, their
-ACLs, and the committed offsets of consumer groups.
+ACLs, and the committed offsets of consumer groups. Schemas have files of that form, too.
 
 A digest is no signature: whoever may write the endpoint's folder may have written any of these. So each name
 of a file is checked as it is decoded, and each number has its bounds.
@@ -23,6 +23,7 @@ from runtime.contract.client.stores import Setting
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.files import data_name_problem, staged_name_problem
+from runtime.contract.spec.schemas import SubjectNames
 
 VERSION: Final = 1
 REPLACING: Final = 2  # the version of commits that replace files: earlier readers refuse it
@@ -260,11 +261,39 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unread: dict[str, str] = {}
 
 
+class StoredVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A version of a subject of the source's schema registry, with its text.
+
+    `references` are the names in the text, and the subject and version that each means.
+    """
+
+    subject: str
+    version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # as in records, where it has four bytes
+    text: str
+    type: str = "AVRO"
+    references: list[tuple[str, str, int]] = []
+
+
+class StoredSchemas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Adds schemas to a backup: versions that it lacked, and the compatibility of their subjects.
+
+    `names` is how producers name subjects.
+    """
+
+    version: Literal[1] = VERSION
+    flow: str
+    number: _Number
+    names: SubjectNames = "topic_name"
+    versions: list[StoredVersion] = []
+    levels: dict[str, Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]+\Z", max_length=40)]] = {}
+
+
 class UnreadableCommit(UnreadableValue):
     """A part of a manifest that was cut off or edited, or that another version wrote."""
 
 
-def encode(value: Commit | Snapshot | ManifestCheckpoint | FileList) -> bytes:
+def encode(value: Commit | Snapshot | ManifestCheckpoint | FileList | StoredSchemas) -> bytes:
     line = msgspec.json.encode(value)
     return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
 
@@ -294,3 +323,4 @@ decode = _decoder(Commit)
 decode_snapshot = _decoder(Snapshot)
 decode_checkpoint = _decoder(ManifestCheckpoint)
 decode_list = _decoder(FileList)
+decode_schemas = _decoder(StoredSchemas)

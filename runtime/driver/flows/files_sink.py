@@ -21,6 +21,7 @@ from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwne
 from runtime.contract.spec.files import FilesSpec
 from runtime.driver.duties.checkpoint import CheckpointDuty
 from runtime.driver.duties.compaction import CompactionDuty
+from runtime.driver.duties.schema_backup import SchemaBackup
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks, finished, now_ms
@@ -55,6 +56,7 @@ class FilesSink(RecordSink[FilePosition]):
         self._manifest = ManifestState()
         self._claimed = False
         self._snapshots = SnapshotDuty(flow.spec, files, flow.shared.clusters, own_groups(flow.job))
+        self._schemas = SchemaBackup(flow.spec, files, flow.shared.clusters)
         self._compaction = CompactionDuty(flow.name, files, self._folder)
         self._checkpoints = CheckpointDuty(flow.name, self._folder)
 
@@ -69,6 +71,7 @@ class FilesSink(RecordSink[FilePosition]):
 
     def forget(self) -> None:
         self._claimed = False  # the manifest is read again: the commit may have been written
+        self._schemas.forget()
         self._compaction.forget()
 
     async def positions(self, cluster: KafkaCluster) -> Positions:
@@ -188,6 +191,8 @@ class FilesSink(RecordSink[FilePosition]):
             for partition in done
             if partition.position > before[partition.topic, partition.partition].position
         ]
+        if files:
+            await self._schemas.run(sorted({file.topic for file in files}))
         if moved:
             await self._commit(moved, done)
 

@@ -1,19 +1,23 @@
 """The plan of a restore: records first, then the settings and the offsets of groups."""
 
+from pathlib import Path
+
 from planner.model.address import topic_address
 from planner.model.change import Action
 from planner.model.plan import Mode, Plan
-from planner.model.restore import RestoredBackup, RestoredGroup, RestoredTopic
+from planner.model.restore import RestoredBackup, RestoredGroup, RestoredSubject, RestoredTopic
 from planner.model.topology import AclRule, Cluster
 from planner.plan.make import plan_from
 from planner.plan.restore import HELD, fitting
 from planner.plan.steps.acls import CreateAcl
-from planner.plan.steps.restores import RestoreOffsets, RestoreRecords
+from planner.plan.steps.restores import RestoreOffsets, RestoreRecords, RestoreSchemas
 from planner.plan.steps.topics import AlterConfigs, CreateTopic
 from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import steps_text, text
+from planner.state import planfile
 from runtime.contract.records.manifest import BackupState, SnapshotOffset
+from runtime.schemas.versions import SchemaVersion
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, inputs, observed, topology
 
@@ -38,9 +42,10 @@ def plan(
     topic: RestoredTopic = ORDERS,
     groups: tuple[RestoredGroup, ...] = (GROUP,),
     acls: tuple[AclRule, ...] = (RULE,),
+    subjects: tuple[RestoredSubject, ...] = (),
 ) -> Plan:
     shop = topology(clusters=[Cluster("dc2", bootstrap="localhost:9092")])
-    backup = RestoredBackup("archive", STATE, UNTIL, "dc2", HELD, (topic,), groups, acls)
+    backup = RestoredBackup("archive", STATE, UNTIL, "dc2", HELD, (topic,), groups, acls, subjects)
     return plan_from(inputs(shop, observed(cluster(name="dc2")), mode=Mode.RESTORE, backup=backup))
 
 
@@ -79,7 +84,7 @@ def test_each_rule_and_each_offset_of_an_unsigned_snapshot_is_shown_to_be_approv
     made = plan(groups=(GROUP, group), acls=(RULE, every))
     shown = "\n".join(text(made))
     for said in (
-        "ACL rules (2) and offsets of consumer groups (2) are those that the snapshots in /mnt/archive name",
+        "ACL rules (2) and offsets of consumer groups (2) are those that files in /mnt/archive name",
         "which are not signed",
         "+ rule: allow.User:mallory.ALL.topic.*",
         "! it applies to other topics too",
@@ -123,3 +128,29 @@ def test_settings_that_the_cluster_lacks_or_that_name_brokers_are_left_out() -> 
         known,
     )
     assert found == {"retention.ms": "5"}
+
+
+def test_schemas_are_registered_before_the_records_that_need_them() -> None:
+    """A hostile name of a subject reaches no terminal and no page as it is."""
+    name = "orders-\x1b]0;owned\x07value"
+    subject = RestoredSubject(name, "orders-value", (SchemaVersion(3, 9, "ab"),), "FULL")
+    made = plan(subjects=(subject,))
+    register, records = (
+        next(step for step in made.steps if isinstance(step, kind))
+        for kind in (RestoreSchemas, RestoreRecords)
+    )
+    assert register.id in records.needs
+    assert made.steps.index(register) < made.steps.index(records)
+    shown = "\n".join([*text(made), *steps_text(made)])
+    assert "versions: 1" in shown
+    assert "3 (id 9)" in shown
+    assert "\x1b" not in shown
+    assert "\x1b" not in markdown(made)
+    assert "\x1b" not in json_text(made)
+
+
+def test_a_saved_plan_holds_the_schemas_that_were_approved(tmp_path: Path) -> None:
+    subject = RestoredSubject("old.orders-value", "orders-value", (SchemaVersion(3, 9, "ab"),), "FULL")
+    made = plan(subjects=(subject,))
+    planfile.write(made, tmp_path / "restore.plan")
+    assert planfile.read(tmp_path / "restore.plan").steps == made.steps

@@ -1,0 +1,122 @@
+"""Keeps the schemas of a backup's records beside its raw files.
+
+Producers register a schema before they write. So the versions that are read after the records of a round hold
+every schema that these need, and they are stored before the round is committed. A round waits for a registry
+that does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.jobspec import FlowSpec
+from runtime.driver.clusters import DriverClusters
+from runtime.files.schemas import SchemaFolder
+from runtime.kafka.errors import Disconnected
+from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry
+from runtime.schemas.stored import BackedUpSchemas, stored
+from runtime.schemas.subjects import subjects_of_topic
+from runtime.schemas.versions import SchemaVersion, with_referenced
+from runtime.slot.log import log_event
+
+_MOST_BYTES = 8 << 20  # of texts in one file
+_AT_A_TIME = 100  # versions that are read
+
+
+class SchemaBackup:
+    """Stores the schemas of one flow into raw files. It knows what the folder has once it has read it."""
+
+    def __init__(self, spec: FlowSpec, files: FilesSpec, clusters: DriverClusters) -> None:
+        self._spec = spec
+        self._clusters = clusters
+        self._folder = SchemaFolder(files.folder, spec.name, files.client)
+        self._known: dict[str, set[SchemaVersion]] | None = None
+        self._files = 0
+
+    def forget(self) -> None:
+        """Reads the folder again before the next round: another driver may have written it."""
+        self._known = None
+
+    async def run(self, topics: Iterable[str]) -> None:
+        """Stores what the folder lacks of the subjects of these topics, and of those that they refer to.
+
+        Raises Disconnected where the registry does not answer, ManifestTaken, ManifestProblem and
+        EndpointUnavailable.
+        """
+        if not self._spec.schemas.sync:
+            return
+        known = await self._read()
+        registry = self._clusters.schema_registry(self._spec.source)
+        try:
+            found = await registry.every_version()
+            missing = [
+                (subject, version.number)
+                for subject in self._wanted(found, topics)
+                for version in found[subject]
+                if version not in known.get(subject, ())
+            ]
+            for first in range(0, len(missing), _AT_A_TIME):
+                await self._store(registry, missing[first : first + _AT_A_TIME])
+        except (RegistryUnavailable, RegistryRefused, NotInRegistry) as error:
+            raise Disconnected("schema registry", str(error), sent=False) from None
+
+    async def _read(self) -> dict[str, set[SchemaVersion]]:
+        if self._known is None:
+            additions = await asyncio.to_thread(self._folder.read)
+            versions = BackedUpSchemas("", additions).every_version()
+            self._known = {subject: set(listed) for subject, listed in versions.items()}
+            self._files = len(additions)
+        return self._known
+
+    def _wanted(self, found: Mapping[str, tuple[SchemaVersion, ...]], topics: Iterable[str]) -> list[str]:
+        names = self._spec.schemas.subjects
+        if names == "record_name":  # no subject tells its topic
+            return sorted(found)
+        ordered = sorted(found)
+        own = [subject for topic in topics for subject in subjects_of_topic(ordered, topic, names)]
+        return sorted(with_referenced(own, found))
+
+    async def _store(self, registry: SchemaRegistry, places: list[tuple[str, int]]) -> None:
+        read = await asyncio.gather(*(registry.version(*place) for place in places))
+        subjects = sorted({subject for subject, _ in places})
+        levels = await asyncio.gather(*(_level(registry, subject) for subject in subjects))
+        own = {subject: level for subject, level in zip(subjects, levels, strict=True) if level}
+        piece: list[StoredVersion] = []
+        size = 0
+        for version in map(stored, read):
+            piece.append(version)
+            size += len(version.text)
+            if size > _MOST_BYTES:
+                await self._add(piece, own)
+                piece, size = [], 0
+        if piece:
+            await self._add(piece, own)
+
+    async def _add(self, versions: list[StoredVersion], levels: Mapping[str, str]) -> None:
+        addition = StoredSchemas(
+            flow=self._spec.name,
+            number=self._files + 1,
+            names=self._spec.schemas.subjects,
+            versions=versions,
+            levels={
+                subject: levels[subject]
+                for subject in sorted({version.subject for version in versions} & levels.keys())
+            },
+        )
+        await asyncio.to_thread(self._folder.add, addition)
+        self._files += 1
+        assert self._known is not None
+        for subject, listed in BackedUpSchemas("", [addition]).every_version().items():
+            self._known.setdefault(subject, set()).update(listed)
+        log_event("schemas_stored", key=self._spec.name, flow=self._spec.name, versions=len(versions))
+
+
+async def _level(registry: SchemaRegistry, subject: str) -> str:
+    """Returns the compatibility of a subject; "" where it has none of its own."""
+    try:
+        return await registry.compatibility(subject)
+    except NotInRegistry:
+        return ""

@@ -1,0 +1,70 @@
+"""The schemas that a backup holds, read like those of a registry."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.spec.schemas import SubjectNames
+from runtime.schemas.client import NotInRegistry, Reference, RegisteredSchema, Schema, shown, summary
+from runtime.schemas.versions import SchemaVersion
+
+
+class BackedUpSchemas:
+    """Knows all versions that a backup holds. A version never changes, and none is removed."""
+
+    def __init__(self, name: str, additions: Iterable[StoredSchemas] = ()) -> None:
+        self.name = name
+        self.names: SubjectNames = "topic_name"
+        self.levels: dict[str, str] = {}
+        self._versions: defaultdict[str, dict[int, RegisteredSchema]] = defaultdict(dict)
+        self._places: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+        for addition in additions:
+            self.add(addition)
+
+    def add(self, addition: StoredSchemas) -> None:
+        """Adds what one file of the backup holds."""
+        self.names = addition.names
+        self.levels |= addition.levels
+        for stored in addition.versions:
+            references = tuple(Reference(*reference) for reference in stored.references)
+            schema = Schema(stored.text, stored.type, references)
+            registered = RegisteredSchema(stored.subject, stored.version, stored.id, schema)
+            self._versions[stored.subject][stored.version] = registered
+            self._places[stored.id].append((stored.subject, stored.version))
+
+    def every_version(self) -> Mapping[str, tuple[SchemaVersion, ...]]:
+        """Returns the versions of all subjects, in their order."""
+        return {
+            subject: tuple(summary(versions[number]) for number in sorted(versions))
+            for subject, versions in sorted(self._versions.items())
+        }
+
+    async def schema(self, number: int) -> Schema:
+        for subject, version in self._places.get(number, ()):
+            return self._versions[subject][version].schema
+        raise NotInRegistry(f"the backup has no schema id {number}")
+
+    async def places(self, number: int, *, deleted: bool = False) -> list[tuple[str, int]]:
+        return list(self._places.get(number, ()))
+
+    async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        if subject not in self._versions:
+            raise NotInRegistry(f"the backup has no versions of {shown(subject)}")
+        return sorted(self._versions[subject])
+
+    async def version(self, subject: str, number: int) -> RegisteredSchema:
+        found = self._versions.get(subject, {}).get(number)
+        if found is None:
+            raise NotInRegistry(f"the backup has no {shown(subject)} version {number}")
+        return found
+
+
+def stored(registered: RegisteredSchema) -> StoredVersion:
+    """Returns a version as a backup holds it."""
+    subject, version, number, schema = registered
+    references = [(to.name, to.subject, to.version) for to in schema.references]
+    return StoredVersion(
+        subject=subject, version=version, id=number, text=schema.text, type=schema.type, references=references
+    )
