@@ -10,13 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.records.manifest import (
+    StoredSchemas,
+    StoredVersion,
+    UnreadableCommit,
+    decode_schemas,
+    encode,
+)
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.clusters import DriverClusters
 from runtime.files.schemas import SchemaFolder
 from runtime.kafka.errors import Disconnected
-from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry
+from runtime.schemas.client import (
+    NotInRegistry,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaRegistry,
+    shown,
+    summary,
+)
 from runtime.schemas.stored import BackedUpSchemas, stored
 from runtime.schemas.subjects import subjects_of_topic
 from runtime.schemas.versions import SchemaVersion, with_referenced
@@ -33,7 +46,7 @@ class SchemaBackup:
         self._spec = spec
         self._clusters = clusters
         self._folder = SchemaFolder(files.folder, spec.name, files.client)
-        self._known: dict[str, set[SchemaVersion]] | None = None
+        self._known: dict[str, dict[int, SchemaVersion]] | None = None
         self._files = 0
 
     def forget(self) -> None:
@@ -48,28 +61,47 @@ class SchemaBackup:
         """
         if not self._spec.schemas.sync:
             return
-        known = await self._read()
+        await self._read()
         registry = self._clusters.schema_registry(self._spec.source)
         try:
             found = await registry.every_version()
             missing = [
-                (subject, version.number)
+                (subject, version)
                 for subject in self._wanted(found, topics)
                 for version in found[subject]
-                if version not in known.get(subject, ())
+                if not self._has(subject, version)
             ]
             for first in range(0, len(missing), _AT_A_TIME):
                 await self._store(registry, missing[first : first + _AT_A_TIME])
         except (RegistryUnavailable, RegistryRefused, NotInRegistry) as error:
             raise Disconnected("schema registry", str(error), sent=False) from None
 
-    async def _read(self) -> dict[str, set[SchemaVersion]]:
+    async def _read(self) -> None:
         if self._known is None:
             additions = await asyncio.to_thread(self._folder.read)
-            versions = BackedUpSchemas("", additions).every_version()
-            self._known = {subject: set(listed) for subject, listed in versions.items()}
+            self._known = {}
+            self._note(additions)
             self._files = len(additions)
-        return self._known
+
+    def _note(self, additions: Iterable[StoredSchemas]) -> None:
+        assert self._known is not None
+        for subject, versions in BackedUpSchemas("", additions).every_version().items():
+            self._known.setdefault(subject, {}).update({version.number: version for version in versions})
+
+    def _has(self, subject: str, version: SchemaVersion) -> bool:
+        """Returns whether the folder has a version. Raises RegistryUnavailable where it has another one.
+
+        Records of the backup have the ids of the schemas that it holds, so none is replaced.
+        """
+        assert self._known is not None
+        stored_version = self._known.get(subject, {}).get(version.number)
+        if stored_version is not None and stored_version != version:
+            raise RegistryUnavailable(
+                f"{shown(subject)} version {version.number} (id {version.id}) is another schema than the one"
+                f" in the backup (id {stored_version.id}): if the registry was made anew, give the flow"
+                " another name"
+            )
+        return stored_version is not None
 
     def _wanted(self, found: Mapping[str, tuple[SchemaVersion, ...]], topics: Iterable[str]) -> list[str]:
         names = self._spec.schemas.subjects
@@ -79,9 +111,15 @@ class SchemaBackup:
         own = [subject for topic in topics for subject in subjects_of_topic(ordered, topic, names)]
         return sorted(with_referenced(own, found))
 
-    async def _store(self, registry: SchemaRegistry, places: list[tuple[str, int]]) -> None:
-        read = await asyncio.gather(*(registry.version(*place) for place in places))
-        subjects = sorted({subject for subject, _ in places})
+    async def _store(self, registry: SchemaRegistry, missing: list[tuple[str, SchemaVersion]]) -> None:
+        read = await asyncio.gather(
+            *(registry.version(subject, listed.number) for subject, listed in missing)
+        )
+        for (subject, listed), registered in zip(missing, read, strict=True):
+            if (registered.subject, summary(registered)) != (subject, listed):
+                what = f"{shown(subject)} version {listed.number}"
+                raise RegistryUnavailable(f"{what} is another schema than when it was listed")
+        subjects = sorted({subject for subject, _ in missing})
         levels = await asyncio.gather(*(_level(registry, subject) for subject in subjects))
         own = {subject: level for subject, level in zip(subjects, levels, strict=True) if level}
         piece: list[StoredVersion] = []
@@ -96,21 +134,21 @@ class SchemaBackup:
             await self._add(piece, own)
 
     async def _add(self, versions: list[StoredVersion], levels: Mapping[str, str]) -> None:
+        subjects = sorted({version.subject for version in versions} & levels.keys())
         addition = StoredSchemas(
             flow=self._spec.name,
             number=self._files + 1,
             names=self._spec.schemas.subjects,
             versions=versions,
-            levels={
-                subject: levels[subject]
-                for subject in sorted({version.subject for version in versions} & levels.keys())
-            },
+            levels={subject: levels[subject] for subject in subjects},
         )
+        try:
+            decode_schemas(encode(addition))  # what can't be read again is not written
+        except UnreadableCommit as error:
+            raise RegistryUnavailable(f"it answers what no registry says: {shown(str(error))}") from None
         await asyncio.to_thread(self._folder.add, addition)
         self._files += 1
-        assert self._known is not None
-        for subject, listed in BackedUpSchemas("", [addition]).every_version().items():
-            self._known.setdefault(subject, set()).update(listed)
+        self._note([addition])
         log_event("schemas_stored", key=self._spec.name, flow=self._spec.name, versions=len(versions))
 
 

@@ -192,7 +192,7 @@ class FilesSink(RecordSink[FilePosition]):
             if partition.position > before[partition.topic, partition.partition].position
         ]
         if files:
-            await self._schemas.run(sorted({file.topic for file in files}))
+            await self._schemas.run(sorted({topic for topic, _ in before}))
         if moved:
             await self._commit(moved, done)
 
