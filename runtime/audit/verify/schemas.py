@@ -33,15 +33,15 @@ class ComparableContents:
         """
         if self._ids is None:
             return [copied_content(record) for record in records]
-        framed = [(record, *framed(record)) for record in records]
+        split = [(record, *framed(record)) for record in records]
         wanted = {
             (part, frame[0])
-            for _, *frames in framed
+            for _, *frames in split
             for part, frame in zip(PARTS, frames, strict=True)
             if frame[0] is not None
         }
         known = await self._ids.read(wanted)
-        return [_content(record, key, value, known) for record, key, value in framed]
+        return [_content(record, key, value, known) for record, key, value in split]
 
     def copy(self, record: ConsumerRecord) -> RecordContent:
         """Returns the content of a record of the destination."""
