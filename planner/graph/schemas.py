@@ -206,7 +206,19 @@ def _referenced(
 def _conflicts(
     flow: Flow, made: Sequence[DesiredSubject], destination: ObservedCluster
 ) -> Iterator[Diagnostic]:
-    """Yields an error for each id and each version that is another schema at the destination."""
+    """Yields an error for each id and each version that is another schema at the destination.
+
+    A registry that can't import can keep none.
+    """
+    if not destination.imports_schemas:
+        yield flow_diagnostic(
+            error,
+            flow,
+            f"the schema registry of {destination.name} has no mode for importing: it can't keep ids",
+            "set schemas.ids to translate",
+            "schema-ids-not-kept",
+        )
+        return
     ids: dict[int, list[tuple[str, SchemaVersion]]] = defaultdict(list)
     for name, live in destination.subjects.items():
         for version in live.versions:

@@ -256,7 +256,8 @@ class ObservedCluster(
     are None until a plan needs them. `group_kinds` has the groups of kind SHARE and STREAMS, with the topics
     that each has a position in. `lacking` names one broker for each feature that any broker lacks.
     `scram_users` have the mechanisms of their secrets, `quotas` the limits by the name of their entity.
-    `subjects` are those of the cluster's schema registry. `jobs` are all that ever reported here.
+    `subjects` are those of the cluster's schema registry; `imports_schemas` is False if it has no mode for
+    importing. `jobs` are all that ever reported here.
     `generations` are those of flows without an owner, or with a reverse flow.
     """
 
@@ -279,6 +280,7 @@ class ObservedCluster(
     quotas: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
     scram_users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     subjects: Mapping[str, ObservedSubject] = field(default_factory=dict)
+    imports_schemas: bool = True
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
 

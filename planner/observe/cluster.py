@@ -45,7 +45,7 @@ from planner.observe.metadata import (
     look_up,
     read_configs,
 )
-from planner.observe.schemas import read_subjects
+from planner.observe.schemas import imports_schemas, read_subjects
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.naming import LEDGER, REGISTRY, STATUS
@@ -171,12 +171,13 @@ class ClusterReader:
             quotas = {entity.name: values for entity, values in limits.items()}
         if wanted.scram_users:
             users = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
-        subjects = cluster.subjects
+        subjects, imports = cluster.subjects, cluster.imports_schemas
         registry = self._options.registries.get(self.name)
         if registry is not None and (wanted.schemas or wanted.subjects):
             self._options.progress(self.name, "reading schemas", 0, 1)
             try:
                 subjects = await read_subjects(registry, wanted)
+                imports = not wanted.subject_modes or await imports_schemas(registry)
             except (RegistryUnavailable, RegistryRefused, NotInRegistry) as failure:
                 unreadable[SCHEMAS] = str(failure)
             self._options.progress(self.name, "reading schemas", 1, 1)
@@ -192,6 +193,7 @@ class ClusterReader:
             quotas=quotas,
             scram_users=users,
             subjects=subjects,
+            imports_schemas=imports,
             unreadable=unreadable,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from planner.model.observed import ClusterDetailsRequest, ObservedSubject
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
-from runtime.schemas.client import NotInRegistry, SchemaRegistry
+from runtime.schemas.client import NOT_FOUND, NotInRegistry, RegistryRefused, SchemaRegistry
 from runtime.schemas.subjects import belongs_to
 from runtime.schemas.versions import with_referenced
 
@@ -34,6 +34,22 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
         subject: ObservedSubject(listed, *settings.get(subject, ("", "")))
         for subject, listed in versions.items()
     }
+
+
+async def imports_schemas(spec: RegistrySpec) -> bool:
+    """Returns whether a registry has modes, and so one for importing. Raises the errors of SchemaRegistry."""
+    registry = SchemaRegistry(spec)
+    try:
+        await registry.mode()
+    except NotInRegistry:
+        return False
+    except RegistryRefused as refused:
+        if refused.code != NOT_FOUND:
+            raise
+        return False
+    finally:
+        registry.close()
+    return True
 
 
 async def _setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:

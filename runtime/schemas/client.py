@@ -42,7 +42,7 @@ _MOST_VERSIONS = 200_000
 _MOST_TEXT = 300  # of what a registry says of an error
 _PIECE = 1 << 16
 _OK, _NO_CONTENT, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 204, 400, 429, 500
-_DENIED, _NOT_FOUND = (401, 403), 404
+_DENIED, NOT_FOUND = (401, 403), 404
 _PORTS = {"http": 80, "https": 443}
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
@@ -278,7 +278,7 @@ class SchemaRegistry:
             await self._send("PUT", f"{path}?force=true", what, {"mode": mode}, _Mode)
         except NotInRegistry:
             text = f"{self.url}: it has no modes, so it can't keep ids — set schemas.ids to translate"
-            raise RegistryRefused(text, _NOT_FOUND) from None
+            raise RegistryRefused(text, NOT_FOUND) from None
 
     def close(self) -> None:
         """Closes the connections. A request under way fails."""
@@ -311,7 +311,7 @@ class SchemaRegistry:
             problem = _Problem()
         said = f": {shown(problem.message)}" if problem.message else ""
         # Another 404, of a proxy or of a registry that does not know the request, says nothing of a schema.
-        if status == _NO_CONTENT or (status == _NOT_FOUND and problem.error_code // 100 == _NOT_FOUND):
+        if status == _NO_CONTENT or (status == NOT_FOUND and problem.error_code // 100 == NOT_FOUND):
             raise NotInRegistry(f"the registry has no {what}")
         if status in _DENIED:
             key = "check sasl.username and sasl.password of the registry's client, and its rights"

@@ -15,7 +15,7 @@ from planner.model.observed import SCHEMAS, Observed, ObservedCluster
 from planner.model.plan import Mode, Plan, PlanInputs
 from planner.model.step import DONE, Result
 from planner.model.topology import Registry, Topology
-from planner.observe.schemas import read_subjects
+from planner.observe.schemas import imports_schemas, read_subjects
 from planner.plan.make import plan_from
 from planner.plan.staleness import compared_keys, no_longer_done, read_request, stale
 from planner.plan.steps.schemas import ConfigureSubject, RegisterSchemas
@@ -60,10 +60,12 @@ class Pair:
 
     def _read(self, shop: Topology, live: ObservedCluster, request: Any) -> ObservedCluster:
         try:
-            subjects = asyncio.run(read_subjects(shop.registries[live.name], request))
+            registry = shop.registries[live.name]
+            subjects = asyncio.run(read_subjects(registry, request))
+            imports = not request.subject_modes or asyncio.run(imports_schemas(registry))
         except RegistryUnavailable as failure:
             return replace(live, unreadable={SCHEMAS: str(failure)})
-        return replace(live, subjects=subjects)
+        return replace(live, subjects=subjects, imports_schemas=imports)
 
     def plan(self, shop: Topology) -> Plan:
         return plan_from(
@@ -136,6 +138,14 @@ def test_ids_are_kept_and_a_second_plan_has_nothing_to_do(pair: Pair, lists: boo
     assert changes(again) == {"schema.dc2.orders-value": ("update", {"versions": 3})}
     assert pair.apply(again) == {}
     assert pair.destination.subjects == {"orders-value": {1: 7, 3: 9, 4: 12}}
+
+
+def test_a_registry_without_modes_can_not_keep_ids(pair: Pair) -> None:
+    pair.source.add(1, record("a"), "orders-value", 1)
+    pair.destination.modes.clear()
+    why = "the schema registry of dc2 has no mode for importing: it can't keep ids"
+    assert errors(pair.plan(pair.topology("keep"))) == [why]
+    assert errors(pair.plan(pair.topology("translate"))) == []
 
 
 def test_the_compatibility_does_not_follow_where_flows_copy_in_both_directions(pair: Pair) -> None:

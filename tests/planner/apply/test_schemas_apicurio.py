@@ -13,7 +13,7 @@ from runtime.contract.spec.schemas import RegistrySpec
 from runtime.schemas.client import Reference, Schema, SchemaRegistry
 from runtime.schemas.versions import SchemaVersion
 from tests.labs.apicurio import apicurio
-from tests.planner.apply.test_schemas import Pair, changes, record
+from tests.planner.apply.test_schemas import Pair, changes, errors, record
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
@@ -72,7 +72,9 @@ def test_ids_are_translated_and_a_registry_without_modes_refuses_to_keep_them(ur
     ]
     assert not ids[0] & ids[1]
 
-    failures = pair.apply(pair.plan(pair.topology("keep")))
+    keeping = pair.plan(pair.topology("keep"))
+    assert "the schema registry of dc2 has no mode for importing: it can't keep ids" in errors(keeping)
+    failures = pair.apply(keeping)
     why = failures["configure:schema.dc2.orders-value"]
     assert why == f"{urls[1]}: it has no modes, so it can't keep ids — set schemas.ids to translate"
     assert all("set schemas.ids to translate" in text for text in failures.values())
