@@ -156,10 +156,23 @@ class SchemaKind(ObjectKind):
         before, after = (
             seen.cluster.subjects.get(seen.address.name, ObservedSubject()) for seen in (then, now)
         )
-        if before.versions != after.versions:
+        # The job of the flow may have registered meanwhile what the plan registers.
+        planned = {
+            version.fingerprint
+            for step in steps
+            if isinstance(step, RegisterSchemas)
+            for version in step.versions
+        }
+        gained = [version for version in after.versions if version not in before.versions]
+        lost = set(before.versions).difference(after.versions)
+        if lost or any(version.fingerprint not in planned for version in gained):
             return "has other versions now than when the plan was made"
+        wanted: dict[str, str] = {}
+        for step in steps:
+            if isinstance(step, ConfigureSubject):
+                wanted |= step.set
         for key in SETTINGS:
             # "" also stands for a setting that the plan did not read
-            if getattr(before, key) and getattr(before, key) != getattr(after, key):
+            if getattr(before, key) and getattr(after, key) not in (getattr(before, key), wanted.get(key)):
                 return other_value(key, getattr(before, key) or "not set", getattr(after, key) or "not set")
         return ""

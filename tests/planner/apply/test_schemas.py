@@ -292,6 +292,23 @@ def test_a_setting_that_was_not_read_is_not_stale(pair: Pair) -> None:
     assert stale(plan, now) == ()
 
 
+def test_what_the_job_brought_since_is_not_stale_and_what_another_registered_is(pair: Pair) -> None:
+    pair.source.add(7, record("a"), "orders-value", 1)
+    pair.source.add(8, record("a", "b"), "orders-value", 2)
+    pair.source.levels["orders-value"] = "FULL"
+    pair.destination.add(7, record("a"), "orders-value", 1)
+    pair.destination.levels["orders-value"] = "NONE"
+    shop = pair.topology("keep")
+    plan = pair.plan(shop)
+    pair.destination.add(8, record("a", "b"), "orders-value", 2)
+    pair.destination.levels["orders-value"] = "FULL"
+    assert stale(plan, pair.observed(shop)) == ()
+    assert pair.apply(plan) == {}
+    pair.destination.add(9, record("other"), "orders-value", 3)
+    (found,) = stale(plan, pair.observed(shop))
+    assert "has other versions now" in found.summary
+
+
 def test_a_version_that_was_made_again_since_the_plan_is_not_registered(pair: Pair) -> None:
     pair.source.add(7, record("a"), "orders-value", 1)
     plan = pair.plan(pair.topology("translate"))
