@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -227,7 +227,7 @@ class SchemaRegistry:
             path = f"/schemas?offset={offset}&limit={_PAGE}"
             page = await self._get(path, "schemas", list[_Version], _MOST_LIST_BYTES)
             known = len(listed)
-            listed |= {(found.subject, found.version): summary(found.registered()) for found in page}
+            listed |= await asyncio.get_running_loop().run_in_executor(self._threads, _summaries, page)
             self._bound(len(listed))
             if len(listed) == known:  # the end, or a registry that does not know pages
                 return listed
@@ -450,6 +450,11 @@ def summary(found: RegisteredSchema) -> SchemaVersion:
     """Returns a version without its text."""
     references = tuple((to.subject, to.version) for to in found.schema.references)
     return SchemaVersion(found.version, found.id, found.schema.fingerprint(), references)
+
+
+def _summaries(page: Sequence[_Version]) -> dict[tuple[str, int], SchemaVersion]:
+    """Returns the versions without their texts. Large texts take long: a thread does it."""
+    return {(found.subject, found.version): summary(found.registered()) for found in page}
 
 
 def address_of(spec: RegistrySpec) -> str:
