@@ -357,30 +357,57 @@ def _split_groups(
     waves: Sequence[WaveTopics], topology: Topology, observed: Observed
 ) -> Iterator[Diagnostic]:
     """Warns of groups that read topics of two waves: their consumers would need both clusters at once."""
-    of_cutover: dict[str, list[WaveTopics]] = defaultdict(list)
-    for wave in waves:
-        of_cutover[wave.cutover.name].append(wave)
-    for some in of_cutover.values():
-        source = observed.reachable(source_of(some[0].cutover, topology))
-        wave_of = {topic: wave.wave.name for wave in some for topic in wave.names}
-        split: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for group, read in (source.group_topics or {}).items() if source is not None else ():
-            if not _follows(group, some[0].cutover, topology):
-                continue
-            names = dict.fromkeys(wave_of[topic] for topic in sorted(read) if topic in wave_of)
-            if len(names) > 1:
-                split[tuple(sorted(names))].append(group)
-        for named, groups in sorted(split.items()):
-            left = [wave for wave in some if wave.wave.name in named and not wave.is_moved]
-            if left:
-                yield _about(
-                    warning,
-                    left[0],
-                    f"topics of the waves {' and '.join(named)} are read by {counted(groups, 'group')}: after"
-                    " the first wave its consumers need both clusters",
-                    "put the topics that a group reads into one wave",
-                    "wave-splits-group",
-                )
+    for cutover in topology.cutovers:
+        source = observed.reachable(source_of(cutover, topology))
+        read = {
+            group: topics
+            for group, topics in ((source.group_topics or {}) if source is not None else {}).items()
+            if _follows(group, cutover, topology)
+        }
+        own = [wave for wave in waves if wave.cutover.name == cutover.name]
+        for wave, named, groups in _split(own, read):
+            yield _about(
+                warning,
+                wave,
+                f"topics of the waves {named} are read by {counted(groups, 'group')}: after the first wave"
+                " its consumers need both clusters",
+                "put the topics that a group reads into one wave",
+                "wave-splits-group",
+            )
+
+
+def split_transactions(
+    waves: Sequence[WaveTopics], written: Mapping[str, Collection[str]]
+) -> Iterator[Diagnostic]:
+    """Warns of producers that write topics of two waves in transactions: none can span two clusters.
+
+    `waves` are those of one cutover, and `written` the topics of each transactional id.
+    """
+    for wave, named, ids in _split(waves, written):
+        yield _about(
+            warning,
+            wave,
+            f"topics of the waves {named} are written by {counted(ids, 'transactional id')}: no transaction"
+            " can span two clusters",
+            "put the topics that a producer writes in one transaction into one wave",
+            "wave-splits-transaction",
+        )
+
+
+def _split(
+    waves: Sequence[WaveTopics], used: Mapping[str, Collection[str]]
+) -> Iterator[tuple[WaveTopics, str, list[str]]]:
+    """Yields who uses topics of several waves: a wave that has not moved, the names of all, and the users."""
+    wave_of = {topic: wave.wave.name for wave in waves for topic in wave.names}
+    split: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for user, topics in used.items():
+        names = {wave_of[topic] for topic in topics if topic in wave_of}
+        if len(names) > 1:
+            split[tuple(sorted(names))].append(user)
+    for named, users in sorted(split.items()):
+        left = [wave for wave in waves if wave.wave.name in named and not wave.is_moved]
+        if left:
+            yield left[0], " and ".join(named), users
 
 
 def _about(

@@ -27,6 +27,7 @@ from planner.plan.rollback import read_request_of
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.history import find, histories
+from planner.workflows.audit.waves import shared_transactions
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, missing_here, observe, read_clusters, waiting
@@ -162,7 +163,8 @@ async def planned(
     if plan.errored:
         return plan
     waits = await waiting(plan, timeout_ms, progress=progress, observed=True)
-    return with_diagnostics(plan, [*warnings_of(waits)])
+    shared = await shared_transactions(loaded.topology, timeout_ms / 1000)
+    return with_diagnostics(plan, [*warnings_of(waits), *shared])
 
 
 async def apply_plan(

@@ -5,14 +5,22 @@ Everything is derived: from the YAML, the logs and ledgers of both clusters, and
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from planner.diff.record import recorded_flow
-from planner.graph.cutovers import WaveTopics, fence_addresses, source_of, waves_of
+from planner.graph.cutovers import (
+    WaveTopics,
+    fence_addresses,
+    source_of,
+    split_transactions,
+    waves_of,
+)
+from planner.graph.routes import router_of
 from planner.model.address import Kind
-from planner.model.diagnostic import Failure
+from planner.model.diagnostic import Diagnostic, Failure
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import Cutover, Topology
 from planner.plan.steps.registry import Own
@@ -75,8 +83,6 @@ class WaveReader:
         return [_progress(wave, topology, status, self._applies, self._clients) for wave in waves]
 
     async def _read(self, waves: Iterable[WaveTopics], status: "ReplicationStatus") -> None:
-        from runtime.audit.read.clients import read_clients
-
         topology = self._topology
         flows = [topology.flows[flow] for wave in waves for flow in wave.cutover.flows]
         names = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
@@ -86,8 +92,41 @@ class WaveReader:
             {source_of(wave.cutover, topology) for wave in waves if has_moved(wave, status)}
         ):
             with suppress(Failure):
-                endpoint = endpoints_of([topology.clusters[source]])[source]
-                self._clients[source] = await answered(read_clients(endpoint, None, 0.0, self._within_s))
+                self._clients[source] = await _clients_of(topology, source, self._within_s)
+
+
+async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diagnostic, ...]:
+    """Returns a warning for producers whose transactions write topics of two waves.
+
+    A source whose clients can't be read has none: a plan says elsewhere that it does not answer.
+    """
+    found: list[Diagnostic] = []
+    router = router_of(topology)
+    for cutover in topology.cutovers:
+        if len(cutover.waves) < 2:
+            continue
+        try:
+            topics = (await _clients_of(topology, source_of(cutover, topology), within_s)).topics
+        except Failure:
+            continue
+        written: dict[str, set[str]] = defaultdict(set)
+        for topic in topics:
+            for producer in topic.producers:
+                if producer.transactional_id is not None and producer.flow is None:
+                    written[producer.transactional_id].add(topic.topic)
+        taken = {
+            flow: [topic.topic for topic in topics if router.routes[flow].answer(topic.topic).taken]
+            for flow in cutover.flows
+        }
+        found += split_transactions(waves_of(cutover, topology, taken), written)
+    return tuple(found)
+
+
+async def _clients_of(topology: Topology, source: str, within_s: float) -> "ClusterClients":
+    from runtime.audit.read.clients import read_clients
+
+    endpoint = endpoints_of([topology.clusters[source]])[source]
+    return await answered(read_clients(endpoint, None, 0.0, within_s))
 
 
 def _progress(

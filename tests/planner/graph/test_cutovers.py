@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.graph.cutovers import waves_of
+from planner.graph.cutovers import split_transactions, waves_of
 from planner.graph.expansion import expand
 from planner.model.desired import Desired
 from planner.model.observed import ObservedCluster
@@ -197,6 +197,19 @@ def test_a_group_that_reads_topics_of_two_waves_is_named_with_both(
     assert bool(told) is split
     if split:
         assert f"the waves first and second are read by the group {group}" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "split"),
+    [({"orders", "refunds"}, True), ({"orders", "other"}, False), ({"other", "another"}, False)],
+)
+def test_a_transactional_producer_of_two_waves_is_named_with_both(written: set[str], split: bool) -> None:
+    declared = topology(flow("go=dc1>dc2"), **moving(Wave("first", ("orders",)), Wave("second", (".*",))))
+    waves = waves_of(declared.cutovers[0], declared, {"go": ["orders", "refunds"]})
+    told = [problem.summary for problem in split_transactions(waves, {"shop-1": written})]
+    assert bool(told) is split
+    if split:
+        assert "the waves first and second are written by the transactional id shop-1" in told[0]
 
 
 def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:
