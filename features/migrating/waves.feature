@@ -25,6 +25,7 @@ Feature: Clients leave a cluster for good, in waves
     And the output says "moved"
     And the output says "write pause"
     And repl status shows billing as moved and rest as waiting
+    And the handed-out files of billing lead clients to dc2
     And app is refused at orders at dc1
     And app writes 10 records to orders at dc2
     And app writes 10 records to payments at dc1

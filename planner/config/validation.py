@@ -2,8 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 
+from planner.config.files import is_topology_file
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
 from planner.config.language.build import TopologyParts, built, rename_of, requirement
@@ -13,6 +15,7 @@ from planner.config.language.scalars import WORDS
 from planner.config.transforms import check_transform, registry_problems
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import (
+    GATEWAYS,
     RESOURCES,
     AclRule,
     Fence,
@@ -346,16 +349,45 @@ def _cutovers(parts: TopologyParts) -> Iterable[Diagnostic]:
             ):
                 what = f"flow {reference.text} is in the cutover {other} too"
                 yield error(what, "keep it in one", source=reference.source)
-        ends = {
-            end.text
-            for reference in references
-            if (flow := flows.get(reference.text)) and (end := flow.get("from"))
-        }
+        ends = _ends(references, flows, "from")
         if len(ends) > 1:
             what = f"the flows of the cutover leave {prose(sorted(ends), 'and')}"
             yield error(what, "make a cutover for each cluster that is left", source=cutover.place("flows"))
         for wave in waves:
             yield from _producers(cutover, wave)
+        handed_out = cutover.get("hand_out") or ()
+        if handed_out and len(into := _ends(references, flows, "to")) > 1:
+            what = (
+                f"the flows of the cutover go to {prose(sorted(into), 'and')}: hand_out has one new address"
+            )
+            yield error(what, "make a cutover for each destination", source=cutover.place("hand_out"))
+        for handed in handed_out:
+            yield from _handed_out(handed, [name for wave in waves if (name := wave.get("name"))])
+
+
+def _ends(references: Iterable[NamedReference], flows: Mapping[str, ParsedRecord], key: str) -> set[str]:
+    """Returns the clusters at one end of the named flows."""
+    named = (flows[reference.text] for reference in references if reference.text in flows)
+    return {end.text for flow in named if (end := flow.get(key))}
+
+
+def _handed_out(handed: ParsedRecord, waves: Sequence[str]) -> Iterable[Diagnostic]:
+    """Yields an error where a file would be outside of the topology's folder, or be read as its part."""
+    if (file := handed.get("file")) is not None:
+        paths = [PurePath(file.text.replace("{wave}", wave)) for wave in waves]
+        hidden = any(part.startswith(".") for path in paths for part in path.parts)
+        if hidden or any(path.is_absolute() or not path.name for path in paths):
+            what = f"{file.text} is a dot file, or lies outside of the topology's folder"
+            yield error(what, "write a relative path in which no name begins with a dot", source=file.source)
+        elif any(is_topology_file(Path(path)) for path in paths):
+            what = f"{file.text} would be read as a part of the topology"
+            yield error(what, "name it .json: every reader of YAML takes it", source=file.source)
+        if len(waves) > 1 and "{wave}" not in file.text:
+            what = f"{file.text} is one file, and there are {len(waves)} waves"
+            yield error(what, "write {wave} into the path", source=file.source)
+    if handed.or_default("format") in GATEWAYS and not handed.get("endpoint"):
+        what = "the configuration of a gateway does not say where clients reach it"
+        yield error(what, "add endpoint: host:port", source=handed.source)
 
 
 def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic]:

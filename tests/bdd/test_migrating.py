@@ -55,6 +55,14 @@ def town(lab_sasl: Lab, tmp_path: Path) -> Iterator[Town]:
         {
             "name": "to-cloud",
             "flows": [name("dc1-to-dc2")],
+            "hand_out": [
+                {"file": "clients/{wave}.properties"},
+                {
+                    "file": "gateway-{wave}.json",
+                    "format": "confluent_gateway",
+                    "endpoint": "localhost:19092",
+                },
+            ],
             "waves": [
                 {"name": "billing", "topics": [name("orders")], "groups": [name("billing")], "gate": gate},
                 {"name": "rest", "topics": [".*"], "gate": gate},
@@ -243,6 +251,20 @@ def _(town: Town) -> None:
     assert waves[0].pause_ms is not None
     assert 0 < waves[0].pause_ms < 60_000
     assert waves[1].pause_ms is None
+
+
+@then("the handed-out files of billing lead clients to dc2")
+def _(town: Town) -> None:
+    folder, dc2 = town.topology.file.parent, town.lab.clusters["dc2"]
+    lines = (folder / "clients" / "billing.properties").read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    assert settings["bootstrap.servers"] == dc2.bootstrap
+    assert settings["security.protocol"] == "SASL_PLAINTEXT"
+    assert not [key for key in settings if "password" in key or "jaas" in key]
+    gateway = json.loads((folder / "gateway-billing.json").read_text())["gateway"]
+    (domain,) = gateway["streamingDomains"]
+    assert domain["kafkaCluster"]["nodeIdRanges"] == [{"name": "brokers", "start": 1, "end": 1}]
+    assert [route["endpoint"] for route in gateway["routes"]] == ["localhost:19092"]
 
 
 @then("a plan shows no changes")

@@ -9,7 +9,7 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
-from planner.model.topology.cutovers import Cutover, Fence, Gate, Wave
+from planner.model.topology.cutovers import GATEWAYS, Cutover, Fence, Gate, HandOut, Wave
 from planner.model.topology.endpoints import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
@@ -54,6 +54,7 @@ __all__ = [
     "API_VERSION",
     "BYTE_RATES",
     "FILE_FLOW_KEYS",
+    "GATEWAYS",
     "LINES_FLOW_KEYS",
     "QUOTA_KEYS",
     "RESOURCES",
@@ -68,6 +69,7 @@ __all__ = [
     "FileEndpoint",
     "Flow",
     "Gate",
+    "HandOut",
     "Job",
     "JobRightsMode",
     "OnRemove",

@@ -5,7 +5,7 @@ producers are stopped at the source, and `promoted` of the flows, or their state
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -37,6 +37,42 @@ class Fence(StrEnum):
     ACL = "acl"
     QUOTA = "quota"
     NONE = "none"
+
+
+HandOutFormat = Literal["properties", "config_map", "secret", "kroxylicious", "confluent_gateway"]
+GATEWAYS: tuple[HandOutFormat, ...] = ("kroxylicious", "confluent_gateway")
+
+
+class HandOut(Struct, frozen=True, omit_defaults=True):
+    """A file with the new address, which `repl cutover` writes when a wave has moved."""
+
+    record: ClassVar = RecordName("hand-out", "a handed-out file")
+
+    file: Annotated[
+        str,
+        Key(
+            "Its path in the folder of the topology; `{wave}` is the wave's name.",
+            TextShape("a path", placed=True),
+            example="clients/{wave}.properties",
+        ),
+    ]
+    format: Annotated[
+        HandOutFormat,
+        Key(
+            "What it is: settings of a Kafka client, a manifest for Kubernetes that holds them, or the"
+            " configuration of a gateway. All but `properties` are JSON, which every reader of YAML takes.",
+            example="config_map",
+        ),
+    ] = "properties"
+    endpoint: Annotated[
+        str | None,
+        Key(
+            "Where clients reach the gateway.",
+            TextShape("host:port", r"[A-Za-z0-9.-]+:\d{1,5}", "write host:port"),
+            default_doc="unset; a gateway needs it",
+            example="kafka.example.org:9192",
+        ),
+    ] = None
 
 
 class Gate(Struct, frozen=True, omit_defaults=True):
@@ -152,4 +188,13 @@ class Cutover(Struct, frozen=True, omit_defaults=True):
             example="quota",
         ),
     ] = Fence.ACL
+    hand_out: Annotated[
+        tuple[HandOut, ...],
+        Key(
+            "Files with the new address, which are written when a wave has moved.",
+            ListShape(record_of(HandOut)),
+            default_doc="none",
+            example="[{file: 'clients/{wave}.properties'}]",
+        ),
+    ] = ()
     source: SourceLocation | None = None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from planner.config.edit import with_fenced, with_promoted
+from planner.config.handout import NewAddress, handed_out
 from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted, few
 from planner.graph.routes import CopiedTopics, reason_not_synced, router_of
@@ -27,7 +28,7 @@ from planner.model.topology import Fence, Flow, Topology
 from planner.workflows.applying.apply import ApplyResult, review
 from planner.workflows.audit.comparison import verify
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, waves_seen
+from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, shared_transactions, waves_seen
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
     group_losses,
@@ -44,8 +45,9 @@ from planner.workflows.flows.states import (
     wrong_state,
 )
 from planner.workflows.interaction import UNATTENDED, Interaction, Noticed, ProgressHandler, ProgressText
+from planner.workflows.observing import read_clusters
 from planner.workflows.requests import CutoverRequest, VerifyFlowRequest
-from planner.workflows.topology import checked, declared_in
+from planner.workflows.topology import checked, declared_in, folder_of
 from runtime.contract.results.waves import WaveProgress
 from runtime.contract.spec.selection import NamePatterns
 
@@ -155,7 +157,8 @@ async def _ended(
     request: CutoverRequest,
     interaction: Interaction,
 ) -> CutoverResult:
-    """Returns the result of a wave that has moved. Stragglers are warnings."""
+    """Returns the result of a wave that has moved, and hands its new address out. Stragglers are warnings."""
+    await _hand_out(wave, request, interaction.progress)
     progress = await _progress(wave, request)
     for straggler in progress.stragglers:
         if straggler.records:
@@ -177,6 +180,53 @@ async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
     seen = await WaveReader(topology, request.timeout_ms / 1000).progress(await _status(topology, request))
     place = (wave.cutover.name, wave.wave.name)
     return next(progress for progress in seen if (progress.cutover, progress.wave) == place)
+
+
+async def _hand_out(wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler) -> None:
+    """Writes the files with the new address. One that is there with other content stays, with a warning."""
+    if not wave.cutover.hand_out:
+        return
+    topology = checked(request.path, request.var_files).topology
+    router = router_of(topology)
+    destination = topology.clusters[topology.flows[wave.cutover.flows[0]].destination_cluster]
+    brokers: list[int] = []
+    if any(handed.format == "confluent_gateway" for handed in wave.cutover.hand_out):
+        seen = await read_clusters({destination.name: destination}, request.timeout_ms)
+        live = seen.reachable(destination.name)
+        brokers = [broker.id for broker in live.brokers] if live is not None else []
+    address = NewAddress(
+        wave.cutover.name,
+        wave.wave.name,
+        destination,
+        {
+            topic: router.destination_topic(flow, topic) or topic
+            for flow, topics in wave.topics.items()
+            for topic in topics
+        },
+        wave.wave.groups,
+        brokers,
+    )
+    for handed in wave.cutover.hand_out:
+        file = folder_of(request.path.resolve()) / handed.file.replace("{wave}", wave.wave.name)
+        content = handed_out(handed, address).encode()
+        if not _written(file, content):
+            what = f"{file} is there with other content, and stays as it is"
+            progress(Noticed(warning(what, f"remove it and run repl cutover {request.cutover} again")))
+        else:
+            progress(ProgressText(f"wave {wave.wave.name}: its new address is in {file}"))
+
+
+def _written(file: Path, content: bytes) -> bool:
+    """Writes a new file; returns False where another content is there. Failure: it can't be written."""
+    try:
+        if file.exists() or file.is_symlink():
+            return file.read_bytes() == content
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as opened:
+            opened.write(content)
+    except OSError as wrong:
+        raise Failure(error(f"{file}: {wrong.strerror}", "correct that and run the command again")) from None
+    return True
 
 
 # The edits
@@ -298,6 +348,8 @@ async def _gate(
 ) -> None:
     """Waits until a wave may move. Failure: records differ, a group can't move, or copies are behind."""
     gate = wave.wave.gate
+    for shared in await shared_transactions(topology, request.timeout_ms / 1000):
+        progress(Noticed(shared))
     if gate.percent:
         await _verify(wave, request, progress)
     await _groups_can_move(topology, wave, request, progress)
