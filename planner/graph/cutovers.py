@@ -236,9 +236,9 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
     """Yields what is wrong with the waves that have not moved, and what their clients must know."""
     waves = live_waves(graph)
     for wave in waves:
-        if wave.is_moved:
-            continue
         source = observed.reachable(source_of(wave.cutover, graph.topology))
+        if wave.is_moved and not (wave.wave.fenced and source is not None and not _is_made(wave, source)):
+            continue
         if not wave.names:
             yield _about(
                 warning,
@@ -254,6 +254,12 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
         if source is not None and wave.cutover.fence is Fence.QUOTA:
             yield from _fence_by_quotas(wave, graph, source)
     yield from _split_groups(waves, graph.topology, observed)
+
+
+def _is_made(wave: WaveTopics, source: ObservedCluster) -> bool:
+    """Returns whether an apply has made the fence of a wave, or a part of it."""
+    origin = FencedBy(wave.cutover.name, wave.wave.name).text
+    return any(entry.origin == origin for entry in source.owned)
 
 
 def _fence_by_rules(

@@ -26,7 +26,6 @@ from planner.graph.routes import CopiedTopics, reason_not_synced, router_of
 from planner.model.diagnostic import ExitCode, Failure, error, warning
 from planner.model.topology import Fence, Flow, Topology
 from planner.workflows.applying.apply import ApplyResult, review
-from planner.workflows.audit.comparison import verify
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, shared_transactions, waves_seen
 from planner.workflows.edge import Workflow
@@ -164,7 +163,9 @@ async def _ended(
         if straggler.records:
             by = f" by {few(straggler.producers)}" if straggler.producers else ""
             what = f"{straggler.topic}: {straggler.records:,} records were written at the source since{by}"
-            hint = f"repl salvage {min(wave.topics)} lists them, and --replay copies them"
+            hint = (
+                f"repl salvage {min(wave.topics)} lists them; --replay copies them once the flow is promoted"
+            )
             interaction.progress(Noticed(warning(what, hint)))
         if straggler.groups:
             what = f"{straggler.topic}: members of {few(straggler.groups)} still read it at the source"
@@ -398,6 +399,8 @@ class CopiesKeepUp:
 
 
 async def _verify(wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler) -> None:
+    from planner.workflows.audit.comparison import verify
+
     for flow, topics in sorted(wave.left.items()):
         report = await verify.coroutine(
             VerifyFlowRequest(

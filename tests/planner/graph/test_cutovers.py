@@ -7,8 +7,9 @@ import pytest
 
 from planner.graph.cutovers import split_transactions, waves_of
 from planner.graph.expansion import expand
+from planner.model.address import Address, Kind
 from planner.model.desired import Desired
-from planner.model.observed import ObservedCluster
+from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Topology, Wave
 from runtime.contract.spec.flow import GroupsSpec
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, topology
@@ -210,6 +211,16 @@ def test_a_transactional_producer_of_two_waves_is_named_with_both(written: set[s
     assert bool(told) is split
     if split:
         assert "the waves first and second are written by the transactional id shop-1" in told[0]
+
+
+def test_a_wave_that_is_fenced_and_moved_in_one_plan_is_checked() -> None:
+    declared = flow("go=dc1>dc2", state="promoted")
+    wave = Wave("w", ("orders",), fenced=True)
+    assert codes(shop(wave, acls=None, flows=(declared,))) == ["fence-no-authorizer"]
+    fence = RegistryEntry(
+        Address(Kind.ACL, "dc1", "deny.User:*.WRITE.topic.orders"), "t", origin="cutover to-cloud, wave w"
+    )
+    assert codes(shop(wave, acls=(), flows=(declared,), owned=(fence,))) == []
 
 
 def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:
