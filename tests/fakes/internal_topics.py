@@ -54,6 +54,9 @@ class InternalTopics:
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {name: self.topic(name) for name in names}
 
+    async def all_topics(self) -> dict[str, TopicMetadata]:
+        return await self.topics(self._records)
+
     def topic(self, name: str) -> TopicMetadata:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name in self.gone else ErrorCode.NONE
         return TopicMetadata(name, self._id(name), error, False, {0: LEADER})

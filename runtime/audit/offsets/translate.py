@@ -36,6 +36,7 @@ from runtime.contract.spec.route import RouteDecision
 from runtime.groups.translation import SEALING, MirroredPartition, Translator, mirrored_partitions
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.offset_maps import OffsetMaps
@@ -107,6 +108,7 @@ class OffsetTranslator:
         self._reverse = reverse
         self._known: dict[TopicPartition, Callable[[int], int | Problem] | Problem] = {}
         self._names: dict[TopicPartition, str] = {}
+        self._topics: Mapping[str, TopicMetadata] | None = None  # at the side of the stored offsets
         # Of partitions at the destination: the end of the map there, and what lies behind it.
         self._copied_up_to: dict[TopicPartition, int] = {}
         self._tails: dict[TopicPartition, LogBounds] = {}
@@ -118,7 +120,8 @@ class OffsetTranslator:
         Partitions that were seen before are not looked at again.
         """
         partitions = {TopicPartition(*at): wanted for at, wanted in offsets.items()}
-        await self._inspect([at for at in partitions if at not in self._known])
+        missing = await self._not_copied([at for at in partitions if at not in self._keys])
+        await self._inspect([at for at in partitions if at in self._keys and at not in self._known])
         await self._read_tails(
             [
                 at
@@ -126,7 +129,10 @@ class OffsetTranslator:
                 if max(wanted, default=0) > self._copied_up_to.get(at, _ALL)
             ]
         )
-        return {at: self._translated(at, wanted) for at, wanted in partitions.items()}
+        return {
+            at: TranslatedPartition(problem=missing[at]) if at in missing else self._translated(at, wanted)
+            for at, wanted in partitions.items()
+        }
 
     def _translated(self, at: TopicPartition, wanted: Collection[int]) -> TranslatedPartition:
         translate = self._known[at]
@@ -159,12 +165,11 @@ class OffsetTranslator:
         return keys
 
     async def _inspect(self, partitions: Collection[TopicPartition]) -> None:
-        copied = {at: self._keys[at] for at in partitions if at in self._keys}
-        if missing := [at for at in partitions if at not in copied]:
-            self._known |= await self._not_copied(missing)
-        if not copied:
+        if not partitions:
             return
-        place = {at: TopicPartition(key.topic, key.partition) for at, key in copied.items()}
+        place = {
+            at: TopicPartition(key.topic, key.partition) for at in partitions for key in [self._keys[at]]
+        }
         mirrors = await mirrored_partitions(
             self._translator, self._source, self._destination, set(place.values())
         )
@@ -183,24 +188,24 @@ class OffsetTranslator:
                 self._known[at] = self._forward(mirror)
 
     async def _not_copied(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Problem]:
-        """Returns why the flow has copied nothing of these partitions."""
-        route = self._access.router.routes[self._access.flow]
+        """Returns why the flow has copied nothing of these partitions.
+
+        A file may name any number of them: they are not kept, and the topics are listed once.
+        """
+        flow, route = self._access.flow, self._access.router.routes[self._access.flow]
         here = self._access.destination if self._reverse else self._access.source
         cluster = self._destination if self._reverse else self._source
-        names = {at.topic for at in partitions}
-        with as_audit_failure(here.cluster):
-            topics = await cluster.topics(names, fresh=True) if cluster is not None else None
+        if partitions and self._topics is None and cluster is not None:
+            with as_audit_failure(here.cluster):
+                self._topics = await cluster.all_topics()
         problems = {}
         for at in partitions:
             source = route.source_topic(at.topic) if self._reverse else at.topic
-            if (
-                source is None
-                or self._access.router.verdict(self._access.flow, source) is not RouteDecision.TAKEN
-            ):
+            existing = self._topics.get(at.topic) if self._topics is not None else None
+            if source is None or self._access.router.verdict(flow, source) is not RouteDecision.TAKEN:
                 side = "into" if self._reverse else "from"
-                why = f"{self._access.flow} copies nothing {side} {at.topic}"
-                problems[at] = Problem(Reason.NOT_SELECTED, why)
-            elif topics is not None and at.partition not in topics[at.topic].partitions:
+                problems[at] = Problem(Reason.NOT_SELECTED, f"{flow} copies nothing {side} {at.topic}")
+            elif self._topics is not None and (existing is None or at.partition not in existing.partitions):
                 why = f"there is no {at.topic}-{at.partition} at {here.cluster}"
                 problems[at] = Problem(Reason.NO_PARTITION, why)
             else:

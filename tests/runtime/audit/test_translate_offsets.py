@@ -55,8 +55,10 @@ class Clusters:
         )
         written = [InternalRecord(b"k", b"v") for _ in range(own)]
         ledger = [InternalRecord(encode_key(ProgressKey(PartitionKey(FLOW, TOPIC, 0))), encode_value(copied))]
-        self.source = InternalTopics({})
-        self.destination = kind({naming.LEDGER: ledger, naming.OFFSET_MAP: [], mirror: written})
+        self.source = InternalTopics({TOPIC: [], "payments": []})
+        self.destination = kind(
+            {naming.LEDGER: ledger, naming.OFFSET_MAP: [], mirror: written, "dc1.payments": []}
+        )
         rename = SAME_NAME if both_write else Template(text="dc1.{topic}")
         routes = [Route(FLOW, "dc1", "dc2", SelectionSpec((TOPIC, "payments")), rename=rename)]
         if both_write:
