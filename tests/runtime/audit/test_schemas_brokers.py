@@ -143,6 +143,11 @@ def test_a_rehearsal_says_which_schemas_the_survivor_lacks(shop: Shop) -> None:
     shop.write(2, 2)
     shop.copy()
     here, there = shop.registries.values()
+    text = repl("failover", "dc1", "--rehearse", "--path", str(shop.topology.file), timeout=180).stdout
+    assert (
+        f"  flow.{shop.flow}  dc2 has 1 schema of the last 2 records and all 1 version of the subjects"
+        in text
+    )
     rehearsed = shop.rehearse()
     assert (rehearsed["records"], rehearsed["schemas"], rehearsed["versions"]) == (2, 1, 1)
     assert (rehearsed["missing"], rehearsed["uncertain"], rehearsed["unread"]) == ([], [], "")
