@@ -15,6 +15,7 @@ from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed
 from runtime.lab.cluster import LabKafkaCluster
+from tests.iam import CLIENT_SECRET
 from tests.logins import ROLE, Logins, login_lab
 from tests.records import create_topic
 from tests.runtime.kafka.real import accepted, batch
@@ -125,6 +126,22 @@ async def test_iam_says_what_is_wrong(site: Site, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(AuthenticationFailed, match=r"AWS_MSK_IAM.*found no credentials"):
         await KafkaCluster.open(site.iam())
+
+
+async def test_a_token_that_has_ended_or_a_client_that_is_not_known_is_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = {**site.logins.tokens, "sasl.oauthbearer.client.secret": CLIENT_SECRET}
+    settings = wire_settings(site.cluster.bootstrap, {key: str(value) for key, value in tokens.items()})
+    with monkeypatch.context() as ended:
+        ended.setattr(site.logins.checker, "lifetime_s", -10)
+        with pytest.raises(AuthenticationFailed, match="the token has expired"):
+            await KafkaCluster.open(settings)
+    wrong = {**tokens, "sasl.oauthbearer.client.secret": "another secret"}
+    settings = wire_settings(site.cluster.bootstrap, {key: str(value) for key, value in wrong.items()})
+    with pytest.raises(AuthenticationFailed, match="403") as refused:
+        await KafkaCluster.open(settings)
+    assert "another secret" not in str(refused.value)
 
 
 def test_clients_of_librdkafka_log_in_by_iam_and_say_that_they_have_no_kerberos(site: Site) -> None:
