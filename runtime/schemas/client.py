@@ -42,6 +42,7 @@ _MOST_VERSIONS = 200_000
 _MOST_TEXT = 300  # of what a registry says of an error
 _PIECE = 1 << 16
 _OK, _NO_CONTENT, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 204, 400, 429, 500
+_SETTINGS = "/mode", "/config"
 _DENIED, NOT_FOUND = (401, 403), 404
 _PORTS = {"http": 80, "https": 443}
 _TYPE = "application/vnd.schemaregistry.v1+json"
@@ -298,20 +299,21 @@ class SchemaRegistry:
             self._threads, self._exchange, method, path, what, body, limit
         )
         if status != _OK:
-            self._raise(status, content, what)
+            self._raise(status, content, what, setting=path.startswith(_SETTINGS))
         try:
             return msgspec.json.decode(content, type=kind)
         except _UNREADABLE:
             raise RegistryUnavailable(f"{self.url}: {what}: the answer is not that of a registry") from None
 
-    def _raise(self, status: int, content: bytes, what: str) -> None:
+    def _raise(self, status: int, content: bytes, what: str, *, setting: bool) -> None:
         try:
             problem = msgspec.json.decode(content, type=_Problem)
         except _UNREADABLE:
             problem = _Problem()
         said = f": {shown(problem.message)}" if problem.message else ""
         # Another 404, of a proxy or of a registry that does not know the request, says nothing of a schema.
-        if status == _NO_CONTENT or (status == NOT_FOUND and problem.error_code // 100 == NOT_FOUND):
+        no_setting = setting and status == _NO_CONTENT  # Apicurio says so
+        if no_setting or (status == NOT_FOUND and problem.error_code // 100 == NOT_FOUND):
             raise NotInRegistry(f"the registry has no {what}")
         if status in _DENIED:
             key = "check sasl.username and sasl.password of the registry's client, and its rights"

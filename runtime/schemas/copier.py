@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from contextlib import suppress
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -60,7 +61,7 @@ class DestinationSchemas(ABC):
         self._destination = destination
         self._sync = sync
 
-    async def has_schemas(self, topic: str, part: RecordPart) -> bool:
+    async def has_schemas(self, topic: str, renamed: str, part: RecordPart) -> bool:
         """Returns whether keys or values (`part`) of the topic's records may begin with the id of a schema.
 
         Where subjects are named by the topic and it has none, such bytes only look like an id. Raises
@@ -157,7 +158,32 @@ class SchemaCopier(DestinationSchemas):
         super().__init__(source, destination, sync)
         self._ended = ended
         self._registered: defaultdict[str, set[int]] = defaultdict(set)
+        self._without_subject: set[tuple[str, RecordPart]] = set()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def has_schemas(self, topic: str, renamed: str, part: RecordPart) -> bool:
+        """Returns the same, but a source does not lose a subject that the destination has.
+
+        Its registry may have lost its data, or not have read it all: records wait then.
+        """
+        if await super().has_schemas(topic, renamed, part):
+            return True
+        if (renamed, part) in self._without_subject:
+            return False
+        try:
+            there = await self._destination.versions(f"{renamed}-{part}", deleted=True)
+        except NotInRegistry:
+            there = []
+        except RegistryRefused as error:
+            raise RegistryUnavailable(str(error)) from None
+        if there:
+            raise RegistryUnavailable(
+                f"the registry of the source has no subject {shown(topic)}-{part}, and that of the"
+                f" destination has {shown(renamed)}-{part}: the source may have lost it —"
+                " register the schema at the source, or delete the subject at the destination"
+            )
+        self._without_subject.add((renamed, part))  # the flow brings it, if the source has one
+        return False
 
     async def ensure(self, number: int, topic: str, renamed: str) -> int | None:
         """Returns the id, once the schema is registered.
@@ -200,6 +226,13 @@ class SchemaCopier(DestinationSchemas):
             return False
         return True
 
+    async def _places(self, number: int) -> list[tuple[str, int]]:
+        """Returns where the source has a schema; if it was soft-deleted everywhere, where it was."""
+        with suppress(NotInRegistry):
+            if places := await self._source.places(number):
+                return places
+        return await self._source.places(number, deleted=True)
+
     async def _is_known(self, number: int) -> bool:
         try:
             await self._source.schema(number)
@@ -210,7 +243,7 @@ class SchemaCopier(DestinationSchemas):
     async def _copy(self, number: int, topic: str, renamed: str) -> int | None:
         if self._sync.ids == "keep" and await self._kept(number):
             return number
-        schema, places = await asyncio.gather(self._source.schema(number), self._source.places(number))
+        schema, places = await asyncio.gather(self._source.schema(number), self._places(number))
         place = preferred(places, topic, self._sync.subjects)
         if place is None and places:
             return None  # the id of another topic's schema: the bytes of this record only look like one
@@ -258,7 +291,11 @@ class SchemaCopier(DestinationSchemas):
         """
         done = self._registered[subject]
         if self._sync.ids == "translate":
-            for number in await self._source.versions(at_source.subject):
+            try:
+                numbers = await self._source.versions(at_source.subject)
+            except NotInRegistry:  # it was soft-deleted
+                numbers = []
+            for number in numbers:
                 if number < at_source.version and number not in done:
                     earlier = await self._source.version(at_source.subject, number)
                     await super()._version(subject, earlier, path)
@@ -282,8 +319,11 @@ class SchemaCopier(DestinationSchemas):
     async def _import(self, subject: str, schema: Schema, number: int, version: int) -> None:
         """Registers a schema with its id and version; a subject takes those in the mode IMPORT alone.
 
-        A subject in another mode than READWRITE, as READONLY, was frozen on purpose: it stays as it is.
+        A subject in another mode than READWRITE, as READONLY, was frozen on purpose: it stays as it is. In
+        mode IMPORT a registry would exchange a version that it has: one with another schema is left alone.
         """
+        if await self._has_version(subject, schema, number, version):
+            return
         try:
             there = await self._destination.register(subject, schema, number, version)
         except RegistryRefused as error:
@@ -300,6 +340,19 @@ class SchemaCopier(DestinationSchemas):
                 f"the registry of the destination gives id {there} to schema id {number}: it can't keep ids —"
                 " set schemas.ids to translate"
             )
+
+    async def _has_version(self, subject: str, schema: Schema, number: int, version: int) -> bool:
+        """Returns whether the destination has this version. Raises SchemaNotCopied for another schema."""
+        try:
+            there = await self._destination.version(subject, version)
+        except NotInRegistry:
+            return False
+        if (there.id, there.schema.fingerprint()) == (number, schema.fingerprint()):
+            return True
+        raise SchemaNotCopied(
+            f"version {version} of {shown(subject)} is schema id {number} at the source, and schema id"
+            f" {there.id} at the destination — set schemas.ids to translate, or delete that version there"
+        )
 
     async def _mode(self, subject: str) -> str:
         """Returns the mode of a subject of the destination; one without its own has that of all."""

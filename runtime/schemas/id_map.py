@@ -33,7 +33,7 @@ class SchemaIdMap:
         known = {key: self._known[key] for key in ids if key in self._known}
         new = sorted(set(ids) - known.keys())
         for part in {part for part, _ in new} - self._with_schemas.keys():
-            self._with_schemas[part] = await self._schemas.has_schemas(self._topic, part)
+            self._with_schemas[part] = await self._schemas.has_schemas(self._topic, self._renamed, part)
         numbers = await asyncio.gather(*(self._number(part, number) for part, number in new))
         found = dict(zip(new, numbers, strict=True))
         self._known |= {key: number for key, number in found.items() if not isinstance(number, str)}

@@ -28,6 +28,7 @@ class _Problem(Exception):
 class RegistryServer:
     """`schemas` are the answers by id, `subjects` the id of each version by subject. `asked` are the paths.
 
+    The versions in `soft_deleted` are listed for who asks for them.
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
     Without `lists`, it has no list of all schemas, as older registries. Without `levels_of_new`, a subject
     has a version before it has a compatibility, as in Apicurio. Each answer takes `slow_s`, and waits
@@ -39,6 +40,7 @@ class RegistryServer:
         self.subjects: dict[str, dict[int, int]] = {}
         self.modes: dict[str | None, str] = {None: "READWRITE"}
         self.levels: dict[str | None, str] = {None: "BACKWARD"}
+        self.soft_deleted: set[tuple[str, int]] = set()
         self.asked: list[str] = []
         self.authorization: str | None = None
         self.down = False
@@ -77,7 +79,7 @@ class RegistryServer:
             case "GET", "subjects":
                 return sorted(self.subjects)
             case "GET", "subjects", subject, "versions":
-                return sorted(self._versions(subject))
+                return [at for at in sorted(self._versions(subject)) if self._is_seen(subject, at, query)]
             case "GET", "subjects", subject, "versions", version:
                 return self._version(subject, version)
             case "POST", "subjects", subject, "versions":
@@ -106,7 +108,8 @@ class RegistryServer:
                 raise _Problem(404, 40403, f"Schema {guid} not found")
             case "ids", number, "versions":
                 self._schema(int(number))
-                return self._places(int(number))
+                places = self._places(int(number))
+                return [at for at in places if self._is_seen(at["subject"], at["version"], query)]
         raise _Problem(404, 404, "HTTP 404 Not Found")
 
     def _setting(
@@ -129,6 +132,9 @@ class RegistryServer:
     def _page(self, offset: int, limit: int) -> list[dict[str, Any]]:
         places = [(name, version) for name in sorted(self.subjects) for version in self.subjects[name]]
         return [self._version(name, str(version)) for name, version in places[offset : offset + limit]]
+
+    def _is_seen(self, subject: str, version: int, query: dict[str, list[str]]) -> bool:
+        return query.get("deleted") == ["true"] or (subject, version) not in self.soft_deleted
 
     def _places(self, number: int) -> list[dict[str, Any]]:
         return [

@@ -227,7 +227,7 @@ class SchemaGate:
         """
         assigned, known = copy.assigned, self._known[copy.key.topic]
         if not isinstance(named, int):
-            if await self._copier.has_schemas(assigned.topic, named):
+            if await self._copier.has_schemas(assigned.topic, assigned.destination_topic, named):
                 self._with_schemas.add((assigned.topic, named))
             return (assigned.topic, named) in self._with_schemas
         if named not in known:  # a lookup before this one may have registered it

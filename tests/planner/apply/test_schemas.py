@@ -309,6 +309,18 @@ def test_what_the_job_brought_since_is_not_stale_and_what_another_registered_is(
     assert "has other versions now" in found.summary
 
 
+def test_a_version_of_the_destination_is_never_exchanged(pair: Pair) -> None:
+    pair.source.add(7, record("a"), "orders-value", 1)
+    plan = pair.plan(pair.topology("keep"))
+    pair.destination.add(12, record("b"), "orders-value", 1)
+    pair.destination.modes["orders-value"] = "IMPORT"
+    (why,) = pair.apply(plan).values()
+    assert (
+        "version 1 of orders-value is schema id 7 at the source, and schema id 12 at the destination" in why
+    )
+    assert pair.destination.subjects == {"orders-value": {1: 12}}
+
+
 def test_a_version_that_was_made_again_since_the_plan_is_not_registered(pair: Pair) -> None:
     pair.source.add(7, record("a"), "orders-value", 1)
     plan = pair.plan(pair.topology("translate"))

@@ -146,6 +146,24 @@ async def test_numbers_are_no_ids_until_the_topic_has_a_subject(gated: Gated) ->
     assert gated.there.subjects["copied-key"] == {1: 6}
 
 
+async def test_a_source_that_lost_a_subject_which_the_destination_has_holds_its_records(gated: Gated) -> None:
+    gated.there.add(4, {"type": "enum", "name": "E", "symbols": ["A"]}, "copied-value")
+    filtered = await gated.admit(framed(1))
+    assert read(filtered) == []
+    assert "has no subject orders-value" in str(filtered.failure)
+    gated.here.add(1, LONG, "orders-value")
+    gated.there.levels[None] = "NONE"
+    assert read(await gated.admit(framed(1))) == [(100, framed(5))]
+
+
+async def test_a_schema_that_was_deleted_at_the_source_is_copied_for_its_records(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    gated.here.add(2, {"type": "long", "doc": "new"}, "orders-value")
+    gated.here.soft_deleted.add(("orders-value", 1))
+    gated.there.levels[None] = "NONE"
+    assert read(await gated.admit(framed(1))) == [(100, framed(5))]
+
+
 async def test_the_id_of_another_topics_schema_is_a_number_where_subjects_name_their_topic(
     gated: Gated,
 ) -> None:
