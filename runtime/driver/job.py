@@ -190,7 +190,7 @@ class JobRunner:
             heartbeat_age_s=self._leadership.age_s if self._leadership is not None else float("inf"),
             reports=dict(self._slots.reports) if self._slots is not None else {},
             flows=flow_snapshots(
-                status, self._flows.all() if self._flows is not None else [], self._duties.schemas_registered
+                status, self._flows.all() if self._flows is not None else [], self._duties.schema_actions
             ),
             clusters=self._replicas.of(self._clusters.listed()),
             groups=self._duties.groups(),

@@ -121,16 +121,19 @@ class JobMetrics:
 
 
 def flow_snapshots(
-    status: JobStatus, flows: Iterable[DriverFlow], schemas: Mapping[str, int]
+    status: JobStatus, flows: Iterable[DriverFlow], schemas: Mapping[tuple[str, str], int]
 ) -> list[FlowSnapshot]:
-    """Returns the snapshot of each flow that the status shows. `schemas` counts those registered, by flow."""
+    """Returns the snapshot of each flow that the status shows. `schemas` counts actions by flow and kind."""
     views = {view.flow: view for view in status.flows}
     return [
         FlowSnapshot(
             flow.spec,
             views[flow.name],
             flow.partitions.keys(),
-            {**flow.copier.actions, "schemas": schemas.get(flow.name, 0)},
+            {
+                **flow.copier.actions,
+                **{what: made for (name, what), made in schemas.items() if name == flow.name},
+            },
             flow.promoted,
         )
         for flow in flows

@@ -239,7 +239,7 @@ def partition_metrics(
     yield PARTITION_STATE.of((key, float(count)) for key, count in states.items())
 
 
-ACTIONS = ("topics", "partitions", "configs", "schemas")
+ACTIONS = ("topics", "partitions", "configs", "schemas", "schema_failures")
 _FLOW = ("flow",)
 _ALARMING = [state for state in PartitionState if state.needs_someone]
 
@@ -278,7 +278,8 @@ SYNCED = MetricFamily(
     "counter",
     ("flow", "what"),
     "Mirror topics made (topics), grown (partitions) or with settings changed (configs) by the job, and"
-    " schemas registered (schemas) before records needed them.",
+    " schemas registered (schemas) before records needed them. Subjects whose schemas failed are tried again"
+    " (schema_failures).",
 )
 NOTES = MetricFamily(
     "repl_flow_notes", "gauge", _FLOW, "What the flow could not do, as `repl status` tells it."

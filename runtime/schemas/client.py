@@ -35,6 +35,7 @@ from runtime.schemas.versions import SchemaVersion
 CONNECTIONS = 16
 
 _TIMEOUT_S = 10.0
+_LIST_S = 600.0  # for all schemas
 _MOST_BYTES = 4 << 20
 _MOST_LIST_BYTES = 64 << 20
 _PAGE = 1000  # schemas; what registries allow at most
@@ -77,12 +78,17 @@ class Reference(msgspec.Struct, frozen=True):
     version: int
 
 
-class Schema(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": "schema"}):
+_RENAMED = {"type": "schemaType", "text": "schema", "rules": "ruleSet"}
+
+
+class Schema(msgspec.Struct, frozen=True, rename=_RENAMED):
     """A schema, as a registry keeps it. AVRO is the type where an answer has none."""
 
     text: str
     type: str = "AVRO"
     references: tuple[Reference, ...] = ()
+    metadata: dict[str, Any] | None = None  # of a data contract, as `rules`
+    rules: dict[str, Any] | None = None
 
     def fingerprint(self) -> str:
         """Returns a text that two schemas have in common if they are the same.
@@ -93,6 +99,8 @@ class Schema(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": 
         if self.type.upper() in ("AVRO", "JSON"):
             with suppress(ValueError, RecursionError):
                 normal = json.dumps(json.loads(self.text), sort_keys=True)
+        if self.metadata or self.rules:
+            normal += json.dumps([self.metadata, self.rules], sort_keys=True)
         return hashlib.sha256(f"{self.type.upper()}\n{normal}".encode()).hexdigest()
 
 
@@ -105,16 +113,18 @@ class RegisteredSchema(NamedTuple):
     schema: Schema
 
 
-class _Version(msgspec.Struct, frozen=True, rename={"type": "schemaType", "text": "schema"}):
+class _Version(msgspec.Struct, frozen=True, rename=_RENAMED):
     subject: str
     version: int
     id: SchemaNumber
     text: str
     type: str = "AVRO"
     references: tuple[Reference, ...] = ()
+    metadata: dict[str, Any] | None = None
+    rules: dict[str, Any] | None = None
 
     def registered(self) -> RegisteredSchema:
-        schema = Schema(self.text, self.type, self.references)
+        schema = Schema(self.text, self.type, self.references, self.metadata, self.rules)
         return RegisteredSchema(self.subject, self.version, self.id, schema)
 
 
@@ -200,6 +210,14 @@ class SchemaRegistry:
 
         They are listed in pages. A registry that knows no such list is asked for each version.
         """
+        try:
+            async with asyncio.timeout(_LIST_S):
+                return await self._every_version()
+        except TimeoutError:
+            text = f"{self.url}: schemas: the list takes more than {_LIST_S:.0f} s"
+            raise RegistryUnavailable(text) from None
+
+    async def _every_version(self) -> dict[str, tuple[SchemaVersion, ...]]:
         try:
             listed = await self._listed()
         except (NotInRegistry, RegistryRefused):
@@ -294,10 +312,13 @@ class SchemaRegistry:
     async def _request(
         self, method: str, path: str, what: str, body: bytes | None, kind: type[T], limit: int
     ) -> T:
-        loop = asyncio.get_running_loop()
-        status, content = await loop.run_in_executor(
-            self._threads, self._exchange, method, path, what, body, limit
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, self._answer, method, path, what, body, kind, limit
         )
+
+    def _answer(self, method: str, path: str, what: str, body: bytes | None, kind: type[T], limit: int) -> T:
+        """Returns the answer of a request. A thread decodes it, because a list may be large."""
+        status, content = self._exchange(method, path, what, body, limit)
         if status != _OK:
             self._raise(status, content, what, setting=path.startswith(_SETTINGS))
         try:
@@ -487,6 +508,10 @@ def _registration(schema: Schema) -> dict[str, Any]:
     body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.type}
     if schema.references:
         body["references"] = [msgspec.to_builtins(reference) for reference in schema.references]
+    if schema.metadata:
+        body["metadata"] = schema.metadata
+    if schema.rules:
+        body["ruleSet"] = schema.rules
     return body
 
 

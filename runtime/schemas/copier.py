@@ -29,9 +29,14 @@ from runtime.schemas.client import (
 from runtime.schemas.subjects import at_destination, preferred
 from runtime.schemas.versions import SchemaVersion
 
-_MOST_REFERENCES = 100
+_MOST_REFERENCES = 100  # levels
+_MOST_REFERRED = 1_000  # schemas
 _NOT_IN_IMPORT_MODE = 42205
 _IMPORT, _READWRITE = "IMPORT", "READWRITE"
+
+
+_Path = tuple[tuple[str, int], ...]  # subjects with versions
+_Known = dict[tuple[str, int], int]
 
 
 class SchemaNotCopied(Exception):
@@ -85,13 +90,20 @@ class DestinationSchemas(ABC):
         where the destination does not have the schema.
         """
 
+    async def _places(self, number: int) -> list[tuple[str, int]]:
+        """Returns where the source has a schema; if it was soft-deleted everywhere, where it was."""
+        with suppress(NotInRegistry):
+            if places := await self._source.places(number):
+                return places
+        return await self._source.places(number, deleted=True)
+
     async def _version(
-        self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
+        self, subject: str, at_source: RegisteredSchema, path: _Path, known: _Known
     ) -> RegisteredSchema:
         """Returns a version of the source's as a subject of the destination has it.
 
         The schemas that it refers to come first: at the destination they may have other versions. `path` are
-        the schemas that led to it.
+        the schemas that led to it, and `known` the versions of those that were found.
         """
         place = at_source.subject, at_source.version
         if place in path:
@@ -101,9 +113,14 @@ class DestinationSchemas(ABC):
             raise SchemaNotCopied(f"a schema refers to others more than {_MOST_REFERENCES} levels deep")
         references = []
         for reference in at_source.schema.references:
-            needed = await self._source.version(reference.subject, reference.version)
-            there = await self._version(reference.subject, needed, (*path, place))
-            references.append(Reference(reference.name, reference.subject, there.version))
+            needed = reference.subject, reference.version
+            if needed not in known:
+                if len(known) >= _MOST_REFERRED:
+                    raise SchemaNotCopied(f"a schema refers to more than {_MOST_REFERRED} others")
+                version = await self._source.version(*needed)
+                there = await self._version(reference.subject, version, (*path, place), known)
+                known[needed] = there.version
+            references.append(Reference(reference.name, reference.subject, known[needed]))
         schema = replace(at_source.schema, references=tuple(references))
         return await self._at_destination(subject, at_source._replace(schema=schema), referred=bool(path))
 
@@ -125,9 +142,11 @@ class SchemaFinder(DestinationSchemas):
         """Returns the id, also of a schema whose version was soft-deleted at the source."""
         try:
             schema = await self._source.schema(number)
-            places = await self._source.places(number, deleted=True)
-        except NotInRegistry:
-            return None
+            places = await self._places(number)
+        except NotInRegistry as error:
+            if self._sync.subjects != "topic_name":
+                return None
+            raise SchemaNotCopied(str(error)) from None
         except RegistryRefused as error:
             raise SchemaNotCopied(str(error)) from None
         place = preferred(places, topic, self._sync.subjects)
@@ -135,7 +154,7 @@ class SchemaFinder(DestinationSchemas):
             return None
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         try:
-            return (await self._version(subject, RegisteredSchema(*place, number, schema), ())).id
+            return (await self._version(subject, RegisteredSchema(*place, number, schema), (), {})).id
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(str(error)) from None
 
@@ -212,7 +231,7 @@ class SchemaCopier(DestinationSchemas):
         if self._sync.ids == "keep":
             await self._kept(at_source.id)
         async with self._locks[renamed]:
-            await self._version(renamed, at_source, ())
+            await self._version(renamed, at_source, (), {})
 
     async def set_compatibility(self, level: str, renamed: str) -> bool:
         """Sets the compatibility of a subject of the destination, by which its next versions are checked.
@@ -225,13 +244,6 @@ class SchemaCopier(DestinationSchemas):
         except NotInRegistry:
             return False
         return True
-
-    async def _places(self, number: int) -> list[tuple[str, int]]:
-        """Returns where the source has a schema; if it was soft-deleted everywhere, where it was."""
-        with suppress(NotInRegistry):
-            if places := await self._source.places(number):
-                return places
-        return await self._source.places(number, deleted=True)
 
     async def _is_known(self, number: int) -> bool:
         try:
@@ -252,7 +264,7 @@ class SchemaCopier(DestinationSchemas):
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         at_source = RegisteredSchema(place[0], place[1], number, schema)
         async with self._locks[subject]:
-            return (await self._version(subject, at_source, ())).id
+            return (await self._version(subject, at_source, (), {})).id
 
     async def _kept(self, number: int) -> bool:
         """Returns whether the destination has this schema under the same id.
@@ -282,7 +294,7 @@ class SchemaCopier(DestinationSchemas):
         )
 
     async def _version(
-        self, subject: str, at_source: RegisteredSchema, path: tuple[tuple[str, int], ...]
+        self, subject: str, at_source: RegisteredSchema, path: _Path, known: _Known
     ) -> RegisteredSchema:
         """Registers a version of a subject. Returns it as the destination has it.
 
@@ -298,9 +310,9 @@ class SchemaCopier(DestinationSchemas):
             for number in numbers:
                 if number < at_source.version and number not in done:
                     earlier = await self._source.version(at_source.subject, number)
-                    await super()._version(subject, earlier, path)
+                    await super()._version(subject, earlier, path, known)
                     done.add(number)
-        there = await super()._version(subject, at_source, path)
+        there = await super()._version(subject, at_source, path, known)
         done.add(at_source.version)
         return there
 

@@ -192,7 +192,9 @@ class RegistryServer:
         if given is None:
             given = number if number is not None else max(self.schemas, default=0) + 1
         self.schemas[given] = {
-            key: body[key] for key in ("schema", "schemaType", "references") if key in body
+            key: body[key]
+            for key in ("schema", "schemaType", "references", "metadata", "ruleSet")
+            if key in body
         }
         version = body.get("version") or max(versions, default=0) + 1
         self.subjects.setdefault(subject, {})[version] = given
@@ -216,7 +218,8 @@ def _normal(schema: Any) -> tuple[str, str, str]:
     text, kind = schema["schema"], schema.get("schemaType", "AVRO")
     if kind in ("AVRO", "JSON"):
         text = json.dumps(json.loads(text), sort_keys=True)
-    return kind, text, json.dumps(schema.get("references", []), sort_keys=True)
+    more = [schema.get(key) or [] for key in ("references", "metadata", "ruleSet")]
+    return kind, text, json.dumps(more, sort_keys=True)
 
 
 @contextmanager

@@ -214,7 +214,7 @@ class FlowDuties:
     """A FlowDuties object owns the side duties of all flows.
 
     `spec` and `reports` are called when they are needed, because both change while the job runs.
-    `schemas_registered` counts the versions that the job registered ahead of records, by flow.
+    `schema_actions` counts what became of schemas ahead of records, by flow and kind.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class FlowDuties:
         self._heartbeats = FlowHeartbeats(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
         self._subjects = SubjectsReader(clusters)
-        self.schemas_registered: Counter[str] = Counter()
+        self.schema_actions: Counter[tuple[str, str]] = Counter()
 
     def restart(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
@@ -257,7 +257,7 @@ class FlowDuties:
         router = router_of(spec)
         acls = AclSync(flow, spec.topology, router.routes[flow.name], spec.routes, self._rules)
         self._acls[flow.name] = acls
-        subjects = SubjectSync(flow, router, self._subjects, duties.notes, self.schemas_registered)
+        subjects = SubjectSync(flow, router, self._subjects, duties.notes, self.schema_actions)
         tasks = [
             self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),
             self._tasks.spawn(subjects.run(), f"schemas of {flow.name}"),

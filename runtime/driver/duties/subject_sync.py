@@ -33,7 +33,9 @@ _NOTE = "schemas"
 _SHARED_S = 0.1  # flows that sync within this time use one read
 _PAUSE_TIMES, _MAX_PAUSE_S = 5, 300.0  # of the time that the listings took
 _LEVELS_AT_ONCE = 100  # subjects whose compatibility one pass compares, beside those with new versions
+_MOST_UNANSWERED = 3
 _SHOWN = 5
+_FAILURES = (RegistryUnavailable, RegistryRefused, NotInRegistry)
 
 _Subjects = Mapping[str, tuple[SchemaVersion, ...]]
 
@@ -65,7 +67,8 @@ class _Pair(NamedTuple):
 class SubjectSync:
     """A SubjectSync object brings the schemas of one flow. What fails is put into `notes` and retried.
 
-    `registered` counts the versions that it registered, by flow.
+    `actions` counts the versions that it registered (`schemas`), and the subjects that failed in a pass
+    (`schema_failures`), by flow.
     """
 
     def __init__(
@@ -74,13 +77,13 @@ class SubjectSync:
         router: Router,
         reader: SubjectsReader,
         notes: MutableMapping[str, str],
-        registered: Counter[str],
+        actions: Counter[tuple[str, str]],
     ) -> None:
         self._flow = flow
         self._router = router
         self._reader = reader
         self._notes = notes
-        self._registered = registered
+        self._actions = actions
         self._turn = 0
         self._took_s = 0.0
 
@@ -97,10 +100,9 @@ class SubjectSync:
                 if failed:
                     more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
                     self._notes[_NOTE] = "; ".join(failed[:_SHOWN]) + more
-            except (RegistryUnavailable, RegistryRefused, NotInRegistry) as error:
+            except (*_FAILURES, WireError, ClientSettingsError) as error:
                 self._notes[_NOTE] = str(error)
-            except (WireError, ClientSettingsError) as error:
-                self._notes[_NOTE] = str(error)
+                self._actions[spec.name, "schema_failures"] += 1
             rest_s = min(_PAUSE_TIMES * self._took_s, _MAX_PAUSE_S)
             await asyncio.sleep(until_next(max(every / 1000, rest_s)))
 
@@ -124,6 +126,7 @@ class SubjectSync:
         source, destination = map(clusters.schema_registry, (spec.source, spec.destination))
         copier = SchemaCopier(source, destination, spec.schemas)
         failed: list[str] = []
+        unanswered = 0  # subjects in a row
         for pair in self._due([pair for pair in pairs if pair.with_level], missing):
             try:
                 level = await self._new_level(pair, source, destination)
@@ -133,7 +136,7 @@ class SubjectSync:
                         level = ""
                     await copier.copy_version(pair.subject, version, pair.renamed)
                     self._reader.forget(spec.destination)
-                    self._registered[spec.name] += 1
+                    self._actions[spec.name, "schemas"] += 1
                     log_event(
                         "schema_registered",
                         key=spec.name,
@@ -144,8 +147,13 @@ class SubjectSync:
                 if level:
                     await self._flow.shared.leadership.ensure()
                     await copier.set_compatibility(level, pair.renamed)
-            except (NotInRegistry, RegistryRefused, SchemaNotCopied) as error:
+                unanswered = 0
+            except (NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaNotCopied) as error:
                 failed.append(f"{shown(pair.renamed)}: {error}")
+                self._actions[spec.name, "schema_failures"] += 1
+                unanswered = unanswered + 1 if isinstance(error, RegistryUnavailable) else 0
+            if unanswered == _MOST_UNANSWERED:  # the registry, and not a subject of it, does not answer
+                break
         return failed
 
     def _pairs(self, topics: Mapping[str, str], subjects: Sequence[str]) -> Iterator[_Pair]:

@@ -309,6 +309,37 @@ def test_what_the_job_brought_since_is_not_stale_and_what_another_registered_is(
     assert "has other versions now" in found.summary
 
 
+@pytest.mark.parametrize("ids", ["keep", "translate"])
+def test_data_contracts_come_with_their_schemas(pair: Pair, ids: Literal["keep", "translate"]) -> None:
+    contract = {
+        "metadata": {"properties": {"owner": "orders"}},
+        "ruleSet": {
+            "domainRules": [{"name": "positive", "kind": "CONDITION", "type": "CEL", "expr": "a > 0"}]
+        },
+    }
+    pair.source.add(7, record("a"), "orders-value", 1)
+    pair.source.add(8, record("a"), "orders-value", 2, **contract)
+    shop = pair.topology(ids)
+    assert pair.apply(pair.plan(shop)) == {}
+    there = pair.destination.schemas[pair.destination.subjects["orders-value"][2]]
+    assert {key: there[key] for key in contract} == contract
+    assert changes(pair.plan(shop)) == {}
+
+
+def test_schemas_that_refer_to_the_same_ones_are_read_once(pair: Pair) -> None:
+    """Each level refers twice to the one below: as a tree they would be a million."""
+    pair.source.add(1, record("a", name="R0"), "r0")
+    for level in range(1, 20):
+        refers = [{"name": f"{name}{level - 1}", "subject": f"r{level - 1}", "version": 1} for name in "RS"]
+        pair.source.add(level + 1, record("a", name=f"R{level}"), f"r{level}", references=refers)
+    pair.source.add(
+        30, record("b"), "orders-value", references=[{"name": "R19", "subject": "r19", "version": 1}]
+    )
+    assert pair.apply(pair.plan(pair.topology("translate"))) == {}
+    assert len(pair.destination.subjects) == 21
+    assert len(pair.source.asked) < 2_000
+
+
 def test_a_version_of_the_destination_is_never_exchanged(pair: Pair) -> None:
     pair.source.add(7, record("a"), "orders-value", 1)
     plan = pair.plan(pair.topology("keep"))

@@ -35,7 +35,7 @@ class Following:
     def __init__(self, here: RegistryServer, there: RegistryServer) -> None:
         self.here, self.there = here, there
         self.notes: dict[str, str] = {}
-        self.registered: Counter[str] = Counter()
+        self.actions: Counter[tuple[str, str]] = Counter()
         self.fenced = 0
         self.clients = {
             name: SchemaRegistry(RegistrySpec(url=server.url), {})
@@ -77,7 +77,7 @@ class Following:
         shared = SimpleNamespace(clusters=self, leadership=self)
         flow: Any = SimpleNamespace(spec=spec, shared=shared, selected=selected)
         clusters: Any = self
-        duty = SubjectSync(flow, router, SubjectsReader(clusters), self.notes, self.registered)
+        duty = SubjectSync(flow, router, SubjectsReader(clusters), self.notes, self.actions)
         task = asyncio.create_task(duty.run())
         try:
             yield
@@ -119,7 +119,7 @@ async def test_new_subjects_versions_and_levels_come_without_a_record(following:
         here.levels["orders-value"] = "NONE"
         here.add(11, record("k"), "orders-eu-key", 4)
         await until(lambda: len(there.subjects) == 2)
-        await until(lambda: following.registered["f"] == 3)
+        await until(lambda: following.actions["f", "schemas"] == 3)
         await until(lambda: "copy.orders-value" in there.levels)
     assert there.subjects == {"copy.orders-value": {1: 7, 2: 9}, "copy.orders-eu-key": {4: 11}}
     assert there.levels["copy.orders-value"] == "NONE"
@@ -139,7 +139,7 @@ async def test_a_subject_that_must_exist_before_its_level_has_it_behind_its_firs
     here.levels["orders-eu-key"] = "FULL"
     here.add(3, record("k"), "orders-eu-key")
     async with following.running(TRANSLATE):
-        await until(lambda: following.registered["f"] == 3 and len(there.levels) == 3)
+        await until(lambda: following.actions["f", "schemas"] == 3 and len(there.levels) == 3)
     assert there.levels == {None: "BACKWARD", "copy.orders-value": "NONE", "copy.orders-eu-key": "FULL"}
 
 
@@ -151,7 +151,7 @@ async def test_ids_of_the_destination_and_references_come_in_their_order(followi
     here.add(2, record("a"), "orders-value", references=refers)
     here.add(3, record("a", "b"), "orders-value", references=refers)
     async with following.running(TRANSLATE):
-        await until(lambda: following.registered["f"] == 2)
+        await until(lambda: following.actions["f", "schemas"] == 2)
     assert there.subjects == {"other": {1: 1}, "customer": {1: 2}, "copy.orders-value": {1: 3, 2: 4}}
 
 
@@ -183,7 +183,7 @@ async def test_levels_do_not_follow_where_they_may_come_from_the_destination(
     here.levels["orders-value"] = "NONE"
     here.add(7, record("a"), "orders-value")
     async with following.running(TRANSLATE, **more):
-        await until(lambda: following.registered["f"] == 1)
+        await until(lambda: following.actions["f", "schemas"] == 1)
     assert list(there.levels) == [None]
 
 
@@ -193,7 +193,7 @@ async def test_levels_of_many_subjects_are_compared_in_turn(following: Following
     for number in range(250):
         here.add(number + 1, record(f"f{number}"), f"orders-R{number:03}")
     async with following.running(names):
-        await until(lambda: following.registered["f"] == 250)
+        await until(lambda: following.actions["f", "schemas"] == 250)
         here.levels |= {f"orders-R{number:03}": "FULL" for number in range(250)}
         await until(lambda: len(there.levels) == 251)
     assert set(there.levels.values()) == {"BACKWARD", "FULL"}

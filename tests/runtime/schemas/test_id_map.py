@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from runtime.contract.spec.schemas import RecordPart, RegistrySpec, SchemaSync
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaFinder
 from runtime.schemas.id_map import SchemaIdMap
@@ -55,10 +55,13 @@ async def test_references_may_have_other_versions_at_the_destination(pair: Pair)
     assert await pair.found().read([("value", 9)]) == {("value", 9): 51}
 
 
-@pytest.mark.parametrize(("part", "number"), [("key", 7), ("value", 8)])
-async def test_numbers_that_are_no_ids_stay(pair: Pair, part: RecordPart, number: int) -> None:
-    """The topic's keys have no subject, and the registry knows no schema 8."""
-    assert await pair.found().read([(part, number)]) == {(part, number): number}
+async def test_a_number_in_keys_without_a_subject_stays(pair: Pair) -> None:
+    assert await pair.found().read([("key", 7)]) == {("key", 7): 7}
+
+
+async def test_an_id_that_the_source_does_not_know_any_more_is_named(pair: Pair) -> None:
+    found = await pair.found().read([("value", 8)])
+    assert found == {("value", 8): "schema id 8: the registry has no schema id 8"}
 
 
 async def test_a_schema_that_the_destination_lacks_is_named_and_not_registered(pair: Pair) -> None:
