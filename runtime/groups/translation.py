@@ -229,7 +229,7 @@ class PlacedOffset(Struct, frozen=True):
     floor: int | None = None
 
 
-class MirroredPartition(Struct, frozen=True):
+class MirrorState(Struct, frozen=True):
     """What the translation of a source partition's offsets needs to know of its mirror, as of one look.
 
     `at` is the mirror, without a name where nothing was copied. With an `obstacle`, no offset can be
@@ -260,12 +260,12 @@ class MirroredPartition(Struct, frozen=True):
                 return unclamped
 
 
-async def mirrored_partitions(
+async def mirror_states(
     translator: Translator,
     source: KafkaCluster | None,
     destination: KafkaCluster,
     partitions: Collection[TopicPartition],
-) -> dict[TopicPartition, MirroredPartition]:
+) -> dict[TopicPartition, MirrorState]:
     """Returns the mirrors of source partitions. Raises WireError.
 
     Without a source, it is not checked whether its topics are those that were copied.
@@ -278,7 +278,7 @@ async def mirrored_partitions(
     mirrors = {}
     for partition, copied in progress.items():
         if copied is None:
-            mirrors[partition] = MirroredPartition(
+            mirrors[partition] = MirrorState(
                 TopicPartition("", partition.partition), None, PendingTranslation(NO_PROGRESS), None
             )
             continue
@@ -292,7 +292,7 @@ async def mirrored_partitions(
             obstacle = PendingTranslation(RECREATED_HERE)
         elif offsets is None:
             obstacle = PendingTranslation(SEALING)
-        mirrors[partition] = MirroredPartition(at, offsets, obstacle, None)
+        mirrors[partition] = MirrorState(at, offsets, obstacle, None)
     wanted = {mirror.at for mirror in mirrors.values() if mirror.at.topic}
     starts = await list_offsets(destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
     return {
@@ -437,7 +437,7 @@ class GroupOffsetSides:
         The position of a recreated topic is pending.
         """
         assert self._translator is not None
-        mirrors = await mirrored_partitions(
+        mirrors = await mirror_states(
             self._translator,
             self.source,
             self.destination,

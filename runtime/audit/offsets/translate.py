@@ -33,7 +33,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, UnmappedOffset
 from runtime.contract.results.groups import UntranslatableReason as Reason
 from runtime.contract.spec.route import RouteDecision
-from runtime.groups.translation import SEALING, MirroredPartition, Translator, mirrored_partitions
+from runtime.groups.translation import SEALING, MirrorState, Translator, mirror_states
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -170,9 +170,7 @@ class OffsetTranslator:
         place = {
             at: TopicPartition(key.topic, key.partition) for at in partitions for key in [self._keys[at]]
         }
-        mirrors = await mirrored_partitions(
-            self._translator, self._source, self._destination, set(place.values())
-        )
+        mirrors = await mirror_states(self._translator, self._source, self._destination, set(place.values()))
         starts: dict[TopicPartition, ListedOffset | ErrorCode] = {}
         if self._reverse and self._source is not None:
             with as_audit_failure(self._access.source.cluster):
@@ -213,7 +211,7 @@ class OffsetTranslator:
                 problems[at] = Problem(Reason.NOT_STARTED, why)
         return problems
 
-    def _obstacle(self, source: TopicPartition, mirror: MirroredPartition) -> Problem | None:
+    def _obstacle(self, source: TopicPartition, mirror: MirrorState) -> Problem | None:
         """Returns why no offset of a copied partition can be translated, if there is a reason."""
         if mirror.obstacle is not None:
             why = mirror.obstacle.why
@@ -225,7 +223,7 @@ class OffsetTranslator:
             return Problem(Reason.UNSETTLED, f"{why}: {mirror.log_start.name}")
         return None
 
-    def _forward(self, mirror: MirroredPartition) -> Callable[[int], int | Problem]:
+    def _forward(self, mirror: MirrorState) -> Callable[[int], int | Problem]:
         removed = Problem(
             Reason.REMOVED, f"the records there were deleted at {self._access.destination.cluster}"
         )
@@ -247,7 +245,7 @@ class OffsetTranslator:
         return translate
 
     def _backward(
-        self, at: TopicPartition, mirror: MirroredPartition, start: ListedOffset | ErrorCode
+        self, at: TopicPartition, mirror: MirrorState, start: ListedOffset | ErrorCode
     ) -> Callable[[int], int | Problem] | Problem:
         source = self._access.source.cluster
         if isinstance(start, ErrorCode):
