@@ -30,6 +30,7 @@ _MAX_LOG = 64 << 20
 _MAX_FILES = 1_000_000
 _BATCH = re.compile(r"\d{1,18}")
 _ZERO = b"\0"  # before the initial offsets of a Kafka source: Spark 2.1 wanted it
+_NO_OFFSETS = ("-", "{}")  # a source without an offset yet, and a Kafka source without a partition
 Offsets = dict[str, dict[int, int]]
 
 
@@ -53,6 +54,11 @@ class _Log(Struct, frozen=True):
             for topic, partitions in (line.offsets or {}).items():
                 for partition, offset in partitions.items():
                     yield topic, partition, offset
+
+    def sources(self) -> Iterator[tuple[str, _Line]]:
+        """Yields the lines behind the metadata by the name of the source, or by its place."""
+        for place, line in enumerate(self.lines[2:]):
+            yield line.name or str(place), line
 
     def content(self, translate: Callable[[str, int, int], tuple[str, int]]) -> bytes:
         texts = []
@@ -85,8 +91,7 @@ class SparkCheckpoint(Struct, frozen=True):
 
         Failure where something is there already, or it can't be written.
         """
-        if into.exists() or into.is_symlink():
-            raise Failure(error(f"{into} is there already", "name a new folder"))
+        refuse_existing(into)
         try:
             with tempfile.TemporaryDirectory(prefix=f".{into.name}.", dir=into.absolute().parent) as scratch:
                 whole = Path(scratch) / "checkpoint"
@@ -103,6 +108,12 @@ class SparkCheckpoint(Struct, frozen=True):
         except OSError as wrong:
             why = wrong.strerror or str(wrong)
             raise Failure(error(f"{into} can't be written: {why}", "name another folder")) from None
+
+
+def refuse_existing(into: Path) -> None:
+    """Raises Failure where a checkpoint can't be written because something is there already."""
+    if into.exists() or into.is_symlink():
+        raise Failure(error(f"{into} is there already", "name a new folder"))
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -137,6 +148,7 @@ def _read(folder: Path) -> SparkCheckpoint:
             )
         )
     logs = [_offsets_log(folder, offsets[batch]) for batch in kept]
+    _demand_the_same_sources(folder, logs)
     if not any(line.offsets is not None for log in logs for line in log.lines):
         raise Failure(error(f"{folder}: the query reads no Kafka topic", "name another checkpoint"))
     others = []
@@ -202,9 +214,26 @@ def _offsets_log(folder: Path, path: Path) -> _Log:
     )
 
 
+def _demand_the_same_sources(folder: Path, logs: list[_Log]) -> None:
+    """Demands that a line which holds Kafka's offsets in one batch holds them in each: else it was cut.
+
+    Without names, Spark refuses another number of sources; sources with names may come and go.
+    """
+    kafka = {source for log in logs for source, line in log.sources() if line.offsets is not None}
+    for log in logs:
+        for source, line in log.sources():
+            text = line.text.removeprefix(line.name)
+            if source in kafka and line.offsets is None and text not in _NO_OFFSETS:
+                raise _unreadable(folder / log.path, "the line of a Kafka source is cut")
+        if log.lines[0].text == logs[0].lines[0].text == "v1" and len(log.lines) != len(logs[0].lines):
+            raise _unreadable(folder / log.path, "it has not as many sources as the batch before")
+
+
 def _source_line(path: Path, text: str, *, named: bool) -> _Line:
     name, colon, rest = text.partition(":") if named else ("", "", text)
     offsets = _kafka_offsets(rest)
+    if (named and not colon) or (offsets is None and rest.startswith("{") and not _is_json(rest)):
+        raise _unreadable(path, "the line of a source is cut")
     numbers = [number for at in (offsets or {}).values() for stored in at.items() for number in stored]
     if any(number < 0 for number in numbers):
         raise _unreadable(path, "a partition or an offset is negative")
@@ -233,6 +262,16 @@ def _kafka_offsets(text: str) -> Offsets | None:
     except (msgspec.MsgspecError, RecursionError):
         return None
     return offsets or None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except msgspec.MsgspecError:
+        return False
+    except RecursionError:
+        return True
+    return True
 
 
 def _content(path: Path) -> bytes:

@@ -10,6 +10,7 @@ from planner.config.spark_checkpoint import is_checkpoint, read_checkpoint
 from planner.model.diagnostic import Failure
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1}'
+PAY = '{"pay":{"0":3}}'
 DONE = 'v1\n{"nextBatchWatermarkMs":0}'
 
 
@@ -95,6 +96,19 @@ def test_sources_with_names(tmp_path: Path) -> None:
     assert new["offsets/0"] == f'v2\n{META}\nleft:{{"dc1.orders":{{"0":105}}}}\nright:-'
 
 
+def test_a_kafka_source_without_an_offset_yet(tmp_path: Path) -> None:
+    files = {"offsets/0": offsets(1, "-", "{}"), "offsets/1": offsets(2, PAY, PAY), "commits/0": DONE}
+    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
+    there = '{"dc1.pay":{"0":103}}'
+    assert (new["offsets/0"], new["offsets/1"]) == (moved(1, "-", "{}"), moved(2, there, there))
+
+
+def test_sources_with_names_come_and_go(tmp_path: Path) -> None:
+    files = {"offsets/0": f"v2\n{META}\na:{PAY}\nold:1", "offsets/1": f"v2\n{META}\nnew:{PAY}\na:{PAY}"}
+    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
+    assert new["offsets/0"].endswith('\na:{"dc1.pay":{"0":103}}\nold:1')
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [
@@ -105,6 +119,15 @@ def test_sources_with_names(tmp_path: Path) -> None:
         ({"offsets/0": f"v1\n{META}\n5", "commits/0": DONE}, "reads no Kafka topic"),
         ({"offsets/0": f"v1\n{META}\n" + "[" * 100_000, "commits/0": DONE}, "reads no Kafka topic"),
         ({"offsets/0": f'v1\n{META}\n{{"o":{{"0":-1}}}}', "commits/0": DONE}, "negative"),
+        ({"offsets/0": offsets(1, '{"pay":{"0":4'), "commits/0": DONE}, "offsets/0 .* source is cut"),
+        ({"offsets/0": f"v2\n{META}\nleft", "commits/0": DONE}, "offsets/0 .* source is cut"),
+        ({"offsets/0": offsets(1, PAY), "offsets/1": offsets(2, "")}, "offsets/1 .* Kafka source is cut"),
+        ({"offsets/0": offsets(1, "4"), "offsets/1": offsets(2, PAY)}, "offsets/0 .* Kafka source is cut"),
+        ({"offsets/0": offsets(1, PAY), "offsets/1": offsets(2)}, "offsets/1 .* not as many sources"),
+        (
+            {"offsets/0": f"v2\n{META}\na:{PAY}", "offsets/1": f"v2\n{META}\nb:1\na:"},
+            "offsets/1 .* Kafka source is cut",
+        ),
     ],
 )
 def test_what_is_no_checkpoint(tmp_path: Path, files: dict[str, str], why: str) -> None:
