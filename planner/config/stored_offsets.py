@@ -10,10 +10,12 @@ The form of a file is known by its content. Every offset is given as that of the
 | Flink, `KafkaPartitionSplit` | the next record to read; the stopping offset is not read any more |
 
 A file of lines may have any size and is read line by line. A JSON document is read whole, within a limit.
+Of the lines of Connect's offsets topic, the last one of each key counts, as in Connect: they are read twice.
 What an entry has beside its topic and its offset stays as it is, byte by byte.
 """
 
 import csv
+import hashlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,13 +34,15 @@ MAX_DOCUMENT = 128 << 20
 _LAST_OFFSET = (1 << 63) - 1
 _LAST_PARTITION = (1 << 31) - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_BOM = b"\xef\xbb\xbf"
 
 
 class StoredOffset(NamedTuple):
     """An entry of a file: a partition, and the offsets in it that are to be translated.
 
-    `topic` is empty where the entry holds no offset of a Kafka topic. `offsets` are those of the next record
-    to read; there may be none. `content` is the entry as its form keeps it.
+    `offsets` are those of the next record to read; there may be none. `content` is the entry as its form
+    keeps it. `no_offset` says why the entry holds no offset of a Kafka topic, where it holds none. With
+    `deleted`, the entry says that nothing is stored for the partition any more.
     """
 
     line: int
@@ -46,6 +50,8 @@ class StoredOffset(NamedTuple):
     partition: int
     offsets: tuple[int, ...]
     content: object
+    no_offset: str = ""
+    deleted: bool = False
 
 
 class OffsetFile(NamedTuple):
@@ -81,6 +87,8 @@ def open_offsets(path: Path) -> Iterator[OffsetFile]:
 
 def _read(path: Path, opened: BinaryIO) -> OffsetFile:
     """Returns the entries of a file, whose form is known by its first line."""
+    if _is_long_document(opened):
+        return _document(path, opened)
     lines = _lines(path, opened)
     first = next((line for line in lines if line[1].strip()), None)
     if first is None:
@@ -90,12 +98,20 @@ def _read(path: Path, opened: BinaryIO) -> OffsetFile:
     if text.startswith(_FLINK_BEGIN):
         return OffsetFile("flink", _each(path, every, _flink_entry), _flink_text)
     if text.startswith("[") and _connect_pair(text) is not None:
-        return OffsetFile("connect", _each(path, every, _connect_line), _connect_text)
+        return OffsetFile("connect", _last_of_each_key(path, opened), _connect_text)
     if text.startswith("{") and _is_object(text):
         return OffsetFile("json-lines", _each(path, every, _object_entry), _object_text, separator="")
     if text.startswith(("[", "{")):
         return _document(path, opened)
     return _csv(path, first, lines)
+
+
+def _is_long_document(opened: BinaryIO) -> bool:
+    """Returns whether a file begins with a line of JSON that is longer than a line may be."""
+    while (line := opened.readline(MAX_LINE + 1)) and not line.removeprefix(_BOM).strip():
+        pass
+    opened.seek(0)
+    return len(line) > MAX_LINE and line.removeprefix(_BOM).lstrip().startswith((b"[", b"{"))
 
 
 def _is_object(text: str) -> bool:
@@ -128,8 +144,8 @@ def _each(
     path: Path, lines: Iterable[tuple[int, str]], entry: Callable[[int, str], StoredOffset]
 ) -> Iterator[StoredOffset]:
     for number, line in lines:
-        text = line.strip()
-        if not text:
+        text = line.strip(" \r\n")  # a tab at the end stands before an empty value
+        if not text.strip():
             continue
         try:
             yield entry(number, text)
@@ -150,11 +166,22 @@ def _checked(
     return StoredOffset(line, topic, partition, offsets, content)
 
 
+def _committed(line: int, topic: str, partition: int, offset: int, content: object) -> StoredOffset:
+    """Returns an entry with one offset. Kafka's clients write a negative one where nothing is committed."""
+    if offset >= 0:
+        return _checked(line, topic, partition, (offset,), content)
+    if offset < -_LAST_OFFSET:
+        raise _Unreadable(f"{offset} is no offset")
+    why = f"{offset} is no offset: nothing was committed"
+    return _checked(line, topic, partition, (), content)._replace(no_offset=why)
+
+
 def _number(text: str, what: str) -> int:
-    digits = text.strip()
+    number = text.strip()
+    digits = number.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19):
         raise _Unreadable(f"{text[:40]!r} is no {what}")
-    return int(digits)
+    return int(number)
 
 
 # CSV. Without a header, the columns are those that kafka-consumer-groups.sh --export writes.
@@ -163,7 +190,10 @@ _COLUMNS = {3: ("topic", "partition", "offset"), 4: ("group", "topic", "partitio
 
 
 def _csv(path: Path, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -> OffsetFile:
-    names = [name.strip().lower() for name in next(csv.reader([first[1]]), [])]
+    try:
+        names = [name.strip().lower() for name in _row(first[1].strip())]
+    except _Unreadable as wrong:
+        raise _failure(path, first[0], f"no stored offset: {wrong}") from None
     header = {"topic", "partition", "offset"} <= set(names)
     if not header and len(names) not in _COLUMNS:
         raise _failure(path, first[0], "neither CSV with topic, partition and offset, nor another form")
@@ -171,11 +201,11 @@ def _csv(path: Path, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -
     topic, partition, offset = (columns.index(name) for name in ("topic", "partition", "offset"))
 
     def entry(number: int, line: str) -> StoredOffset:
-        row = line.split(",") if '"' not in line else _quoted_row(line)
+        row = _row(line)
         if len(row) != len(columns):
             raise _Unreadable(f"{len(row)} columns, not {len(columns)}")
         at, stored = _number(row[partition], "partition"), _number(row[offset], "offset")
-        return _checked(number, row[topic].strip(), at, (stored,), row)
+        return _committed(number, row[topic].strip(), at, stored, row)
 
     def text(stored: StoredOffset, name: str, offsets: Sequence[int]) -> str:
         assert isinstance(stored.content, list)
@@ -193,7 +223,9 @@ def _csv(path: Path, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -
     return OffsetFile("csv", _each(path, rows, entry), text, head)
 
 
-def _quoted_row(line: str) -> list[str]:
+def _row(line: str) -> list[str]:
+    if '"' not in line:
+        return line.split(",")
     try:
         (row,) = csv.reader([line], strict=True)
     except (csv.Error, ValueError):
@@ -213,7 +245,7 @@ class _Plain(Struct):
 def _object_entry(line: int, text: str | Raw) -> StoredOffset:
     known = msgspec.json.decode(text, type=_Plain)
     content = msgspec.json.decode(text, type=dict[str, Raw])
-    return _checked(line, known.topic, known.partition, (known.offset,), content)
+    return _committed(line, known.topic, known.partition, known.offset, content)
 
 
 def _rewritten(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
@@ -232,7 +264,7 @@ def _document(path: Path, opened: BinaryIO) -> OffsetFile:
     if len(content) > MAX_DOCUMENT:
         why = f"a JSON document of more than {MAX_DOCUMENT >> 20} MiB"
         raise Failure(error(f"{path}: {why}", "write it as JSON lines, which may have any size"))
-    content = content.removeprefix(b"\xef\xbb\xbf")
+    content = content.removeprefix(_BOM)
     try:
         if content.lstrip()[:1] == b"[":
             objects = enumerate(msgspec.json.decode(content, type=list[Raw]), 1)
@@ -284,7 +316,7 @@ class _MirrorOffset(Struct):
 
 
 class _ConnectContent(NamedTuple):
-    """`mirror`: the offset is that of the last record. `around` is the rest of the entry."""
+    """`mirror`: the offset is that of the last record. `around` is the whole entry, or its key."""
 
     partition: dict[str, Raw]
     offset: dict[str, Raw] | None
@@ -302,15 +334,18 @@ def _connect_entry(
             content = _ConnectContent(parts, stored, mirror=False, around=around)
             sink = msgspec.json.decode(partition, type=_Sink)
             offsets = (msgspec.json.decode(offset, type=_SinkOffset).kafka_offset,) if stored else ()
-            return _checked(line, sink.kafka_topic, sink.kafka_partition, offsets, content)
+            entry = _checked(line, sink.kafka_topic, sink.kafka_partition, offsets, content)
         case ["cluster", "partition", "topic"]:
             content = _ConnectContent(parts, stored, mirror=True, around=around)
             mirror = msgspec.json.decode(partition, type=_Mirror)
             last = msgspec.json.decode(offset, type=_MirrorOffset).offset if stored else -1
             offsets = (last + 1,) if last >= 0 else ()
-            return _checked(line, mirror.topic, mirror.partition, offsets, content)
-        case _:  # no connector of which it is known that its offsets are Kafka's
-            return StoredOffset(line, "", 0, (), bytes(partition).decode())
+            entry = _checked(line, mirror.topic, mirror.partition, offsets, content)
+        case _:
+            content = _ConnectContent(parts, stored, mirror=False, around=around)
+            why = "the connector keeps no offset of Kafka that is known here"
+            entry = StoredOffset(line, "", 0, (), content, why)
+    return entry._replace(deleted=stored is None)
 
 
 def _connect_parts(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> tuple[bytes, bytes]:
@@ -349,6 +384,26 @@ def _connect_pair(text: str) -> tuple[str, str] | None:
     return (key, value) if tab and key.rstrip().endswith("]") else None
 
 
+def _last_of_each_key(path: Path, opened: BinaryIO) -> Iterator[StoredOffset]:
+    """Returns the entries that count: what stands before them was replaced, or deleted."""
+    opened.seek(0)
+    last: dict[bytes, int] = {}
+    for entry in _each(path, _lines(path, opened), _connect_line):
+        last[_connect_key(entry)] = entry.line
+    kept = set(last.values())
+    opened.seek(0)
+    return _each(path, (line for line in _lines(path, opened) if line[0] in kept), _connect_line)
+
+
+def _connect_key(stored: StoredOffset) -> bytes:
+    """Returns a digest of connector and partition, whatever the order of the partition's fields."""
+    content = stored.content
+    assert isinstance(content, _ConnectContent)
+    assert not isinstance(content.around, dict)
+    key = msgspec.json.encode([content.around[0], dict(sorted(content.partition.items()))])
+    return hashlib.blake2b(key, digest_size=16).digest()
+
+
 def _connect_line(line: int, text: str) -> StoredOffset:
     pair = _connect_pair(text)
     if pair is None:
@@ -356,7 +411,8 @@ def _connect_line(line: int, text: str) -> StoredOffset:
     key = msgspec.json.decode(pair[0], type=list[Raw])
     if len(key) != 2:
         raise _Unreadable("the key is no list of a connector and a partition")
-    return _connect_entry(line, key[1], Raw(pair[1].strip().encode()), key)
+    value = pair[1].strip() or "null"  # a tombstone: some tools print nothing
+    return _connect_entry(line, key[1], Raw(value.encode()), key)
 
 
 def _connect_text(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
@@ -378,7 +434,7 @@ _FLINK = re.compile(
 
 
 def _flink_entry(line: int, text: str) -> StoredOffset:
-    split = _FLINK.fullmatch(text)
+    split = _FLINK.fullmatch(text.strip())
     if split is None:
         raise _Unreadable("it is no [Partition: TOPIC-0, StartingOffset: 1, StoppingOffset: 2]")
     bounds = int(split[3]), int(split[4])

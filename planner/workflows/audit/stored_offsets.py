@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from planner.config import load
-from planner.config.spark_checkpoint import read_checkpoint
+from planner.config.spark_checkpoint import read_checkpoint, refuse_existing
 from planner.config.stored_offsets import OffsetFile, StoredOffset, open_offsets
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.edge import Workflow
@@ -57,7 +57,7 @@ async def _translate_file(
             while entries := list(islice(file.entries, _CHUNK)):
                 offsets: dict[tuple[str, int], set[int]] = {}
                 for entry in entries:
-                    if entry.topic:
+                    if not entry.no_offset:
                         offsets.setdefault((entry.topic, entry.partition), set()).update(entry.offsets)
                 texts = list(_texts(file, entries, await translator.translate(offsets), count))
                 if texts:
@@ -73,18 +73,20 @@ def _texts(
 ) -> Iterator[str]:
     """Yields the entries that have an exact counterpart, as they are at the other side."""
     for entry in entries:
-        answer = answers.get((entry.topic, entry.partition))
+        answer = None if entry.no_offset else answers[entry.topic, entry.partition]
         if answer is not None and answer.problem is None:
             there = [answer.offsets[offset] for offset in entry.offsets if offset in answer.offsets]
             if len(there) == len(entry.offsets):
                 yield file.rewrite(entry, answer.topic, there)
                 continue
-        count.add(entry, answer)
+        if not entry.deleted:  # there is nothing whose counterpart is missing
+            count.add(entry, answer)
 
 
 async def _translate_checkpoint(
     request: TranslateOffsetsRequest, into: Path, count: "_Count"
 ) -> OffsetTranslation:
+    refuse_existing(into)
     access = _access(request)
     checkpoint = read_checkpoint(request.file)
     offsets: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
@@ -126,7 +128,7 @@ class _Count:
         offset: int | None = next(iter(entry.offsets), None)
         if answer is None:
             reason = UntranslatableReason.NO_KAFKA_OFFSET
-            why = "the connector keeps no offset of Kafka that is known here"
+            why = entry.no_offset
         elif answer.problem is not None:
             reason, why = answer.problem
         else:

@@ -15,7 +15,7 @@ def moved(folder: Path, content: str | bytes, by: int = 100) -> tuple[str, list[
     path = folder / "offsets"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with open_offsets(path) as file:
-        entries = [entry for entry in file.entries if entry.topic]
+        entries = [entry for entry in file.entries if not entry.no_offset]
         texts = [
             file.rewrite(entry, f"dc1.{entry.topic}", [offset + by for offset in entry.offsets])
             for entry in entries
@@ -95,6 +95,23 @@ MM2 = '["mm2",{"cluster":"a","partition":3,"topic":"orders"}]'
         ),
         ("connect", f"{MM2}\tnull\n", [()], f"{MM2.replace('ord', 'dc1.ord')}\tnull\n"),
         ("connect", '["f",{"filename":"x"}]\t{"position":7}\n', [], ""),
+        # Only the last line of a key counts, and it may be that its offset was deleted.
+        (
+            "connect",
+            (
+                f'{MM2}\t{{"offset":7}}\n'
+                '["sink",{"kafka_topic":"pay","kafka_partition":0}]\t{"kafka_offset":5}\n\n'
+                '["other",{"kafka_topic":"pay","kafka_partition":0}]\t{"kafka_offset":6}\n'
+                f'{MM2}\t{{"offset":41}}\n'
+                '["sink",{"kafka_partition":0,"kafka_topic":"pay"}]\t\n'
+            ),
+            [(6,), (42,), ()],
+            (
+                '["other",{"kafka_topic":"dc1.pay","kafka_partition":0}]\t{"kafka_offset":106}\n'
+                f'{MM2.replace("ord", "dc1.ord")}\t{{"offset":141}}\n'
+                '["sink",{"kafka_partition":0,"kafka_topic":"dc1.pay"}]\tnull\n'
+            ),
+        ),
         (
             "flink",
             "[Partition: my-orders-12, StartingOffset: 42, StoppingOffset: -9223372036854775808]\n",
@@ -129,7 +146,14 @@ DEEP = "[" * 100_000
         (b"\n\n", "is empty"),
         (b"a,b\n", "offsets:1:1: neither CSV"),
         (b"topic,partition,offset\norders,0\n", "offsets:2:1: no stored offset: 2 columns, not 3"),
-        (b"topic,partition,offset\norders,0,-1\n", "'-1' is no offset"),
+        (b"topic,partition,offset\norders,-1,1\n", "-1 is no partition"),
+        (b"topic,partition,offset\norders,0,--1\n", "'--1' is no offset"),
+        (b"topic,partition,offset\norders,0,-9999999999999999999\n", "is no offset"),
+        (b"orders,0,1\rpay,0,1\r", "offsets:1:1: neither CSV"),
+        (b'"orders,0,1\rpay,0,1"\r', "offsets:1:1: neither CSV"),
+        (b'"orders",0,1\rpay,0,1\r', "offsets:1:1: no stored offset: the line is no row of CSV"),
+        (b'"' + b"a" * 200_000 + b'",0,1\n', "offsets:1:1: no stored offset: the line is no row of CSV"),
+        (b"a" * 200_000 + b",0,1\n", "is no name of a topic"),
         (b"topic,partition,offset\norders,0,99999999999999999999\n", "is no offset"),
         (b"topic,partition,offset\norders,0,9999999999999999999\n", "is no offset"),
         (b"topic,partition,offset\norders,2147483648,1\n", "is no partition"),
@@ -155,6 +179,35 @@ def test_what_is_no_stored_offset_is_refused_by_its_line(tmp_path: Path, content
         moved(tmp_path, content)
     (diagnostic,) = failure.value.diagnostics
     assert why in str(diagnostic)
+
+
+def test_a_document_may_be_one_line(tmp_path: Path) -> None:
+    count = 40_000
+    member = '{"topic":"orders","partition":0,"offset":42}'
+    document = f"\n[{','.join([member] * count)}]\n"
+    assert len(document) > stored_offsets.MAX_LINE
+    assert moved(tmp_path, document)[:2] == ("json", [(42,)] * count)
+    rest = '{"partition":{"kafka_topic":"orders","kafka_partition":0},"offset":{"kafka_offset":42}}'
+    document = f'\ufeff{{"offsets":[{",".join([rest] * count)}]}}'
+    assert moved(tmp_path, document)[:2] == ("connect-rest", [(42,)] * count)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "orders,3,-1\n",
+        "topic,partition,offset\norders,3,-1001\n",
+        '{"topic":"orders","partition":3,"offset":-1}\n',
+        '[{"topic":"orders","partition":3,"offset":-1}]',
+    ],
+)
+def test_a_negative_offset_is_none_and_fails_no_file(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "offsets"
+    path.write_text(content)
+    with open_offsets(path) as file:
+        (entry,) = file.entries
+    assert (entry.topic, entry.partition, entry.offsets) == ("orders", 3, ())
+    assert "is no offset: nothing was committed" in entry.no_offset
 
 
 def test_a_document_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
