@@ -3,11 +3,12 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Literal
 
 from planner.config.importing.connect import ConversionNote, ConvertedTopology
 from planner.config.importing.document import Fields
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import RESOURCES, Acl, Cluster, Flow, Topic, Topology, secret_variable
 from planner.model.topology.resources import KAFKA_CLUSTER, OPERATION_NAMES
 from runtime.contract.client.stores import Setting
@@ -24,29 +25,74 @@ def label(text: str) -> str:
 
 @dataclass(slots=True)
 class DeclaredResources:
-    """What the files of a tool declare. A topic or an ACL that comes twice counts once."""
+    """What the files of a tool declare. What comes twice counts once, and must be the same both times.
+
+    Two clusters never become one because their names are alike: each has its identity, by which the tool
+    tells them apart.
+    """
 
     notes: list[ConversionNote] = field(default_factory=list)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     topics: dict[tuple[str, str], Topic] = field(default_factory=dict)
     acls: dict[AclRule, Acl] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
+    names: dict[tuple[str, ...], str] = field(default_factory=dict)  # of clusters, by identity
+
+    def name(self, identity: tuple[str, ...], fields: Fields, *candidates: str) -> str:
+        """Returns the name of the cluster with this identity: the first candidate that no other one has.
+
+        Where all of them are taken, the last gets a number. Names that differ only in case or punctuation
+        count as the same, because they share the variables of their passwords.
+        """
+        if identity not in self.names:
+            labels = list(map(label, candidates))
+            numbered = (f"{labels[-1]}-{number}" for number in count(2))
+            taken = {secret_variable(name, "") for name in self.names.values()}
+            free = (name for name in chain(labels, numbered) if secret_variable(name, "") not in taken)
+            self.names[identity] = chosen = next(free)
+            if chosen != labels[0]:
+                self._renamed("cluster", labels[0], chosen, fields)
+        return self.names[identity]
+
+    def flow_name(self, name: str, fields: Fields) -> str:
+        """Returns the name for a flow: with a number, and a note, where another flow has it."""
+        chosen = next(
+            known
+            for known in chain([name], (f"{name}-{number}" for number in count(2)))
+            if known not in self.flows
+        )
+        if chosen != name:
+            self._renamed("flow", name, chosen, fields)
+        return chosen
+
+    def _renamed(self, what: str, name: str, chosen: str, fields: Fields) -> None:
+        reason = f"another {what} has the name {name} already: this one is {chosen}"
+        self.notes.append(ConversionNote(chosen, fields.line, reason, False, fields.file))
 
     def cluster(
         self, name: str, fields: Fields, bootstrap: str = "", client: dict[str, Setting] | None = None
     ) -> str:
-        """Returns the name of a cluster in the topology.
+        """Adds the cluster of this name, which `name` returned, and returns the name.
 
         A cluster of which no file says where it is gets an address that no name server knows, and a note.
+        Failure: it is there already with another address or login.
         """
-        known = label(name)
-        if bootstrap or known not in self.clusters:
-            address = re.sub(r"\w+://", "", bootstrap) or f"{known.lower().replace('_', '-')}.invalid:9092"
-            self.clusters[known] = Cluster(known, bootstrap=address, client=client or {})
-            if not bootstrap:
-                reason = f"the file does not say where the cluster is: write clusters.{known}.bootstrap"
-                self.notes.append(ConversionNote(known, fields.line, reason, True, fields.file))
-        return known
+        unknown = f"{name.lower().replace('_', '-')}.invalid:9092"
+        cluster = Cluster(name, bootstrap=re.sub(r"\w+://", "", bootstrap) or unknown, client=client or {})
+        before = self.clusters.get(name)
+        if before is None or (bootstrap and before.bootstrap == unknown):
+            self.clusters[name] = cluster
+        elif bootstrap and before != cluster:
+            raise self._twice(f"cluster {name}", fields)
+        if before is None and not bootstrap:
+            reason = f"the file does not say where the cluster is: write clusters.{name}.bootstrap"
+            self.notes.append(ConversionNote(name, fields.line, reason, True, fields.file))
+        return name
+
+    def _twice(self, what: str, fields: Fields) -> Failure:
+        hint = "leave one of the two out, or import what belongs to another cluster by itself"
+        place = SourceLocation(fields.file, fields.line, 1)
+        return Failure(error(f"{what} is declared twice, and not the same", hint, source=place))
 
     def topic(
         self,
@@ -60,7 +106,9 @@ class DeclaredResources:
         if name is None or not _TOPIC.fullmatch(name):
             fields.note("name", "it is no name of a topic: the topic is left out")
             return
-        self.topics.setdefault((cluster, name), Topic(name, cluster, partitions, replication, config))
+        topic = Topic(name, cluster, partitions, replication, config)
+        if self.topics.setdefault((cluster, name), topic) != topic:
+            raise self._twice(f"topic {name} of cluster {cluster}", fields)
 
     def acl(
         self,
@@ -98,9 +146,8 @@ class DeclaredResources:
             rule = AclRule(cluster, known, resource, kept, principal, host or "*", verb, allowed)
             self.acls.setdefault(rule, Acl(rule))
 
-    def login(self, name: str, mechanism: str, *, tls: bool) -> dict[str, Setting]:
+    def login(self, cluster: str, mechanism: str, *, tls: bool) -> dict[str, Setting]:
         """Returns settings to log in by; user and password are variables to set."""
-        cluster = label(name)
         return {
             "security.protocol": "SASL_SSL" if tls else "SASL_PLAINTEXT",
             "sasl.mechanism": mechanism,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import chain, count, product
 
 from planner.config.importing.connect import (
     CLIENT_KEYS,
@@ -211,7 +211,7 @@ def convert_properties(properties: Iterable[Property], file: str, name: str) -> 
                 "give the file that connect-mirror-maker is started with (clusters = A, B)",
             )
         )
-    names = {alias: re.sub(r"[^A-Za-z0-9_-]", "_", alias) for alias in aliases}
+    names = _names(aliases, keys)
     clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
     flows: dict[str, Flow] = {}
     positions: dict[str, ConnectOffsets] = {}
@@ -219,6 +219,9 @@ def convert_properties(properties: Iterable[Property], file: str, name: str) -> 
         if not keys.flag(False, f"{source}->{target}.enabled") or source == target:
             continue
         flow = flow_of(source, target, names, keys)
+        if flow.name in flows:
+            hint = "rename an alias: a flow is called SOURCE-to-DESTINATION"
+            raise Failure(error(f"two flows of {file} would be called {flow.name}", hint))
         flows[flow.name] = flow
         positions[flow.name] = positions_of(source, target, keys)
     if not flows:
@@ -239,6 +242,28 @@ def convert_properties(properties: Iterable[Property], file: str, name: str) -> 
     _explain_rest(aliases, keys)
     notes = tuple(sorted(keys.notes, key=lambda note: (note.line, note.key)))
     return ConvertedTopology(topology, notes, positions)
+
+
+def _names(aliases: tuple[str, ...], keys: PropertyKeys) -> dict[str, str]:
+    """Returns the name of each alias's cluster. Of two aliases with one name, the second gets a number."""
+    names = {alias: alias for alias in aliases if re.fullmatch(r"[A-Za-z0-9_-]+", alias)}
+    for alias in aliases:
+        if alias in names:
+            continue
+        plain = re.sub(r"[^A-Za-z0-9_-]", "_", alias)
+        free = (
+            name
+            for name in chain([plain], (f"{plain}-{number}" for number in count(2)))
+            if name not in names.values()
+        )
+        names[alias] = next(free)
+        if names[alias] != plain:
+            keys.note(
+                "clusters",
+                f"another cluster has the name {plain} already: {alias} is {names[alias]}",
+                loss=False,
+            )
+    return names
 
 
 def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:

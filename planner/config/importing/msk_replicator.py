@@ -84,43 +84,64 @@ def _replicators(node: Node, file: str, declared: DeclaredResources) -> Iterator
 
 
 def _convert(replicator: Fields, declared: DeclaredResources) -> None:
-    aliases: dict[str, str] = {}  # by ARN, and by the alias itself
+    names: dict[str, str] = {}  # of the clusters, by ARN and by alias
     for cluster in replicator.each("KafkaClusters"):
-        arn = cluster.below("AmazonMskCluster").text("MskClusterArn") or ""
-        alias = cluster.text("KafkaClusterAlias") or _name_of(arn)
-        aliases |= {arn: alias, alias: alias}
+        msk = cluster.below("AmazonMskCluster")
+        arn = _reference(msk, "MskClusterArn")
+        alias = cluster.text("KafkaClusterAlias")
+        name = _declare(arn, alias, cluster, declared)
+        for key in filter(None, (arn, alias)):
+            if names.setdefault(key, name) != name:
+                what = f"two clusters of a replicator have the alias {key[:100]}"
+                raise Failure(error(what, "give each an alias of its own"))
+        msk.explain(_ROWS)
         known = _ARN.fullmatch(arn)
         client: dict[str, Setting] = {"security.protocol": "SASL_SSL", "sasl.mechanism": MSK_IAM}
         if known is not None:
             client["sasl.aws.region"] = known["region"]
-        declared.cluster(alias, cluster, "", client)
+        declared.cluster(name, cluster, "", client)
         cluster.explain(_ROWS)
     base = replicator.text("ReplicatorName") or "replicator"
     copies = replicator.each("ReplicationInfoList")
     for number, copy in enumerate(copies, 1):
-        ends = [_end(copy, side, aliases, declared) for side in ("Source", "Target")]
+        ends = [_end(copy, side, names, declared) for side in ("Source", "Target")]
         flow = re.sub(r"[^A-Za-z0-9._-]", "-", base).lstrip("._-")[:90] or "replicator"
-        flow = flow if len(copies) == 1 else f"{flow}-{number}"
+        flow = declared.flow_name(flow if len(copies) == 1 else f"{flow}-{number}", replicator)
         declared.flows[flow] = _flow(copy, flow, *ends)
         copy.explain(_ROWS)
     replicator.explain(_ROWS)
 
 
-def _end(copy: Fields, side: str, aliases: Mapping[str, str], declared: DeclaredResources) -> str:
-    named = copy.text(f"{side}KafkaClusterAlias", f"{side}KafkaClusterArn") or side.lower()
-    copy.used.add(f"{side}KafkaClusterArn")
-    return declared.cluster(aliases.get(named, _name_of(named)), copy)
+def _end(copy: Fields, side: str, names: Mapping[str, str], declared: DeclaredResources) -> str:
+    """Returns the cluster at one end, which an alias or an ARN names."""
+    alias, arn = copy.text(f"{side}KafkaClusterAlias"), _reference(copy, f"{side}KafkaClusterArn")
+    known = names.get(alias or "") or names.get(arn)
+    return known or declared.cluster(_declare(arn, alias or side.lower(), copy, declared), copy)
 
 
-def _name_of(arn: str) -> str:
+def _declare(arn: str, alias: str | None, fields: Fields, declared: DeclaredResources) -> str:
+    """Returns the name of a cluster: its alias, or the name in its ARN, with the region if taken."""
     known = _ARN.fullmatch(arn)
-    return known["name"] if known is not None else arn.removesuffix(".Arn")
+    own = alias or (known["name"] if known is not None else arn.removesuffix(".Arn"))
+    regional = f"{own}-{known['region']}" if known is not None else own
+    identity = (arn,) if known is not None else (fields.file, arn or own or fields.path)
+    return declared.name(identity, fields, own, regional)
+
+
+def _reference(fields: Fields, name: str) -> str:
+    """Returns a text, or what a function of CloudFormation refers to: `Primary.Arn`."""
+    node = fields.node(name)
+    if isinstance(node, Tree) and len(node.pairs) == 1:
+        return ".".join(fields.below(name).texts(node.pairs[0][0].text))
+    return fields.text(name) or ""
 
 
 def _flow(copy: Fields, name: str, source: str, destination: str) -> Flow:
     topics, groups = copy.below("TopicReplication"), copy.below("ConsumerGroupReplication")
     kind = topics.below("TopicNameConfiguration").text("Type") or "PREFIXED_WITH_SOURCE_CLUSTER_ALIAS"
-    rename = SAME_NAME if kind == "IDENTICAL" else Template("{source}.{topic}")
+    alias = copy.text("SourceKafkaClusterAlias") or source
+    origin = alias if alias != source and re.fullmatch(r"[A-Za-z0-9._-]+", alias) else "{source}"
+    rename = SAME_NAME if kind == "IDENTICAL" else Template(f"{origin}.{{topic}}")
     start = topics.below("StartingPosition").text("Type") or "LATEST"
     flow = Flow(
         name,

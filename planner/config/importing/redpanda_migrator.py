@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from planner.config.importing.connect import ConvertedTopology, NoCounterpart
-from planner.config.importing.declared import DeclaredResources, label
+from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import Fields, trees
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Selection, secret_variable
@@ -48,6 +48,12 @@ _ROWS = (
     ),
 )
 
+_GROUP_ROWS = (
+    NoCounterpart("interval|fetch_timeout", "offsets are translated every groups.every"),
+    NoCounterpart("only_empty", "groups with members are translated too", loss=True, without_effect="false"),
+    NoCounterpart("skip_.*", "groups.include and groups.exclude choose", loss=True, without_effect="false"),
+)
+
 
 def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts configurations. Failure: one has no redpanda_migrator at both ends."""
@@ -67,8 +73,15 @@ def _convert(root: Fields, declared: DeclaredResources) -> None:
         _cluster(end, side, declared) for end, side in zip(ends, ("source", "destination"), strict=True)
     )
     read, written = ends
-    flow = f"{source}-to-{destination}"
+    flow = declared.flow_name(f"{source}-to-{destination}", root)
     from_oldest = read.flag(True, "start_from_oldest")
+    acls = written.flag(False, "sync_topic_acls")
+    if acls:
+        written.note(
+            "sync_topic_acls",
+            "as with the migrator, a rule that allows WRITE is never mirrored: declare it below acls:",
+            loss=False,
+        )
     late = read.text("start_offset") in ("latest", "committed") or not from_oldest
     declared.flows[flow] = Flow(
         flow,
@@ -79,18 +92,11 @@ def _convert(root: Fields, declared: DeclaredResources) -> None:
         start=Latest() if late else Earliest(),
         configs=ConfigsSpec("set"),
         replication=written.number("topic_replication_factor", "replication_factor"),
-        groups=GroupsSpec(),
-        acls_sync=written.flag(True, "sync_topic_acls"),
+        groups=_groups(written),
+        acls_sync=acls,
         job=destination,
         origin_commits=OriginCommitsSpec(f"repl.{flow}"),
     )
-    groups = written.below("consumer_groups")
-    if groups:
-        written.note(
-            "consumer_groups",
-            "every group is translated to the exact record: groups: chooses some",
-            loss=False,
-        )
     for part in (*ends, root):
         part.explain(_ROWS)
 
@@ -107,10 +113,15 @@ def _migrator(side: Fields) -> Fields:
 
 def _cluster(end: Fields, side: str, declared: DeclaredResources) -> str:
     addresses = end.texts("seed_brokers")
-    name = label(re.sub(r":\d+$", "", addresses[0]).split(".")[0]) if addresses else side
-    if re.fullmatch(r"[\d_]+|localhost|kafka", name) or _VARIABLE.search(",".join(addresses)):
-        name = side
-    encrypted = end.below("tls").flag(False, "enabled")
+    host = re.sub(r"^\w+://|:\d+$", "", addresses[0]) if addresses else ""
+    plain = re.fullmatch(r"[\d.]*|\[.*|(localhost|kafka)(\..*)?", host) or _VARIABLE.search(
+        ",".join(addresses)
+    )
+    candidates = (side,) if plain else (host.split(".")[0], host)
+    identity = tuple(sorted(addresses)) or (end.file, str(end.line), side)
+    name = declared.name(identity, end, *candidates)
+    tls = end.below("tls")
+    encrypted = tls.flag(False, "enabled")
     client: dict[str, Setting] = {"security.protocol": "SSL"} if encrypted else {}
     for login in end.each("sasl")[:1]:
         mechanism = (login.text("mechanism") or "none").upper()
@@ -144,7 +155,24 @@ def _topics(read: Fields) -> Selection:
     return Selection(chosen or (".*",), exclude)
 
 
+def _groups(written: Fields) -> GroupsSpec:
+    """Returns the groups that are translated. `consumer_groups` is a flag, or a map with one."""
+    if not written.flag(True, "consumer_groups"):
+        return GroupsSpec(sync=False)
+    groups = written.below("consumer_groups")
+    spec = GroupsSpec(
+        tuple(map(_whole, groups.texts("include"))) or GroupsSpec().include,
+        tuple(map(_whole, groups.texts("exclude"))),
+        sync=groups.flag(True, "enabled"),
+    )
+    groups.explain(_GROUP_ROWS)
+    return spec
+
+
 def _whole(pattern: str) -> str:
+    """Returns a regex of the whole name for one that matches a part."""
+    if "|" in pattern:  # its anchors may belong to an alternative
+        return f".*(?:{pattern}).*"
     begin = "" if pattern.startswith("^") else ".*"
     end = "" if pattern.endswith("$") and not pattern.endswith("\\$") else ".*"
     whole = pattern.removeprefix("^")

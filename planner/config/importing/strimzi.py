@@ -12,7 +12,7 @@ from planner.config.importing import mm2
 from planner.config.importing.connect import ConvertedTopology, NoCounterpart, Property
 from planner.config.importing.document import Fields, trees
 from planner.config.yaml_tree import Scalar
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Failure, SourceLocation, error
 
 WHAT = "the YAML of a KafkaMirrorMaker2 resource"
 _POD = "there are no workers in pods: a job runs on Spark, jobs: says how"
@@ -72,30 +72,50 @@ class _Resource:
         for cluster in [*spec.each("clusters"), *([target] if target else [])]:
             self._add(cluster)
         mirrors = spec.each("mirrors")
-        flows = []
+        flows: dict[str, Fields] = {}
         for mirror in mirrors:
             source = mirror.below("source")
             if source:
                 self._add(source)
-            flows.append(
-                (
-                    mirror,
-                    source.text("alias") or mirror.text("sourceCluster") or "",
-                    target.text("alias") or mirror.text("targetCluster") or "",
+            source_alias = source.text("alias") or mirror.text("sourceCluster") or ""
+            target_alias = target.text("alias") or mirror.text("targetCluster") or ""
+            pair = f"{source_alias}->{target_alias}"
+            if "sourceConnector" not in mirror.values:
+                reason = (
+                    f"without it the operator copies no record from {source_alias[:100]}: there is no flow"
                 )
-            )
+                mirror.note("sourceConnector", reason)
+            elif pair in flows:
+                what = f"two mirrors copy {pair[:200]}"
+                place = SourceLocation(mirror.file, mirror.line, 1)
+                raise Failure(error(what, "make them one, with both of their topics", source=place))
+            else:
+                flows[pair] = mirror
+        if not flows:
+            hint = "the operator copies records only for a mirror with a sourceConnector"
+            raise Failure(error(f"no mirror of {spec.file} has a sourceConnector", hint))
         yield Property("clusters", ",".join(self._clusters), spec.line)
         for alias, cluster in self._clusters.items():
             yield from _cluster(alias, cluster)
-        for mirror, source_alias, target_alias in flows:
-            yield from _mirror(mirror, f"{source_alias}->{target_alias}.")
+        for pair, mirror in flows.items():
+            yield from _mirror(mirror, f"{pair}.")
 
     def _add(self, cluster: Fields) -> None:
         alias = cluster.text("alias")
         if alias is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", alias):
             cluster.note("alias", "it is no name of a cluster: the cluster is left out")
-        else:
+        elif alias in self._clusters and self._settings(cluster) != self._settings(self._clusters[alias]):
+            place = SourceLocation(cluster.file, cluster.line, 1)
+            hint = "give each cluster an alias of its own"
+            raise Failure(error(f"two clusters have the alias {alias}", hint, source=place))
+        elif alias not in self._clusters:
             self._clusters[alias] = cluster
+
+    @staticmethod
+    def _settings(cluster: Fields) -> list[Property]:
+        """Returns what a cluster is made of, without its place in the file."""
+        shown = Fields(cluster.values, cluster.file, 0, [])
+        return list(_cluster("", shown))
 
 
 def _cluster(alias: str, cluster: Fields) -> Iterator[Property]:
@@ -138,6 +158,8 @@ def _mirror(mirror: Fields, prefix: str) -> Iterator[Property]:
         return Property(f"{prefix}{key}", value, line)
 
     yield written("enabled", "true", mirror.line)
+    # The operator puts the resource's own patterns in the place of those of a connector's configuration.
+    patterns: dict[str, Property] = {}
     for ours, names in {
         "topics": ("topicsPattern",),
         "topics.exclude": ("topicsExcludePattern", "topicsBlacklistPattern"),
@@ -146,17 +168,22 @@ def _mirror(mirror: Fields, prefix: str) -> Iterator[Property]:
     }.items():
         node = mirror.node(*names)
         if isinstance(node, Scalar):
-            yield written(ours, node.text, node.line)
+            patterns[ours] = written(ours, node.text, node.line)
     # The operator runs only the connectors that stand in the resource.
     for part, duty in (("heartbeatConnector", "heartbeats"), ("checkpointConnector", "checkpoints")):
         if part not in mirror.values:
             yield written(f"emit.{duty}.enabled", "false", mirror.line)
-    for part in ("sourceConnector", "checkpointConnector", "heartbeatConnector"):
+    # A key that several connectors have is the source connector's, which copies the records.
+    for part in ("heartbeatConnector", "checkpointConnector", "sourceConnector"):
         connector = mirror.below(part)
         if (tasks := connector.text("tasksMax")) and part == "sourceConnector":
             yield written("tasks.max", tasks, connector.line)
-        for key, node in connector.below("config").values.items():
-            if isinstance(node, Scalar) and not node.is_null:
+        config = connector.below("config")
+        for key, node in config.values.items():
+            if key.replace("blacklist", "exclude") in patterns:
+                config.note(key, "the pattern of the mirror takes its place", loss=False)
+            elif isinstance(node, Scalar) and not node.is_null:
                 yield written(key, node.text, node.line)
         connector.explain(_ROWS)
+    yield from patterns.values()
     mirror.explain(_ROWS)

@@ -5,16 +5,20 @@ passwords in clear text: only the attributes that are named here are read, and n
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from planner.config.importing.connect import ConversionNote, ConvertedTopology
-from planner.config.importing.declared import DeclaredResources, label
+from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import Fields, trees
 from planner.model.diagnostic import Failure, error
 
 WHAT = "terraform.tfstate, or what terraform show -json prints"
-_ALIAS = re.compile(r"provider\[[^\]]*\]\.(?P<alias>[A-Za-z0-9_-]+)")
+# As a state writes it (provider["…/kafka"].east), and as a plan does (module.shop:kafka.east).
+_ALIAS = re.compile(r"(?:provider\[[^\]]*\]|(?:^|:)(?!module\.)[A-Za-z0-9_-]+)\.(?P<alias>[A-Za-z0-9_-]+)")
+_MODULE = re.compile(r"module\.(?P<name>[A-Za-z0-9_-]+)")
+_INDEX = re.compile(r"\[(?:\d+|\"(?:[^\"\\]|\\.)*\")\]")
 # Kinds of resources of both providers that are no topic and no ACL, by what to do about them.
 _OTHERS = (
     ("kafka_quota|confluent_kafka_client_quota", "declare it below quotas:"),
@@ -29,7 +33,7 @@ _OTHERS = (
 class _Resource(NamedTuple):
     kind: str
     address: str
-    alias: str  # of the provider
+    provider: str  # its configuration: alias and module, as the file writes them
     values: Fields
 
 
@@ -37,22 +41,28 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts states and plans. Failure: no JSON of Terraform, or no topic and no ACL in it."""
     declared = DeclaredResources()
     resources: list[_Resource] = []
-    addresses: dict[str, str] = {}
+    addresses: dict[tuple[str, ...], str] = {}
     for file, text in files:
         for node in trees(text, file, WHAT):
             root = Fields.of(node, file, declared.notes)
             if not {"resources", "values", "planned_values"} & root.values.keys():
                 raise Failure(error(f"{file} is no state and no plan of Terraform", f"name {WHAT}"))
             resources += _of_state(root)
-            for part in ("planned_values", "values"):
-                resources += _of_module(root.below(part).below("root_module"))
-            addresses |= _addresses(root)
+            configuration = root.below("configuration")
+            providers = dict(_providers(configuration.below("root_module"), ""))
+            printed = list(_of_module(root.below("values").below("root_module"), "", {}))
+            resources += printed
+            resources += _of_module(root.below("planned_values").below("root_module"), "", providers)
+            if any(resource.kind.startswith("kafka_") for resource in printed):
+                reason = "it names no provider: the resources of a module are taken for those of one cluster"
+                root.note("values", f"{reason}; terraform.tfstate names the provider", loss=False)
+            addresses |= _addresses(configuration)
     for resource in resources:
         if resource.kind == "confluent_kafka_cluster":
             values = resource.values
             bootstrap = re.sub(r"^\w+://", "", values.text("bootstrap_endpoint") or "")
             if identity := values.text("id"):
-                addresses[identity] = bootstrap
+                addresses[(identity,)] = bootstrap
     for resource in resources:
         _convert(resource, addresses, declared)
     return declared.topology(name, "the providers Mongey/kafka and confluent")
@@ -64,36 +74,52 @@ def _of_state(root: Fields) -> Iterator[_Resource]:
         if resource.text("mode") == "data":
             continue
         kind, named = resource.text("type") or "", resource.text("name") or ""
-        alias = _ALIAS.search(resource.text("provider") or "")
+        module, provider = resource.text("module"), resource.text("provider") or ""
         for instance in resource.each("instances"):
             key = instance.text("index_key")
-            address = f"{kind}.{named}" + (f"[{key}]" if key is not None else "")
-            yield _Resource(kind, address, alias["alias"] if alias else "", instance.below("attributes"))
+            address = ".".join(filter(None, (module, kind, named))) + (f"[{key}]" if key is not None else "")
+            yield _Resource(kind, address, provider, instance.below("attributes"))
 
 
-def _of_module(module: Fields) -> Iterator[_Resource]:
-    """Yields the resources of a module and of those below it."""
+def _of_module(module: Fields, path: str, providers: Mapping[str, str]) -> Iterator[_Resource]:
+    """Yields the resources of a module and of those below it.
+
+    `providers` are their providers by address. Where the file has none, a module stands for its provider.
+    """
     for resource in module.each("resources"):
         if resource.text("mode") != "data":
             kind = resource.text("type") or ""
-            yield _Resource(kind, resource.text("address") or kind, "", resource.below("values"))
+            address = resource.text("address") or kind
+            provider = providers.get(_INDEX.sub("", address), path)
+            yield _Resource(kind, address, provider, resource.below("values"))
     for child in module.each("child_modules"):
-        yield from _of_module(child)
+        yield from _of_module(child, child.text("address") or path, providers)
 
 
-def _addresses(root: Fields) -> dict[str, str]:
-    """Returns the addresses that a plan has for the provider Mongey/kafka, by its alias."""
-    providers = root.below("configuration").below("provider_config")
-    addresses = {}
+def _providers(module: Fields, path: str) -> Iterator[tuple[str, str]]:
+    """Yields the address of each resource in a plan's configuration, and the key of its provider."""
+    for resource in module.each("resources"):
+        key = resource.text("provider_config_key")
+        if key is not None:
+            yield f"{path}{resource.text('address')}", key
+    calls = module.below("module_calls")
+    for name in calls.values:
+        yield from _providers(calls.below(name).below("module"), f"{path}module.{name}.")
+
+
+def _addresses(configuration: Fields) -> dict[tuple[str, ...], str]:
+    """Returns the addresses that a plan has for the provider Mongey/kafka, by file and key."""
+    providers = configuration.below("provider_config")
+    addresses: dict[tuple[str, ...], str] = {}
     for name in providers.values:
         provider = providers.below(name)
         servers = provider.below("expressions").below("bootstrap_servers").texts("constant_value")
         if servers and (provider.text("name") or name) == "kafka":
-            addresses[provider.text("alias") or ""] = ",".join(servers)
+            addresses[(configuration.file, name)] = ",".join(servers)
     return addresses
 
 
-def _convert(resource: _Resource, addresses: dict[str, str], declared: DeclaredResources) -> None:
+def _convert(resource: _Resource, addresses: dict[tuple[str, ...], str], declared: DeclaredResources) -> None:
     values = resource.values
     match resource.kind:
         case "kafka_topic":
@@ -141,17 +167,30 @@ def _convert(resource: _Resource, addresses: dict[str, str], declared: DeclaredR
             )
 
 
-def _kafka(resource: _Resource, addresses: dict[str, str], declared: DeclaredResources) -> str:
-    """Returns the cluster of a resource of Mongey/kafka: one for each alias of the provider."""
-    return declared.cluster(resource.alias or "kafka", resource.values, addresses.get(resource.alias, ""))
+def _kafka(resource: _Resource, addresses: Mapping[tuple[str, ...], str], declared: DeclaredResources) -> str:
+    """Returns the cluster of a resource of Mongey/kafka: one for each configuration of the provider."""
+    values, provider = resource.values, resource.provider
+    alias = _ALIAS.search(provider)
+    short = alias["alias"] if alias else "kafka"
+    modules = "-".join(_MODULE.findall(provider))
+    candidates = (short, f"{short}-{modules}" if modules else short, f"{short}-{Path(values.file).stem}")
+    identity = (values.file, provider)
+    name = declared.name(identity, values, *candidates)
+    return declared.cluster(name, values, addresses.get(identity, ""))
 
 
-def _confluent(resource: _Resource, addresses: dict[str, str], declared: DeclaredResources) -> str:
+def _confluent(
+    resource: _Resource, addresses: dict[tuple[str, ...], str], declared: DeclaredResources
+) -> str:
     """Returns the cluster of a resource of Confluent Cloud. Its broker has the host of its REST endpoint."""
     values = resource.values
-    identity = values.below("kafka_cluster").text("id") or "confluent"
-    bootstrap = addresses.get(identity, "")
-    if not bootstrap:
-        host = re.match(r"(?:https?://)?([A-Za-z0-9.-]+)", values.text("rest_endpoint") or "")
-        bootstrap = f"{host[1]}:9092" if host else ""
-    return declared.cluster(identity, values, bootstrap, declared.login(label(identity), "PLAIN", tls=True))
+    endpoint = values.text("rest_endpoint") or ""
+    host = re.match(r"(?:https?://)?([A-Za-z0-9.-]+)", endpoint)
+    known = values.below("kafka_cluster").text("id")
+    identity = (known,) if known else (values.file, resource.provider, endpoint)
+    name = declared.name(identity, values, known or "confluent")
+    if host and not addresses.get(identity):
+        addresses[identity] = f"{host[1]}:9092"
+    return declared.cluster(
+        name, values, addresses.get(identity, ""), declared.login(name, "PLAIN", tls=True)
+    )

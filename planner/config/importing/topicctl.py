@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from planner.config.importing.connect import ConvertedTopology, NoCounterpart
 from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import Fields, trees
+from planner.model.diagnostic import Failure, SourceLocation, error
+from runtime.contract.client.settings import MSK_IAM
 from runtime.contract.client.stores import Setting
 
 WHAT = "the folder with topicctl's cluster.yaml and topics"
+_TLS = {
+    "caCertPath": "ssl.ca.location",
+    "certPath": "ssl.certificate.location",
+    "keyPath": "ssl.key.location",
+}
 _ROWS = (
     NoCounterpart("description|labels|consumers|region|environment", "it is text for people"),
     NoCounterpart(
@@ -42,12 +49,20 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
 
 def _cluster(fields: Fields, declared: DeclaredResources) -> None:
     meta, spec = fields.below("meta"), fields.below("spec")
-    name = meta.text("name") or "kafka"
+    identity = _identity(meta, "name")
+    name = declared.name(identity, meta, identity[0], "-".join(filter(None, identity)))
     tls, sasl = spec.below("tls"), spec.below("sasl")
     encrypted = tls.flag(False, "enabled")
     client: dict[str, Setting] = {"security.protocol": "SSL"} if encrypted else {}
-    if sasl.flag(False, "enabled"):
-        mechanism = (sasl.text("mechanism") or "PLAIN").upper()
+    paths: dict[str, Setting] = {}
+    for key, ours in _TLS.items():
+        if encrypted and (path := tls.text(key)):
+            paths[ours] = path
+            tls.note(key, f"a path is relative to the topology's folder: look at {ours}", loss=False)
+    mechanism = (sasl.text("mechanism") or "PLAIN").upper()
+    if sasl.flag(False, "enabled") and mechanism == "AWS-MSK-IAM":
+        client = {"security.protocol": "SASL_SSL", "sasl.mechanism": MSK_IAM}
+    elif sasl.flag(False, "enabled"):
         login = declared.login(name, mechanism, tls=encrypted)
         for key in ("username", "password"):
             if sasl.text(key) is not None:
@@ -57,9 +72,36 @@ def _cluster(fields: Fields, declared: DeclaredResources) -> None:
                     key, f"it is not copied: set the environment variable {variable['env']}", loss=False
                 )
         client = login
-    declared.cluster(name, fields, ",".join(spec.texts("bootstrapAddrs")), client)
+    bootstrap = ",".join(spec.texts("bootstrapAddrs"))
+    if "$" in bootstrap:
+        spec.note("bootstrapAddrs", f"variables give the addresses: write clusters.{name}.bootstrap")
+        bootstrap = ""
+    declared.cluster(name, fields, bootstrap, client | paths)
     for part in (tls, sasl, meta, spec):
         part.explain(_ROWS)
+
+
+def _identity(meta: Fields, name: str) -> tuple[str, ...]:
+    """Returns what topicctl tells clusters apart by."""
+    return (meta.text(name) or "kafka", meta.text("environment") or "", meta.text("region") or "")
+
+
+def _cluster_of(meta: Fields, declared: DeclaredResources) -> str:
+    """Returns the cluster of a topic. Failure: it leaves open which one of several."""
+    identity = _identity(meta, "cluster")
+    alike = [
+        known
+        for known in declared.names
+        if all(own in ("", other) for own, other in zip(identity, known, strict=True))
+    ]
+    if len(alike) > 1 and identity not in alike:
+        what = f"{len(alike)} clusters are called {identity[0]}"
+        hint = "write environment and region of the cluster below meta"
+        raise Failure(error(what, hint, source=SourceLocation(meta.file, meta.line, 1)))
+    if identity not in alike and alike:
+        (identity,) = alike
+    name = declared.name(identity, meta, identity[0], "-".join(filter(None, identity)))
+    return declared.cluster(name, meta)
 
 
 def _resource(fields: Fields, declared: DeclaredResources) -> None:
@@ -68,7 +110,7 @@ def _resource(fields: Fields, declared: DeclaredResources) -> None:
     if not acls and "partitions" not in spec.values:
         fields.note("spec", "it is no cluster, topic or list of ACLs of topicctl: it is left out")
         return
-    cluster = declared.cluster(meta.text("cluster") or "kafka", meta)
+    cluster = _cluster_of(meta, declared)
     name = meta.text("name")
     for acl in acls:
         resource = acl.below("resource")

@@ -121,6 +121,27 @@ def test_a_dot_in_an_alias_changes_the_cluster_and_never_the_topics_names() -> N
     assert topology.flows["eu_west-to-B"].rename == Template("eu.west.{topic}")
 
 
+def test_aliases_with_one_name_are_two_clusters() -> None:
+    aliases = ("west.prod", "west_prod", "B")
+    text = "clusters = " + ", ".join(aliases) + "\nwest.prod->B.enabled = true\nwest_prod->B.enabled = true\n"
+    text += "".join(f"{alias}.bootstrap.servers = {alias}:9092\n" for alias in aliases)
+    found = convert([("f", text)], "t")
+    assert {flow.source_cluster: flow.rename for flow in found.topology.flows.values()} == {
+        "west_prod-2": Template("west.prod.{topic}"),
+        "west_prod": Template("{source}.{topic}"),
+    }
+    assert found.topology.clusters["west_prod-2"].bootstrap == "west.prod:9092"
+    assert "west.prod is west_prod-2" in {note.key: note.reason for note in found.notes}["clusters"]
+
+
+def test_flows_with_one_name_are_refused() -> None:
+    aliases = ("a", "b-to-c", "a-to-b", "c")
+    text = "clusters = " + ", ".join(aliases) + "\na->b-to-c.enabled = true\na-to-b->c.enabled = true\n"
+    text += "".join(f"{alias}.bootstrap.servers = x:9092\n" for alias in aliases)
+    with pytest.raises(Failure, match="two flows of f would be called a-to-b-to-c"):
+        convert([("f", text)], "t")
+
+
 SECRETS = (
     "A.sasl.jaas.config = org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="u" password="hunter2";\n'
