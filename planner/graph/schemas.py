@@ -23,6 +23,7 @@ from planner.model.observed import (
 )
 from planner.model.topology import Flow
 from runtime.contract.spec.schemas import SubjectNames
+from runtime.schemas.client import shown
 from runtime.schemas.subjects import at_destination, subjects_of_topic
 from runtime.schemas.versions import SchemaVersion, with_referenced
 
@@ -219,41 +220,49 @@ def _conflicts(
             "schema-ids-not-kept",
         )
         return
-    ids: dict[int, list[tuple[str, SchemaVersion]]] = defaultdict(list)
-    for name, live in destination.subjects.items():
-        for version in live.versions:
-            ids[version.id].append((name, version))
+    kept = KeptIds(destination)
     for subject in made:
-        there = destination.subjects.get(subject.name, ObservedSubject())
-        numbers = {version.number: version for version in there.versions}
         for version in subject.versions:
-            here = f"{subject.subject} version {version.number} at {flow.source_cluster}"
-            other = next(
-                (
-                    f"{name} version {found.number}"
-                    for name, found in ids.get(version.id, ())
-                    if (found.fingerprint, found.references) != (version.fingerprint, version.references)
-                ),
-                "",
-            )
-            live_version = numbers.get(version.number)
-            if other:
-                what = f"schema id {version.id} is {here}, and another schema at {destination.name}: {other}"
-            elif live_version is not None and (live_version.id, live_version.fingerprint) != (
-                version.id,
-                version.fingerprint,
-            ):
-                what = f"{here} has id {version.id}, and at {destination.name} version {version.number} of"
-                what += f" {subject.name} has id {live_version.id}"
-            else:
-                continue
-            yield flow_diagnostic(
-                error,
-                flow,
-                what,
-                "set schemas.ids to translate, or delete that schema at the destination",
-                "schema-id-conflict",
-            )
+            here = f"{shown(subject.subject)} version {version.number} at {flow.source_cluster}"
+            if what := kept.conflict(here, subject.name, version):
+                yield flow_diagnostic(
+                    error,
+                    flow,
+                    what,
+                    "set schemas.ids to translate, or delete that schema at the destination",
+                    "schema-id-conflict",
+                )
+
+
+class KeptIds:
+    """Knows which ids and versions a registry has, to find schemas that can't be registered with theirs."""
+
+    def __init__(self, destination: ObservedCluster) -> None:
+        self._destination = destination
+        self._ids: dict[int, list[tuple[str, SchemaVersion]]] = defaultdict(list)
+        for name, live in destination.subjects.items():
+            for version in live.versions:
+                self._ids[version.id].append((name, version))
+
+    def conflict(self, here: str, name: str, version: SchemaVersion) -> str:
+        """Returns why the subject `name` can't have this version with its id; "" if it can, or has it.
+
+        `here` says which version of the source it is.
+        """
+        place = self._destination.name
+        for other, taken in self._ids.get(version.id, ()):
+            if (taken.fingerprint, taken.references) != (version.fingerprint, version.references):
+                return (
+                    f"schema id {version.id} is {here}, and another schema at {place}:"
+                    f" {shown(other)} version {taken.number}"
+                )
+        for live in self._destination.subjects.get(name, ObservedSubject()).versions:
+            if live.number == version.number and live.id != version.id:
+                return (
+                    f"{here} has id {version.id}, and at {place} version {version.number} of"
+                    f" {shown(name)} has id {live.id}"
+                )
+        return ""
 
 
 def _not_released(flow: Flow, observed: Observed) -> Iterator[Diagnostic]:

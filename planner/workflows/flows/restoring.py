@@ -1,7 +1,7 @@
 """`repl restore`: a backup in raw files → the plan that brings it back into a cluster → its execution."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
-    ObservedSubject,
     Unreachable,
 )
 from planner.model.plan import Mode, Plan
@@ -32,6 +31,7 @@ from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import answered
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.backups import RequestedBackup, time_text
+from planner.workflows.flows.restored_schemas import RestoredSchemas
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import check_stores, read_clusters, schema_registries
 from planner.workflows.plans import plan_now, verified
@@ -44,9 +44,6 @@ from runtime.contract.spec.selection import regex
 from runtime.contract.spec.topic_settings import supported
 from runtime.files.backup import PartitionCut
 from runtime.replay.restore_target import TargetTopic, target_topics
-from runtime.schemas.client import shown
-from runtime.schemas.subjects import at_destination, subjects_of_topic
-from runtime.schemas.versions import SchemaVersion, missing_versions, with_referenced
 
 _TOPIC = "{topic}"
 
@@ -127,7 +124,7 @@ class _Planned:
             tuple(self._topic(name, existing) for name in sorted(read.topics)),
             tuple(self._groups()),
             tuple(self._acls()),
-            tuple(self._subjects()),
+            self._subjects(),
         )
         found = tuple(self._found)
         plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found)
@@ -312,62 +309,16 @@ class _Planned:
         for group, some in sorted(offsets.items()):
             yield RestoredGroup(group, tuple(some), time_text(taken[group]))
 
-    def _subjects(self) -> Iterator[RestoredSubject]:
-        """Yields the subjects of the topics, and those that they refer to, with what the cluster lacks.
-
-        They keep their ids: an id that is another schema at the cluster's registry is an error.
-        """
-        schemas, name = self._read.schemas, self._cluster.name
-        stored = schemas.every_version()
-        names = self._restored_subjects(stored)
-        if not names:
-            return
-        if name not in self._topology.registries:
-            self._found.append(
-                warning(
-                    f"the backup has {len(names)} subjects of schemas, and {name} has no schema registry:"
-                    " consumers there can't decode records that need them",
-                    f"declare it under registries: {name}: {{url: …}}",
-                    code="restore",
-                )
-            )
-            return
-        if SCHEMAS in self._live.unreadable:
-            what = f"the schema registry of {name} can't be read: {self._live.unreadable[SCHEMAS]}"
-            self._found.append(error(what, "restore once it answers", code="restore"))
-            return
-        ids = {
-            version.id: (subject, version)
-            for subject, live in self._live.subjects.items()
-            for version in live.versions
-        }
-        for subject, renamed in sorted(names.items()):
-            there = self._live.subjects.get(renamed, ObservedSubject()).versions
-            missing = missing_versions(stored[subject], there, keep=True)
-            for version in missing:
-                other, taken = ids.get(version.id, (subject, version))
-                if taken.fingerprint != version.fingerprint:
-                    what = (
-                        f"schema id {version.id} is {shown(subject)} version {version.number} in the backup,"
-                    )
-                    what += f" and {shown(other)} version {taken.number} at {name}"
-                    hint = "restore into a registry without this schema: the records hold its id"
-                    self._found.append(error(what, hint, code="schema-id-conflict"))
-            if missing:
-                level = "" if renamed in self._live.subjects else schemas.levels.get(subject, "")
-                yield RestoredSubject(renamed, subject, missing, level)
-
-    def _restored_subjects(self, stored: Mapping[str, Collection[SchemaVersion]]) -> dict[str, str]:
-        """Returns the subjects of the backup that are restored, each with its name at the cluster."""
-        names, ordered = self._read.schemas.names, sorted(stored)
-        if names == "record_name":  # no subject tells its topic
-            return {subject: subject for subject in ordered}
-        own = {
-            subject: at_destination(subject, topic, into, names)
-            for topic, into in self._names.items()
-            for subject in subjects_of_topic(ordered, topic, names)
-        }
-        return {subject: own.get(subject, subject) for subject in with_referenced(own, stored)}
+    def _subjects(self) -> tuple[RestoredSubject, ...]:
+        """Returns the subjects of the topics, and those that they refer to, with what the cluster lacks."""
+        flow = self._topology.file_flows.get(self._read.backup.flow)
+        wanted = RestoredSchemas(
+            self._read.schemas, self._names, synced=flow is not None and flow.schemas.sync
+        )
+        registry = self._cluster.name in self._topology.registries
+        self._found += wanted.diagnostics(self._live, registry=registry)
+        readable = registry and SCHEMAS not in self._live.unreadable
+        return tuple(wanted.missing(self._live)) if readable else ()
 
     def _check_unread(self, snapshot: Snapshot) -> None:
         for what, why in sorted(snapshot.unread.items()):
