@@ -52,6 +52,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of d
 
 T = TypeVar("T")
 SchemaNumber = Annotated[int, msgspec.Meta(ge=0, le=0x7FFFFFFF)]  # an id has four bytes in records
+VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=0x7FFFFFFF)]
 
 
 class RegistryUnavailable(Exception):
@@ -75,7 +76,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     name: str
     subject: str
-    version: int
+    version: VersionNumber
 
 
 _RENAMED = {"type": "schemaType", "text": "schema", "rules": "ruleSet"}
@@ -115,7 +116,7 @@ class RegisteredSchema(NamedTuple):
 
 class _Version(msgspec.Struct, frozen=True, rename=_RENAMED):
     subject: str
-    version: int
+    version: VersionNumber
     id: SchemaNumber
     text: str
     type: str = "AVRO"
@@ -190,60 +191,65 @@ class SchemaRegistry:
         found = await self._get(path, what, list[_Place], _MOST_LIST_BYTES)
         return [(place.subject, place.version) for place in found]
 
-    async def subjects(self) -> list[str]:
-        """Returns the names of all subjects."""
-        return sorted(await self._get("/subjects", "subjects", list[str], _MOST_LIST_BYTES))
+    async def subjects(self, *, deleted: bool = False) -> list[str]:
+        """Returns the names of all subjects; with `deleted` those that were soft-deleted, too."""
+        path = f"/subjects{'?deleted=true' if deleted else ''}"
+        return sorted(await self._get(path, "subjects", list[str], _MOST_LIST_BYTES))
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         """Returns the versions of a subject; with `deleted` those that were soft-deleted, too."""
         path = f"/subjects/{_quoted(subject)}/versions{'?deleted=true' if deleted else ''}"
         return sorted(await self._get(path, f"versions of {shown(subject)}", list[int]))
 
-    async def version(self, subject: str, number: int) -> RegisteredSchema:
-        """Returns a version of a subject."""
+    async def version(self, subject: str, number: int, *, deleted: bool = False) -> RegisteredSchema:
+        """Returns a version of a subject; with `deleted` also one that was soft-deleted."""
         what = f"{shown(subject)} version {number}"
-        found = await self._get(f"/subjects/{_quoted(subject)}/versions/{number}", what, _Version)
+        path = f"/subjects/{_quoted(subject)}/versions/{number}{'?deleted=true' if deleted else ''}"
+        found = await self._get(path, what, _Version)
         return found.registered()
 
-    async def every_version(self) -> dict[str, tuple[SchemaVersion, ...]]:
+    async def every_version(self, *, deleted: bool = False) -> dict[str, tuple[SchemaVersion, ...]]:
         """Returns the versions of all subjects, in their order.
 
-        They are listed in pages. A registry that knows no such list is asked for each version.
+        With `deleted` also those that were soft-deleted. They are listed in pages. A registry that knows no
+        such list is asked for each version.
         """
         try:
             async with asyncio.timeout(_LIST_S):
-                return await self._every_version()
+                return await self._every_version(deleted)
         except TimeoutError:
             text = f"{self.url}: schemas: the list takes more than {_LIST_S:.0f} s"
             raise RegistryUnavailable(text) from None
 
-    async def _every_version(self) -> dict[str, tuple[SchemaVersion, ...]]:
+    async def _every_version(self, deleted: bool) -> dict[str, tuple[SchemaVersion, ...]]:
         try:
-            listed = await self._listed()
+            listed = await self._listed(deleted)
         except (NotInRegistry, RegistryRefused):
-            subjects = await self.subjects()
-            versions = await asyncio.gather(*(self.versions(subject) for subject in subjects))
+            subjects = await self.subjects(deleted=deleted)
+            versions = await asyncio.gather(
+                *(self.versions(subject, deleted=deleted) for subject in subjects)
+            )
             places = [
                 (subject, number)
                 for subject, numbers in zip(subjects, versions, strict=True)
                 for number in numbers
             ]
             self._bound(len(places))
-            read = await asyncio.gather(*(self._summary(*place) for place in places))
+            read = await asyncio.gather(*(self._summary(*place, deleted) for place in places))
             listed = dict(zip(places, read, strict=True))
         found: dict[str, list[SchemaVersion]] = {}
         for (subject, _), version in sorted(listed.items()):
             found.setdefault(subject, []).append(version)
         return {subject: tuple(numbered) for subject, numbered in found.items()}
 
-    async def _summary(self, subject: str, number: int) -> SchemaVersion:
-        return summary(await self.version(subject, number))
+    async def _summary(self, subject: str, number: int, deleted: bool) -> SchemaVersion:
+        return summary(await self.version(subject, number, deleted=deleted))
 
-    async def _listed(self) -> dict[tuple[str, int], SchemaVersion]:
+    async def _listed(self, deleted: bool) -> dict[tuple[str, int], SchemaVersion]:
         listed: dict[tuple[str, int], SchemaVersion] = {}
         offset = 0
         while True:
-            path = f"/schemas?offset={offset}&limit={_PAGE}"
+            path = f"/schemas?offset={offset}&limit={_PAGE}{'&deleted=true' if deleted else ''}"
             page = await self._get(path, "schemas", list[_Version], _MOST_LIST_BYTES)
             known = len(listed)
             listed |= await asyncio.get_running_loop().run_in_executor(self._threads, _summaries, page)

@@ -19,7 +19,7 @@ class BackedUpSchemas:
         self.names: SubjectNames = "topic_name"
         self.levels: dict[str, str] = {}
         self._versions: defaultdict[str, dict[int, RegisteredSchema]] = defaultdict(dict)
-        self._places: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
+        self._schemas: dict[int, Schema] = {}
         for addition in additions:
             self.add(addition)
 
@@ -29,10 +29,10 @@ class BackedUpSchemas:
         self.levels |= addition.levels
         for stored in addition.versions:
             references = tuple(Reference(*reference) for reference in stored.references)
-            schema = Schema(stored.text, stored.type, references)
+            schema = Schema(stored.text, stored.type, references, stored.metadata, stored.rules)
             registered = RegisteredSchema(stored.subject, stored.version, stored.id, schema)
             self._versions[stored.subject][stored.version] = registered
-            self._places[stored.id].append((stored.subject, stored.version))
+            self._schemas.setdefault(stored.id, schema)
 
     def every_version(self) -> Mapping[str, tuple[SchemaVersion, ...]]:
         """Returns the versions of all subjects, in their order."""
@@ -42,12 +42,17 @@ class BackedUpSchemas:
         }
 
     async def schema(self, number: int) -> Schema:
-        for subject, version in self._places.get(number, ()):
-            return self._versions[subject][version].schema
-        raise NotInRegistry(f"the backup has no schema id {number}")
+        if number not in self._schemas:
+            raise NotInRegistry(f"the backup has no schema id {number}")
+        return self._schemas[number]
 
     async def places(self, number: int, *, deleted: bool = False) -> list[tuple[str, int]]:
-        return list(self._places.get(number, ()))
+        return [
+            (subject, version)
+            for subject, versions in self._versions.items()
+            for version, registered in versions.items()
+            if registered.id == number
+        ]
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         if subject not in self._versions:
@@ -66,5 +71,12 @@ def stored(registered: RegisteredSchema) -> StoredVersion:
     subject, version, number, schema = registered
     references = [(to.name, to.subject, to.version) for to in schema.references]
     return StoredVersion(
-        subject=subject, version=version, id=number, text=schema.text, type=schema.type, references=references
+        subject=subject,
+        version=version,
+        id=number,
+        text=schema.text,
+        type=schema.type,
+        references=references,
+        metadata=schema.metadata,
+        rules=schema.rules,
     )

@@ -77,11 +77,11 @@ class RegistryServer:
             case "GET" | "PUT", ("config" | "mode") as setting, *named:
                 return self._setting(method, setting, named[0] if named else None, body, query)
             case "GET", "subjects":
-                return sorted(self.subjects)
+                return sorted({name for name, _ in self._listed(query)})
             case "GET", "subjects", subject, "versions":
                 return [at for at in sorted(self._versions(subject)) if self._is_seen(subject, at, query)]
             case "GET", "subjects", subject, "versions", version:
-                return self._version(subject, version)
+                return self._version(subject, version, query)
             case "POST", "subjects", subject, "versions":
                 registered = self._register(subject, body)
                 return {"id": registered, **self._schema(registered)}
@@ -98,7 +98,7 @@ class RegistryServer:
     def _schemas(self, at: list[str], query: dict[str, list[str]]) -> Any:
         match at:
             case [] if self.lists:
-                return self._page(int(query["offset"][0]), int(query["limit"][0]))
+                return self._page(query)
             case "ids", number:
                 return self._schema(int(number))
             case "guids", guid:
@@ -129,9 +129,13 @@ class RegistryServer:
         values[subject] = body["mode"] if setting == "mode" else body["compatibility"]
         return body
 
-    def _page(self, offset: int, limit: int) -> list[dict[str, Any]]:
+    def _listed(self, query: dict[str, list[str]]) -> list[tuple[str, int]]:
         places = [(name, version) for name in sorted(self.subjects) for version in self.subjects[name]]
-        return [self._version(name, str(version)) for name, version in places[offset : offset + limit]]
+        return [place for place in places if self._is_seen(*place, query)]
+
+    def _page(self, query: dict[str, list[str]]) -> list[dict[str, Any]]:
+        places, offset, limit = self._listed(query), int(query["offset"][0]), int(query["limit"][0])
+        return [self._version(name, str(version), query) for name, version in places[offset : offset + limit]]
 
     def _is_seen(self, subject: str, version: int, query: dict[str, list[str]]) -> bool:
         return query.get("deleted") == ["true"] or (subject, version) not in self.soft_deleted
@@ -154,12 +158,14 @@ class RegistryServer:
             raise _Problem(404, 40401, f"Subject '{subject}' not found.")
         return self.subjects[subject]
 
-    def _version(self, subject: str, version: str) -> dict[str, Any]:
+    def _version(
+        self, subject: str, version: str, query: dict[str, list[str]] | None = None
+    ) -> dict[str, Any]:
         versions = self._versions(subject)
         number = max(versions) if version == "latest" else int(version)
         if number < 1:
             raise _Problem(422, _NO_VERSION, f"The specified version '{version}' is not a valid version id")
-        if number not in versions:
+        if number not in versions or (query is not None and not self._is_seen(subject, number, query)):
             raise _Problem(404, 40402, f"Version {version} not found.")
         place = {"subject": subject, "version": number, "id": versions[number]}
         return place | self.schemas[versions[number]]

@@ -15,7 +15,7 @@ of a file is checked as it is decoded, and each number has its bounds.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -273,6 +273,8 @@ class StoredVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     text: str
     type: str = "AVRO"
     references: list[tuple[str, str, int]] = []
+    metadata: dict[str, Any] | None = None  # of a data contract, as `rules`
+    rules: dict[str, Any] | None = None
 
 
 class StoredSchemas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

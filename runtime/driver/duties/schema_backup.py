@@ -1,14 +1,14 @@
 """Keeps the schemas of a backup's records beside its raw files.
 
 Producers register a schema before they write. So the versions that are read after the records of a round hold
-every schema that these need, and they are stored before the round is committed. A round waits for a registry
-that does not answer.
+every schema that these need, also one that was soft-deleted since, and they are stored before the round is
+committed. A round waits for a registry that does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from runtime.contract.records.manifest import (
     StoredSchemas,
@@ -20,6 +20,7 @@ from runtime.contract.records.manifest import (
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.clusters import DriverClusters
+from runtime.driver.flows.rounds import finished
 from runtime.files.schemas import SchemaFolder
 from runtime.kafka.errors import Disconnected
 from runtime.schemas.client import (
@@ -40,11 +41,21 @@ _AT_A_TIME = 100  # versions that are read
 
 
 class SchemaBackup:
-    """Stores the schemas of one flow into raw files. It knows what the folder has once it has read it."""
+    """Stores the schemas of one flow into raw files. It knows what the folder has once it has read it.
 
-    def __init__(self, spec: FlowSpec, files: FilesSpec, clusters: DriverClusters) -> None:
+    `ensure` is called before each write: it raises where this driver is fenced.
+    """
+
+    def __init__(
+        self,
+        spec: FlowSpec,
+        files: FilesSpec,
+        clusters: DriverClusters,
+        ensure: Callable[[], Awaitable[None]],
+    ) -> None:
         self._spec = spec
         self._clusters = clusters
+        self._ensure = ensure
         self._folder = SchemaFolder(files.folder, spec.name, files.client)
         self._known: dict[str, dict[int, SchemaVersion]] | None = None
         self._files = 0
@@ -56,15 +67,15 @@ class SchemaBackup:
     async def run(self, topics: Iterable[str]) -> None:
         """Stores what the folder lacks of the subjects of these topics, and of those that they refer to.
 
-        Raises Disconnected where the registry does not answer, ManifestTaken, ManifestProblem and
-        EndpointUnavailable.
+        It may be cancelled between two files. Raises Disconnected where the registry does not answer,
+        ManifestTaken, ManifestProblem and EndpointUnavailable.
         """
         if not self._spec.schemas.sync:
             return
         await self._read()
         registry = self._clusters.schema_registry(self._spec.source)
         try:
-            found = await registry.every_version()
+            found = await registry.every_version(deleted=True)
             missing = [
                 (subject, version)
                 for subject in self._wanted(found, topics)
@@ -113,7 +124,7 @@ class SchemaBackup:
 
     async def _store(self, registry: SchemaRegistry, missing: list[tuple[str, SchemaVersion]]) -> None:
         read = await asyncio.gather(
-            *(registry.version(subject, listed.number) for subject, listed in missing)
+            *(registry.version(subject, listed.number, deleted=True) for subject, listed in missing)
         )
         for (subject, listed), registered in zip(missing, read, strict=True):
             if (registered.subject, summary(registered)) != (subject, listed):
@@ -128,10 +139,10 @@ class SchemaBackup:
             piece.append(version)
             size += len(version.text)
             if size > _MOST_BYTES:
-                await self._add(piece, own)
+                await finished(self._add(piece, own))
                 piece, size = [], 0
         if piece:
-            await self._add(piece, own)
+            await finished(self._add(piece, own))
 
     async def _add(self, versions: list[StoredVersion], levels: Mapping[str, str]) -> None:
         subjects = sorted({version.subject for version in versions} & levels.keys())
@@ -146,6 +157,7 @@ class SchemaBackup:
             decode_schemas(encode(addition))  # what can't be read again is not written
         except UnreadableCommit as error:
             raise RegistryUnavailable(f"it answers what no registry says: {shown(str(error))}") from None
+        await self._ensure()
         await asyncio.to_thread(self._folder.add, addition)
         self._files += 1
         self._note([addition])

@@ -56,7 +56,7 @@ class FilesSink(RecordSink[FilePosition]):
         self._manifest = ManifestState()
         self._claimed = False
         self._snapshots = SnapshotDuty(flow.spec, files, flow.shared.clusters, own_groups(flow.job))
-        self._schemas = SchemaBackup(flow.spec, files, flow.shared.clusters)
+        self._schemas = SchemaBackup(flow.spec, files, flow.shared.clusters, flow.shared.leadership.ensure)
         self._compaction = CompactionDuty(flow.name, files, self._folder)
         self._checkpoints = CheckpointDuty(flow.name, self._folder)
 
@@ -152,6 +152,8 @@ class FilesSink(RecordSink[FilePosition]):
     async def copy(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> Copied[FilePosition]:
         """Runs a round's tasks and commits what they staged. Raises TasksFailed, EndpointUnavailable."""
         done = await self._export(read, tasks)
+        if any(partition.files for partition in done):
+            await self._schemas.run(sorted({topic for topic, _ in self._manifest.positions}))
         await finished(self._take(done))
         return Copied(done, self._positions())
 
@@ -191,8 +193,6 @@ class FilesSink(RecordSink[FilePosition]):
             for partition in done
             if partition.position > before[partition.topic, partition.partition].position
         ]
-        if files:
-            await self._schemas.run(sorted({topic for topic, _ in before}))
         if moved:
             await self._commit(moved, done)
 

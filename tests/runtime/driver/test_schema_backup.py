@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from runtime.contract.records.manifest import StoredSchemas, StoredVersion
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.schema_backup import SchemaBackup
+from runtime.driver.leadership import DriverFenced
 from runtime.files.schemas import SchemaFolder
 from runtime.kafka.errors import Disconnected
 from runtime.schemas.stored import BackedUpSchemas
@@ -25,13 +27,19 @@ class Backup:
         self.registry = registry
         self.folder = SchemaFolder(str(folder), "f")
         self._place = str(folder)
+        self.fenced = False
+
+    async def ensure(self) -> None:
+        """What the driver's leadership does before each write."""
+        if self.fenced:
+            raise DriverFenced("another driver has started")
 
     async def run(self, *topics: str) -> None:
         """A round of a driver that has just started."""
         spec = flow_of("f", list(topics), destination="dc1", schemas=SchemaSync(sync=True))
         clusters = DriverClusters("job", {}, {}, {"dc1": RegistrySpec(url=self.registry.url)})
         files = FilesSpec(endpoint="archive", folder=self._place, format="raw")
-        await SchemaBackup(spec, files, clusters).run(topics)
+        await SchemaBackup(spec, files, clusters, self.ensure).run(topics)
         clusters.schema_registry("dc1").close()
 
     @property
@@ -80,9 +88,54 @@ async def test_other_ids_at_each_answer_never_replace_what_is_stored_nor_add_fil
     assert len(backup.folder.read()) == 1
 
 
-@pytest.mark.parametrize("version", [0, 2**40])
+@pytest.mark.parametrize("version", [0, 2**40, 10**30])
 async def test_what_could_not_be_read_again_is_not_written(backup: Backup, version: int) -> None:
     backup.registry.subjects["t-value"] = {version: 2}
     with pytest.raises(Disconnected):
         await backup.run("t")
     assert backup.folder.read() == []
+
+
+async def test_metadata_and_rules_of_a_data_contract_are_stored(backup: Backup) -> None:
+    contract = {"metadata": {"properties": {"owner": "shop"}}, "ruleSet": {"domainRules": [{"name": "r"}]}}
+    backup.registry.schemas[2] |= contract
+    await backup.run("t")
+    await backup.run("t")
+    (addition,) = backup.folder.read()
+    schema = await BackedUpSchemas("", [addition]).schema(2)
+    assert {"metadata": schema.metadata, "ruleSet": schema.rules} == contract
+
+
+async def test_references_to_no_version_are_not_written(backup: Backup) -> None:
+    backup.registry.schemas[2]["references"][0]["version"] = 10**30
+    with pytest.raises(Disconnected):
+        await backup.run("t")
+    assert backup.folder.read() == []
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["a list of all", "each version by itself"])
+async def test_soft_deleted_versions_are_stored_because_records_still_need_them(
+    backup: Backup, lists: bool
+) -> None:
+    backup.registry.lists = lists
+    backup.registry.add(5, {**ORDER, "doc": "new"}, "t-value")
+    backup.registry.soft_deleted = {("item", 1), ("t-value", 1)}
+    await backup.run("t")
+    assert backup.places == [("item", 1), ("t-value", 1), ("t-value", 2)]
+
+
+async def test_a_driver_that_is_fenced_writes_nothing(backup: Backup) -> None:
+    backup.fenced = True
+    with pytest.raises(DriverFenced):
+        await backup.run("t")
+    assert backup.folder.read() == []
+
+
+async def test_an_id_is_the_schema_that_was_stored_with_it_also_after_its_version_was_stored_anew() -> None:
+    texts = {7: '"long"', 9: '"string"'}
+    held = BackedUpSchemas("")
+    for at, (number, text) in enumerate(texts.items(), 1):
+        version = StoredVersion(subject="t-value", version=1, id=number, text=text)
+        held.add(StoredSchemas(flow="f", number=at, versions=[version]))
+    assert {number: (await held.schema(number)).text for number in texts} == texts
+    assert [await held.places(number) for number in texts] == [[], [("t-value", 1)]]
