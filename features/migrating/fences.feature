@@ -1,6 +1,7 @@
 Feature: What stops producers at a cluster without an authorizer
   A fence of rules is refused, a quota slows the producers down, and with none a person stops them.
 
+  @long
   Scenario: The producer goes on writing while its topic moves
     Given orders and payments are copied from dc1 to dc2, in the waves billing and rest
     When the engineer runs repl cutover to-cloud with fence: acl

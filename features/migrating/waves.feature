@@ -44,6 +44,7 @@ Feature: Clients leave a cluster for good, in waves
     And the message says "3 records were written at the source since"
     And repl salvage lists 3 records of orders
 
+  @long
   Scenario: The command is killed in each phase
     Given orders and payments are copied from dc1 to dc2, in the waves billing and rest
     And app writes 100 records to orders and 20 to payments at dc1

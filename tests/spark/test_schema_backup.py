@@ -21,7 +21,7 @@ from tests.records import create_topic, wait_for, write
 from tests.runtime.slot.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 _STARTS_S = 180
 
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "a", "type": "long"}]}

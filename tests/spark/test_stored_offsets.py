@@ -24,7 +24,7 @@ from tests.runtime.slot.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
 from tests.topologies import declared, of_flows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 FLOW = "stored"
 MIXED, COMPACTED = "stored-mixed", "stored-compacted"

@@ -175,6 +175,7 @@ def test_a_rehearsal_says_which_schemas_the_survivor_lacks(shop: Shop) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_salvaged_records_get_the_ids_of_the_destination_and_bring_their_schemas(
     shop: Shop, tmp_path: Path
 ) -> None:
