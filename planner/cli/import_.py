@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from planner.cli.command import ApprovedOutput, Output, command
-from planner.cli.output import show
+from planner.cli.output import new_file, show
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.workflows.options import Option
 from planner.workflows.requests import AdoptRequest, ChangeRequest, ImportRequest, TakeOver
@@ -163,11 +163,8 @@ def _write(imported: "ImportedCopy", file: Path | None, output: Output) -> int:
     text = topology_yaml(imported.topology, imported.header, comments)
     diagnostics = (*imported.diagnostics, *secrets)
     if file is not None:
-        try:
-            with file.open("x", encoding="utf-8") as opened:
-                opened.write(text)
-        except OSError as wrong:
-            raise Failure(error(f"{file}: {wrong.strerror}", "name a file that can be written")) from None
+        with new_file(file, private=False) as write:
+            write(text)
     if output.as_json:
         output.emit(
             {

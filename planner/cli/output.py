@@ -114,11 +114,11 @@ def reader_is_gone() -> None:
 
 
 @contextmanager
-def new_file(file: Path) -> Iterator[Callable[[str], object]]:
+def new_file(file: Path, *, private: bool = True) -> Iterator[Callable[[str], object]]:
     """Yields the function that writes to a new file. In the end the whole file exists, or none.
 
-    Only its owner may read it: it holds records. Failure where the file is there already, or can't be
-    written.
+    Only its owner may read it, for it holds records, unless `private` is off. Failure where the file is there
+    already, or can't be written.
     """
     if file.exists():
         raise Failure(error(f"{file} is there already", "name a new file"))
@@ -130,6 +130,9 @@ def new_file(file: Path) -> Iterator[Callable[[str], object]]:
                 yield begun.write
                 begun.flush()
                 os.fsync(begun.fileno())
+                if not private:
+                    os.umask(mask := os.umask(0))
+                    os.fchmod(begun.fileno(), 0o666 & ~mask)
                 os.link(begun.name, file)  # unlike a rename, it never replaces another file
             finally:
                 Path(begun.name).unlink()

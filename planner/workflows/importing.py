@@ -171,9 +171,10 @@ def _copy(
         comments.append(f"Keys of {names} without a counterpart, or with a remark:")
     diagnostics = list(positions or ())
     for key in converted.notes:
-        comments.append(f"{key.key} ({several.get(key.file, '')}line {key.line}): {key.reason}")
+        name, reason = _printable(key.key), _printable(key.reason)
+        comments.append(f"{name} ({several.get(key.file, '')}line {key.line}): {reason}")
         place = SourceLocation(key.file, key.line, 1)
-        diagnostics.append((warning if key.loss else note)(f"{key.key}: {key.reason}", source=place))
+        diagnostics.append((warning if key.loss else note)(f"{name}: {reason}", source=place))
     topology = converted.topology
     header = (f"What {names} declares.", _UNMANAGED)
     if topology.flows:
@@ -191,6 +192,11 @@ def _copy(
     counted = [f"{count:,} {what}{'s' if count != 1 else ''}" for what, count in counts.items() if count]
     summary = f"{' and '.join(counted)} of {names}"
     return ImportedCopy(converted.topology, header, tuple(comments), summary, tuple(diagnostics))
+
+
+def _printable(text: str) -> str:
+    """Returns a text of a file on one line, so that no line of it looks like a message of its own."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 _NAMED = 20  # more topics than this are proposed as one pattern

@@ -298,6 +298,7 @@ _IAM_HANDLER = ".IAMOAuthBearerLoginCallbackHandler"
 _LOGIN_MODULE = re.compile(r"\s*(?P<module>[\w.]+)\s+\w+(?P<options>[^;]*);?\s*")
 _OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
 _REFERENCE = re.compile(r"\$\{(?P<provider>\w+):(?P<where>.*)\}")
+_USER = re.compile(r"(?<=://)[^/?#]*@")  # in a URL
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -306,6 +307,11 @@ def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dic
     client: dict[str, Setting] = {}
     for key, ours in _SAME.items():
         if key in names and (value := keys.text(names[key])):
+            if key == "sasl.oauthbearer.token.endpoint.url" and _USER.search(value):
+                keys.note(
+                    names[key], "user and password in it are not copied: the client's id and secret are"
+                )
+                value = _USER.sub("", value)
             if _REFERENCE.fullmatch(value) and ours not in CREDENTIALS:
                 keys.note(
                     names[key], "a config provider gives its value: write it out, for only credentials refer"

@@ -77,14 +77,23 @@ class _JsonNodes:
                 pairs = []
                 for key, value in raw:
                     at = next(self._lines, line)
+                    self._check(key, at)
                     pairs.append((Scalar(key, False, file, at, 1), self.node(value, at, depth + 1)))
                 return Mapping(tuple(pairs), file, line, 1)
             case list():
                 return Sequence(tuple(self.node(item, line, depth + 1) for item in raw), file, line, 1)
             case str():
+                self._check(raw, line)
                 return Scalar(raw, False, file, line, 1)
             case _:
                 return Scalar(json.dumps(raw), True, file, line, 1)
+
+    def _check(self, text: str, line: int) -> None:
+        """Failure: half of a surrogate pair, which could not be written."""
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            what = f"{self._file} has half of a surrogate pair in a text"
+            place = SourceLocation(self._file, line, 1)
+            raise Failure(error(what, "write whole characters", source=place))
 
 
 @dataclass(slots=True)
@@ -143,7 +152,10 @@ class Fields:
                 return ()
 
     def settings(self, *names: str) -> dict[str, str]:
-        """Returns a map of texts; a list in it becomes a text with commas, null is left out."""
+        """Returns a map of texts; a list in it becomes a text with commas, null is left out.
+
+        A map in it is noted: no setting of Kafka has one.
+        """
         fields = self.below(*names)
         settings = {}
         for name, node in fields.values.items():
@@ -152,6 +164,8 @@ class Fields:
                     settings[name] = node.text
                 case Sequence():
                     settings[name] = ",".join(fields.texts(name))
+                case Mapping():
+                    fields.note(name, "it is a map, and no value of a setting: it is left out")
         return settings
 
     def below(self, *names: str) -> "Fields":

@@ -4,7 +4,7 @@ Both name clusters by their ARNs, and ARNs hold no address.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from planner.config.importing.connect import ConvertedTopology, NoCounterpart
 from planner.config.importing.declared import DeclaredResources
@@ -12,7 +12,7 @@ from planner.config.importing.document import Fields, trees
 from planner.config.yaml_tree import Mapping as Tree
 from planner.config.yaml_tree import Node, Scalar
 from planner.config.yaml_tree import Sequence as Items
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Flow, Selection
 from runtime.contract.client.settings import MSK_IAM
 from runtime.contract.client.stores import Setting
@@ -45,11 +45,21 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts replicators. Failure: there is none in the files."""
     declared = DeclaredResources()
     for file, text in files:
+        lines = {text.count("\n", 0, short.start()) + 1 for short in _SHORT.finditer(text)}
         for node in trees(_SHORT.sub("", text), file, WHAT):
             replicators = list(_replicators(_capital(node), file, declared))
             if not replicators:
                 raise Failure(error(f"{file} holds no MSK Replicator", f"name {WHAT}"))
             for replicator in replicators:
+                for copy in replicator.each("ReplicationInfoList"):
+                    for part in ("TopicReplication", "ConsumerGroupReplication"):
+                        if _has_function(copy.values.get(part), lines):
+                            what = f"{file}: a function of CloudFormation says what {part} is"
+                            hint = (
+                                "import the answer of aws kafka describe-replicator, or write the value out"
+                            )
+                            place = SourceLocation(file, copy.line, 1)
+                            raise Failure(error(what, hint, source=place))
                 _convert(replicator, declared)
     return declared.topology(name, "MSK Replicator")
 
@@ -70,6 +80,20 @@ def _capital(node: Node) -> Node:
             return Items(tuple(map(_capital, items)), node.file, node.line, node.column)
         case _:
             return node
+
+
+def _has_function(node: Node | None, lines: Collection[int]) -> bool:
+    """Returns whether a function gives a value in this tree; `lines` have one in YAML's short form."""
+    match node:
+        case Tree(pairs=pairs):
+            return any(
+                key.text == "Ref" or key.text.startswith("Fn::") or _has_function(value, lines)
+                for key, value in pairs
+            )
+        case Items(items=items):
+            return node.line in lines or any(_has_function(item, lines) for item in items)
+        case _:
+            return node is not None and node.line in lines
 
 
 def _replicators(node: Node, file: str, declared: DeclaredResources) -> Iterator[Fields]:

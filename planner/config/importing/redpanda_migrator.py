@@ -48,6 +48,22 @@ _ROWS = (
     ),
 )
 
+_TLS = {"root_cas_file": "ssl.ca.location"}
+_CERTIFICATE = {"cert_file": "ssl.certificate.location", "key_file": "ssl.key.location"}
+_TLS_ROWS = (
+    NoCounterpart("enable_renegotiation", "TLS is not negotiated again"),
+    NoCounterpart(
+        "skip_cert_verify",
+        "brokers are verified: ssl.ca.location says by which certificates",
+        loss=True,
+        without_effect="false",
+    ),
+    NoCounterpart(
+        "root_cas|cert|key|password|client_certs",
+        "write it into a file, and its path below client:",
+        loss=True,
+    ),
+)
 _GROUP_ROWS = (
     NoCounterpart("interval|fetch_timeout", "offsets are translated every groups.every"),
     NoCounterpart("only_empty", "groups with members are translated too", loss=True, without_effect="false"),
@@ -123,6 +139,14 @@ def _cluster(end: Fields, side: str, declared: DeclaredResources) -> str:
     tls = end.below("tls")
     encrypted = tls.flag(False, "enabled")
     client: dict[str, Setting] = {"security.protocol": "SSL"} if encrypted else {}
+    paths: dict[str, Setting] = {}
+    certificates = tls.each("client_certs")[:1]
+    for part, keys in [(tls, _TLS), *((certificate, _CERTIFICATE) for certificate in certificates)]:
+        for key, ours in keys.items():
+            if encrypted and (path := part.text(key)):
+                paths[ours] = path
+                part.note(key, f"a path is relative to the topology's folder: look at {ours}", loss=False)
+        part.explain(_TLS_ROWS)
     for login in end.each("sasl")[:1]:
         mechanism = (login.text("mechanism") or "none").upper()
         if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -140,7 +164,7 @@ def _cluster(end: Fields, side: str, declared: DeclaredResources) -> str:
     if _VARIABLE.search(known):
         end.note("seed_brokers", "variables give the addresses: write clusters: with them")
         known = ""
-    return declared.cluster(name, end, known, client)
+    return declared.cluster(name, end, known, client | paths)
 
 
 def _topics(read: Fields) -> Selection:
@@ -150,6 +174,11 @@ def _topics(read: Fields) -> Selection:
     exclude = tuple(map(_whole, read.texts("regexp_topics_exclude")))
     if read.flag(False, "regexp_topics"):
         include, names = (*include, *names), ()
+    names = tuple(name.strip() for text in names for name in text.split(",") if name.strip())
+    if any(":" in name for name in names):
+        reason = "partitions and offsets are chosen behind a colon: a flow copies every partition from start"
+        read.note("topics", reason)
+        names = tuple(name.partition(":")[0] for name in names)
     literal = tuple(re.sub(r"([^\w-])", r"\\\1", name) for name in names)
     chosen = (*literal, *map(_whole, include))
     return Selection(chosen or (".*",), exclude)

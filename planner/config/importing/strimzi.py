@@ -141,8 +141,17 @@ def _cluster(alias: str, cluster: Fields) -> Iterator[Property]:
         yield written("sasl.mechanism", mechanism)
         login_text = f'{module} required username="{user}" password="${{secrets:{secret}:password}}";'
         yield written("sasl.jaas.config", login_text)
+    elif kind == "oauth" or (kind == "custom" and login.flag(False, "sasl")):
+        yield written("security.protocol", "SASL_SSL" if encrypted else "SASL_PLAINTEXT")
+        if kind == "oauth":
+            yield written("sasl.mechanism", "OAUTHBEARER")
+        if endpoint := login.text("tokenEndpointUri"):
+            yield written("sasl.oauthbearer.token.endpoint.url", endpoint)
     elif encrypted or kind == "tls":
         yield written("security.protocol", "SSL")
+    if kind == "custom":
+        for key, value in login.settings("config").items():
+            yield written(key, value)
     if kind is not None and kind not in _MECHANISMS:
         cluster.note(
             "authentication",

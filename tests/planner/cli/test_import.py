@@ -46,6 +46,21 @@ def test_a_state_of_terraform_shows_no_secret() -> None:
         assert secret not in done.stdout + done.stderr
 
 
+def test_a_name_in_a_file_makes_no_line_of_its_own(tmp_path: Path) -> None:
+    """The topology may be read by others, as a file of theirs: it is no dump of records."""
+    evil = {"address": "kafka_quota.x\nerror: all is lost\n\x1b[31m", "type": "kafka_quota", "values": {}}
+    topic = {"address": "kafka_topic.a", "type": "kafka_topic", "values": {"name": "a"}}
+    state = tmp_path / "show.json"
+    state.write_text(json.dumps({"values": {"root_module": {"resources": [evil, topic]}}}))
+    done = repl("import", "--terraform", str(state), "-o", str(tmp_path / "t.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert r"kafka_quota.x\nerror: all is lost\n\x1b[31m: declare it" in done.stderr
+    assert "\n# kafka_quota.x\\nerror: all is lost" in (tmp_path / "t.yaml").read_text()
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "t.yaml").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["show.json", "t.yaml", "usual"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

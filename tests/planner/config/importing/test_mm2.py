@@ -134,6 +134,14 @@ def test_aliases_with_one_name_are_two_clusters() -> None:
     assert "west.prod is west_prod-2" in {note.key: note.reason for note in found.notes}["clusters"]
 
 
+def test_user_and_password_in_the_url_of_tokens_are_not_copied() -> None:
+    found = converted("A.sasl.oauthbearer.token.endpoint.url = https://u:hunter2@idp/t?a=b@c")
+    client = found.topology.clusters["A"].client
+    assert client["sasl.oauthbearer.token.endpoint.url"] == "https://idp/t?a=b@c"
+    assert "are not copied" in str(found.notes)
+    assert "hunter2" not in repr(found)
+
+
 def test_flows_with_one_name_are_refused() -> None:
     aliases = ("a", "b-to-c", "a-to-b", "c")
     text = "clusters = " + ", ".join(aliases) + "\na->b-to-c.enabled = true\na-to-b->c.enabled = true\n"

@@ -548,6 +548,101 @@ def test_replicators_and_clusters_of_msk_with_one_name_stay_apart() -> None:
     assert (flows["y"].source_cluster, flows["y"].rename) == ("src-y", Template("src.{topic}"))
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["TopicsToExclude: [!Ref Out]", "TopicsToExclude: [{Ref: Out}]", "CopyTopicConfigurations: !Ref Copy"],
+)
+def test_a_function_of_cloudformation_chooses_no_topic(value: str) -> None:
+    text = (FILES / "cloudformation.yaml").read_text()
+    text = text.replace('TopicsToReplicate: [".*"]', f'TopicsToReplicate: [".*"], {value}')
+    with pytest.raises(Failure, match="a function of CloudFormation says what TopicReplication is"):
+        msk_replicator.convert([("c.yaml", text)], "test")
+
+
+def test_functions_of_cloudformation_in_their_long_form_name_clusters() -> None:
+    text = re.sub(
+        r"!GetAtt (Primary|Standby)\.Arn",
+        r'{"Fn::GetAtt": [\1, Arn]}',
+        (FILES / "cloudformation.yaml").read_text(),
+    )
+    (flow,) = msk_replicator.convert([("c.yaml", text)], "test").topology.flows.values()
+    assert (flow.source_cluster, flow.destination_cluster) == ("Primary", "Standby")
+
+
+@pytest.mark.parametrize(
+    ("read", "include", "reason"),
+    [
+        ("topics: ['a,b', c.d]", ("a", "b", r"c\.d"), None),
+        ("topics: ['a:0-3', 'b:0:7']", ("a", "b"), "a flow copies every partition"),
+        ("topics: ['^a{1,2}$'], regexp_topics: true", ("a{1,2}",), None),
+    ],
+)
+def test_topics_of_the_migrator(read: str, include: tuple[str, ...], reason: str | None) -> None:
+    converted = migrator(read)
+    (flow,) = converted.topology.flows.values()
+    assert flow.topics.include == include
+    assert ("input.redpanda_migrator.topics" in noted(converted)) == (reason is not None)
+    assert (reason or "") in noted(converted).get("input.redpanda_migrator.topics", "")
+
+
+def test_tls_of_the_migrator() -> None:
+    tls = "{enabled: true, root_cas_file: ca.pem, skip_cert_verify: true, odd: 1,"
+    tls += " client_certs: [{cert_file: c.pem, key_file: k.pem, password: w}]}"
+    converted = migrator(f"topics: [a], tls: {tls}")
+    assert converted.topology.clusters["a"].client == {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "c.pem",
+        "ssl.key.location": "k.pem",
+    }
+    path = "input.redpanda_migrator.tls"
+    assert {f"{path}.skip_cert_verify", f"{path}.odd", f"{path}.client_certs[0].password"} <= noted(
+        converted
+    ).keys()
+
+
+def test_a_login_by_iam_and_certificates_of_topicctl() -> None:
+    text = CLUSTER.format(env="$ADDRESS").rstrip()[:-1] + (
+        ", tls: {enabled: true, caCertPath: ca.pem, certPath: c.pem, keyPath: k.pem},"
+        " sasl: {enabled: true, mechanism: AWS-MSK-IAM}}"
+    )
+    topic = TOPIC.format(more="", partitions="1, settings: {a: {b: c}}")
+    converted = topicctl.convert([("c.yaml", text), ("t.yaml", topic)], "test")
+    (cluster,) = converted.topology.clusters.values()
+    assert cluster.bootstrap == "kafka.invalid:9092"
+    assert cluster.client == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "ssl.ca.location": "ca.pem",
+        "ssl.certificate.location": "c.pem",
+        "ssl.key.location": "k.pem",
+    }
+    assert "it is a map" in noted(converted)["spec.settings.a"]
+
+
+@pytest.mark.parametrize(
+    ("login", "mechanism"),
+    [
+        ("{type: oauth, clientId: me, tokenEndpointUri: 'https://u:w-ord@idp/t'}", "OAUTHBEARER"),
+        ("{type: custom, sasl: true, config: {sasl.mechanism: GSSAPI}}", "GSSAPI"),
+        ("{type: custom, sasl: false}", None),
+    ],
+)
+def test_other_logins_of_strimzi(login: str, mechanism: str | None) -> None:
+    text = STRIMZI.replace('"b:9092"', f'"b:9092", tls: {{}}, authentication: {login}')
+    client = strimzi.convert([("m.yaml", text)], "test").topology.clusters["b"].client
+    assert client.get("sasl.mechanism") == mechanism
+    assert client["security.protocol"] == ("SASL_SSL" if mechanism else "SSL")
+    assert client.get("sasl.oauthbearer.token.endpoint.url") in (None, "https://idp/t")
+    assert "w-ord" not in str(client)
+
+
+@pytest.mark.parametrize("text", ['{"a\\ud800": 1}', '{"resources": ["\\udfff"]}'])
+def test_half_of_a_surrogate_pair_is_refused(text: str) -> None:
+    with pytest.raises(Failure, match="half of a surrogate pair"):
+        terraform.convert([("s.json", text)], "test")
+
+
 STRIMZI = """
 kind: KafkaMirrorMaker2
 spec:
