@@ -352,10 +352,9 @@ class SparkRestorer:
             results: dict[str, StepResult] = {}
             for step in steps:  # one by one: steps may register the same schema that others refer to
                 try:
-                    if step.compatibility:
-                        await registry.set_compatibility(step.compatibility, step.subject_name)
-                    for version in step.versions:
-                        await copier.copy_version(step.source_subject, version, step.subject_name)
+                    await copier.copy_subject(
+                        step.source_subject, step.versions, step.subject_name, step.compatibility
+                    )
                     results[step.id] = DONE
                 except (NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaNotCopied) as failure:
                     results[step.id] = failed(str(failure))

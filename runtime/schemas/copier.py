@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -232,6 +233,20 @@ class SchemaCopier(DestinationSchemas):
             await self._kept(at_source.id)
         async with self._locks[renamed]:
             await self._version(renamed, at_source, (), {})
+
+    async def copy_subject(
+        self, subject: str, versions: Sequence[SchemaVersion], renamed: str, level: str
+    ) -> None:
+        """Registers versions of a subject in their order, and sets its compatibility as soon as it can.
+
+        An empty `level` leaves the compatibility as it is. Raises the errors of `copy_version`.
+        """
+        for version in versions:
+            if level and await self.set_compatibility(level, renamed):
+                level = ""
+            await self.copy_version(subject, version, renamed)
+        if level:
+            await self.set_compatibility(level, renamed)
 
     async def set_compatibility(self, level: str, renamed: str) -> bool:
         """Sets the compatibility of a subject of the destination, by which its next versions are checked.

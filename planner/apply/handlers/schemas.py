@@ -35,13 +35,7 @@ async def register(context: ApplyContext, steps: Sequence[RegisterSchemas]) -> d
         source = context.schema_registry(step.source_cluster)
         sync = SchemaSync(sync=True, ids="keep" if step.keep else "translate")
         copier = SchemaCopier(source, context.schema_registry(step.cluster), sync)
-        level = step.compatibility
-        for version in step.versions:
-            if level and await copier.set_compatibility(level, step.subject_name):
-                level = ""
-            await copier.copy_version(step.source_subject, version, step.subject_name)
-        if level:
-            await copier.set_compatibility(level, step.subject_name)
+        await copier.copy_subject(step.source_subject, step.versions, step.subject_name, step.compatibility)
 
     return await _each(context, steps, register_versions)
 
