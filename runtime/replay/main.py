@@ -25,6 +25,7 @@ from runtime.replay.request import (
     encode_parts,
 )
 from runtime.replay.restore import partitions_of
+from runtime.replay.schemas import register_kept
 from runtime.replay.task import copy_encoded
 
 _REPLAYS_PER_CORE = 4  # groups of partitions, one Spark task each
@@ -42,6 +43,7 @@ def _copied(arguments: argparse.Namespace) -> SparkOutcome[list[ReplayedPartitio
     try:
         if isinstance(request, ReplayRequest):
             asyncio.run(orphan_uncopied(request))
+            asyncio.run(register_kept(request))
             parts, name = request.parts, f"repl salvage {request.flow.name}"
             transform, per_core = request.flow.transform, _REPLAYS_PER_CORE
         else:

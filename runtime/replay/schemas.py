@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
+from runtime.audit.registries import open_registries
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
 from runtime.batch.schema_ids import SchemaIds, SchemaMissing, schema_ids, source_offset, with_records
 from runtime.contract.spec.schemas import PARTS
-from runtime.schemas.client import RegistryUnavailable
+from runtime.replay.request import ReplayRequest
+from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable
+from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.schemas.id_map import SchemaIdMap
+from runtime.schemas.subjects import at_destination, subjects_of_topic
+from runtime.schemas.versions import missing_versions
 from runtime.slot.read.batch_filter import FilteredBatches
+
+
+async def register_kept(request: ReplayRequest) -> None:
+    """Registers the versions of the topics' subjects with their ids, where the flow keeps these.
+
+    Tasks of several processes would each change the mode of the same subject: they find its versions there.
+    A version that can't be registered stops the records that need it, in their task. A subject of
+    `record_name` tells no topic: its versions come with their records. Raises AuditFailure.
+    """
+    flow, sync = request.flow, request.flow.schemas
+    if not sync.sync or sync.ids != "keep":
+        return
+    problems = NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaNotCopied
+    async with open_registries(flow, request.registries) as (source, destination):
+        with suppress(*problems):
+            here, there = await asyncio.gather(source.every_version(), destination.every_version())
+            copier, ordered = SchemaCopier(source, destination, sync, ended=True), sorted(here)
+            for topic, renamed in sorted({(part.topic, part.into) for part in request.parts}):
+                for subject in subjects_of_topic(ordered, topic, sync.subjects):
+                    name = at_destination(subject, topic, renamed, sync.subjects)
+                    for version in missing_versions(here[subject], there.get(name, ()), keep=True):
+                        with suppress(*problems):
+                            await copier.copy_version(subject, version, name)
 
 
 class ReplayedSchemas:
