@@ -7,7 +7,7 @@ from planner.model.observed import ClusterDetailsRequest, ObservedSubject
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
 from runtime.schemas.client import NOT_FOUND, NotInRegistry, RegistryRefused, SchemaRegistry
 from runtime.schemas.subjects import belongs_to
-from runtime.schemas.versions import with_referenced
+from runtime.schemas.versions import with_referenced, with_referred
 
 
 async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> dict[str, ObservedSubject]:
@@ -18,7 +18,7 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
     """
     registry = SchemaRegistry(spec)
     try:
-        versions = await registry.every_version()
+        versions = with_referred(await registry.every_version())
         named = [name for name in versions if name in wanted.subjects or _is_of(name, wanted.schemas)]
         compared = sorted(with_referenced(named, versions))
         levels, modes = await asyncio.gather(

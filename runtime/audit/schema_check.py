@@ -30,7 +30,7 @@ from runtime.schemas.client import (
 )
 from runtime.schemas.id_map import RecordId
 from runtime.schemas.subjects import at_destination, subjects_of_topic
-from runtime.schemas.versions import missing_versions
+from runtime.schemas.versions import missing_versions, with_referred
 
 LAST: Final = 20  # offsets before the end of each partition
 _AT_A_TIME: Final = 16  # partitions that are read
@@ -172,11 +172,11 @@ class _Check:
     async def _compare(self, mirrors: Mapping[str, str]) -> None:
         """Compares the versions of the source's subjects with those of the destination's."""
         try:
-            here = await self._source.every_version()
+            here = with_referred(await self._source.every_version())
         except _SILENT as error:
             self._source_unread = str(error)
             return
-        there = await self._destination.every_version()
+        there = with_referred(await self._destination.every_version())
         ordered, keep = sorted(here), self._sync.ids == "keep"
         self._versions = 0
         for topic, mirror in sorted(mirrors.items()):

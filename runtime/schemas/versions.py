@@ -1,20 +1,27 @@
 """Versions of subjects, and which of them a registry lacks. Pure."""
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+_MOST_LEVELS: Final = 100  # of references; a copy refuses more
 
 
 class SchemaVersion(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A version of a subject. Schemas with the same `fingerprint` are the same.
+    """A version of a subject. The texts of schemas with the same `fingerprint` are the same.
 
-    `references` are the subjects and versions that its schema refers to.
+    `references` are the subjects and versions that its schema refers to. Where registries are compared,
+    `referred` stands for the schemas of these, which may have other versions at another registry.
     """
 
     number: int
     id: int
     fingerprint: str
     references: tuple[tuple[str, int], ...] = ()
+    referred: str = ""
 
 
 def missing_versions(
@@ -27,9 +34,33 @@ def missing_versions(
     if keep:
         numbers = {version.number for version in there}
         return tuple(version for version in versions if version.number not in numbers)
-    known = {version.fingerprint for version in there}
-    new = {version.fingerprint: version for version in versions if version.fingerprint not in known}
-    return tuple(new.values())
+    known = {(version.fingerprint, version.referred) for version in there}
+    new = {(version.fingerprint, version.referred): version for version in versions}
+    return tuple(version for schema, version in new.items() if schema not in known)
+
+
+def with_referred(subjects: Mapping[str, Collection[SchemaVersion]]) -> dict[str, tuple[SchemaVersion, ...]]:
+    """Returns all versions of a registry, each with what stands for the schemas that it refers to."""
+    places = {(name, version.number): version for name, listed in subjects.items() for version in listed}
+    known: dict[tuple[str, int], str] = {}
+
+    def referred(version: SchemaVersion, level: int) -> str:
+        if not version.references or level > _MOST_LEVELS:
+            return ""
+        digest = hashlib.sha256()
+        for place in version.references:
+            if place in places and place not in known:
+                known[place] = places[place].fingerprint + referred(places[place], level + 1)
+            digest.update(f"{place[0]}\n{known.get(place, '')}\n".encode())
+        return digest.hexdigest()
+
+    return {
+        name: tuple(
+            replace(version, referred=referred(version, 0)) if version.references else version
+            for version in listed
+        )
+        for name, listed in subjects.items()
+    }
 
 
 def with_referenced(names: Iterable[str], versions: Mapping[str, Collection[SchemaVersion]]) -> set[str]:

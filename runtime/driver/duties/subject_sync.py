@@ -26,7 +26,7 @@ from runtime.kafka.timing import RecentReads, until_next
 from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry, shown
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.schemas.subjects import at_destination, subjects_of_topic
-from runtime.schemas.versions import SchemaVersion, missing_versions
+from runtime.schemas.versions import SchemaVersion, missing_versions, with_referred
 from runtime.slot.log import log_event
 
 _NOTE = "schemas"
@@ -49,7 +49,11 @@ class SubjectsReader:
 
     async def read(self, name: str) -> _Subjects:
         """Returns all subjects of a registry with their versions. Raises the errors of SchemaRegistry."""
-        return await self._reads.read(name, self._clusters.schema_registry(name).every_version)
+
+        async def read() -> _Subjects:
+            return with_referred(await self._clusters.schema_registry(name).every_version())
+
+        return await self._reads.read(name, read)
 
     def forget(self, name: str) -> None:
         """Discards what was read of a registry after a change: the next call reads it again."""

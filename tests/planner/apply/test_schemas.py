@@ -340,6 +340,22 @@ def test_schemas_that_refer_to_the_same_ones_are_read_once(pair: Pair) -> None:
     assert len(pair.source.asked) < 2_000
 
 
+def test_the_same_text_with_another_reference_is_another_version(pair: Pair) -> None:
+    """The registries number `line` differently: what a schema refers to is compared, not its number."""
+    pair.source.levels[None] = pair.destination.levels[None] = "NONE"
+    for server, first in ((pair.source, 1), (pair.destination, 4)):
+        server.add(51, record("a", name="Line"), "line", first)
+    pair.source.add(52, record("b", name="Line"), "line", 2)
+    pair.source.add(60, record("o"), "orders-value", 1, references=[LINE])
+    pair.source.add(61, record("o"), "orders-value", 2, references=[{**LINE, "version": 2}])
+    pair.destination.add(70, record("o"), "orders-value", 1, references=[{**LINE, "version": 4}])
+    shop = pair.topology("translate")
+    plan = pair.plan(shop)
+    assert changes(plan)["schema.dc2.orders-value"] == ("update", {"versions": 2})
+    assert pair.apply(plan) == {}
+    assert changes(pair.plan(shop)) == {}
+
+
 def test_a_version_of_the_destination_is_never_exchanged(pair: Pair) -> None:
     pair.source.add(7, record("a"), "orders-value", 1)
     plan = pair.plan(pair.topology("keep"))
