@@ -237,7 +237,11 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
     waves = live_waves(graph)
     for wave in waves:
         source = observed.reachable(source_of(wave.cutover, graph.topology))
-        if wave.is_moved and not (wave.wave.fenced and source is not None and not _is_made(wave, source)):
+        if wave.is_moved and not wave.wave.fenced:
+            continue
+        if wave.is_moved and (source is None or is_made(wave, source)):
+            if source is not None and wave.cutover.fence is Fence.ACL:
+                yield from _stopped_flows(wave, graph, source)
             continue
         if not wave.names:
             yield _about(
@@ -256,7 +260,7 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
     yield from _split_groups(waves, graph.topology, observed)
 
 
-def _is_made(wave: WaveTopics, source: ObservedCluster) -> bool:
+def is_made(wave: WaveTopics, source: ObservedCluster) -> bool:
     """Returns whether an apply has made the fence of a wave, or a part of it."""
     origin = FencedBy(wave.cutover.name, wave.wave.name).text
     return any(entry.origin == origin for entry in source.owned)
@@ -268,7 +272,7 @@ def _fence_by_rules(
     if source.acls is None:
         if "acls" not in source.unreadable:
             yield _about(
-                error,
+                _severity(wave),
                 wave,
                 f"{source.name} has no authorizer, so fence: acl can't stop the producers of the wave"
                 f" {wave.wave.name}",
@@ -276,25 +280,7 @@ def _fence_by_rules(
                 "fence-no-authorizer",
             )
         return
-    job = job_principal(graph.topology.clusters[source.name])
-    stopped = not wave.wave.producers or job is None or job in wave.wave.producers
-    into = sorted(
-        {
-            edge.flow
-            for edge in graph.live.edges
-            if edge.destination.cluster == source.name and edge.destination.topic in wave.names
-        }
-    )
-    if into and stopped:
-        yield _about(
-            error,
-            wave,
-            f"the fence of the wave {wave.wave.name} would stop {counted(into, 'flow')}, which copies into"
-            f" its topics at {source.name}",
-            "promote or pause that flow first; or name the producers of the wave, and clusters."
-            f"{source.name}.principal",
-            "fence-stops-flow",
-        )
+    yield from _stopped_flows(wave, graph, source)
     declared = graph.topology.clusters[source.name]
     rules = _rules_of_others(source)
     unread = [
@@ -306,7 +292,7 @@ def _fence_by_rules(
     ]
     if unread and not declared.allow_everyone_if_no_acl_found:
         yield _about(
-            error,
+            _severity(wave),
             wave,
             f"no rule at {source.name} lets anyone read {counted(unread)}. Either the brokers have"
             " allow.everyone.if.no.acl.found, and the fence would keep readers and the job off; or only super"
@@ -315,6 +301,36 @@ def _fence_by_rules(
             " else write fence: quota or none",
             "fence-readers",
         )
+
+
+def _stopped_flows(
+    wave: WaveTopics, graph: ReplicationGraph, source: ObservedCluster
+) -> Iterator[Diagnostic]:
+    """Yields a diagnostic where the rules of a wave would keep a job from copying into its topics."""
+    job = job_principal(graph.topology.clusters[source.name])
+    stopped = not wave.wave.producers or job is None or job in wave.wave.producers
+    into = sorted(
+        {
+            edge.flow
+            for edge in graph.live.edges
+            if edge.destination.cluster == source.name and edge.destination.topic in wave.names
+        }
+    )
+    if into and stopped:
+        yield _about(
+            _severity(wave),
+            wave,
+            f"the fence of the wave {wave.wave.name} would stop {counted(into, 'flow')}, which copies into"
+            f" its topics at {source.name}",
+            "promote or pause that flow first; or name the producers of the wave, and clusters."
+            f"{source.name}.principal; once the wave has moved, take its key fenced out",
+            "fence-stops-flow",
+        )
+
+
+def _severity(wave: WaveTopics) -> Callable[..., Diagnostic]:
+    """Returns how a fence that can't work is reported: a wave that is not fenced keeps no other plan off."""
+    return error if wave.wave.fenced else warning
 
 
 def _fence_by_quotas(
@@ -326,7 +342,7 @@ def _fence_by_quotas(
     for producer, entity in zip(wave.wave.producers, wave.wave.limited, strict=True):
         if producer == job:
             yield _about(
-                error,
+                _severity(wave),
                 wave,
                 f"{producer} is the principal of the jobs at {source.name}: the fence would stop them",
                 "name the producers of the wave alone",
@@ -334,7 +350,7 @@ def _fence_by_quotas(
             )
         if source.quotas.get(entity.name) and entity not in declared and entity.name not in made:
             yield _about(
-                error,
+                _severity(wave),
                 wave,
                 f"{entity} has a quota at {source.name} that this topology does not declare: the fence could"
                 " not restore it",

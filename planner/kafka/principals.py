@@ -19,11 +19,15 @@ _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 Limits = Mapping[str, float]
 
 
-async def read_acls(client: ClusterClient) -> tuple[AclRule, ...] | None:
-    """Returns the rules, sorted; None if the cluster has no authorizer. Rules of unknown kinds
-    are left out.
+async def read_acls(
+    client: ClusterClient, broker: BrokerConnection | None = None
+) -> tuple[AclRule, ...] | None:
+    """Returns the rules, sorted, as any broker shows them, or as this one does.
+
+    Rules of unknown kinds are left out. None if the cluster has no authorizer.
     """
-    bindings = await client.ask(DescribeAclsRequest())
+    request = DescribeAclsRequest()
+    bindings = await (client.ask(request) if broker is None else broker.call(request))
     if isinstance(bindings, Refusal):
         if bindings.error is ErrorCode.SECURITY_DISABLED:
             return None

@@ -10,7 +10,7 @@ the same command continues one that was cut. People review the plan of both edit
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,11 @@ from msgspec import Struct
 
 from planner.config.edit import with_fenced, with_promoted
 from planner.config.handout import NewAddress, handed_out
-from planner.graph.cutovers import WaveTopics, source_of
+from planner.graph.cutovers import WaveTopics, is_made, source_of
 from planner.graph.messages import counted, few
 from planner.graph.routes import CopiedTopics, reason_not_synced, router_of
 from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.model.plan import Plan
 from planner.model.topology import Fence, Flow, Topology
 from planner.workflows.applying.apply import ApplyResult, review
 from planner.workflows.audit.replication_status import status_request
@@ -34,6 +35,13 @@ from planner.workflows.flows.ending import (
     report_subscriptions,
     warn_of_groups_that_stay,
     without_known_lag,
+)
+from planner.workflows.flows.fence import (
+    LiveFence,
+    check_still_fenced,
+    fence_in,
+    state_of,
+    wait_until_in_effect,
 )
 from planner.workflows.flows.states import (
     apply_edited,
@@ -47,7 +55,8 @@ from planner.workflows.interaction import UNATTENDED, Interaction, Noticed, Prog
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import CutoverRequest, VerifyFlowRequest
 from planner.workflows.topology import checked, declared_in, folder_of
-from runtime.contract.results.waves import WaveProgress
+from runtime.contract.results.waves import WaveProgress, WaveState
+from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
@@ -56,6 +65,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _DRAINED_EVERY_S = 0.5
+_QUIET_S = 5.0  # without rules a producer may connect again, and gets a request through each time
 
 
 class CutoverResult(Struct, frozen=True):
@@ -86,14 +96,29 @@ async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED
     status = await _status(topology, request)
     waves = waves_seen(declared, topology, status)
     if request.back:
-        return await _back(topology, _wave_to_return(waves, request), status, request, interaction)
-    if request.wave is not None:
-        wave = declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
-    else:
-        wave = next((wave for wave in waves if not has_moved(wave, status)), waves[-1])
+        return await _back(topology, waves, status, request, interaction)
+    wave = _wave_to_move(waves, status, request, interaction.progress)
     if has_moved(wave, status):
         return await _ended(wave, None, (), request, interaction)
     return await _forward(topology, wave, request, interaction)
+
+
+def _wave_to_move(
+    waves: Sequence[WaveTopics],
+    status: "ReplicationStatus",
+    request: CutoverRequest,
+    progress: ProgressHandler,
+) -> WaveTopics:
+    """Returns the named wave, else the first that has not moved. Waves without topics are passed over."""
+    if request.wave is not None:
+        return declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
+    for wave in waves:
+        if wave.names and not has_moved(wave, status):
+            return wave
+        if not wave.names:
+            what = f"the wave {wave.wave.name} has no topics and is passed over"
+            progress(Noticed(warning(what, "correct its topics; repl plan shows those of each wave")))
+    return next((wave for wave in reversed(waves) if wave.names), waves[-1])
 
 
 async def _status(topology: Topology, request: CutoverRequest) -> "ReplicationStatus":
@@ -105,8 +130,57 @@ async def _status(topology: Topology, request: CutoverRequest) -> "ReplicationSt
 async def _forward(
     topology: Topology, wave: WaveTopics, request: CutoverRequest, interaction: Interaction
 ) -> CutoverResult:
+    _check_may_move(topology, wave)
+    fence = await _live_fence(wave, request, interaction)
+    if wave.is_moved and fence.missing:
+        what = f"the topology promotes the wave {wave.wave.name}, and its fence is not at the source"
+        hint = "take the promotion out of the topology, then run the same command again"
+        raise Failure(error(f"{what}: {fence.missing_text}", hint, source=wave.wave.source))
+    await _warn_of_groups(topology, wave, request, interaction.progress)
+    if state_of(fence, moved=wave.is_moved) is WaveState.WAITING:
+        await _gate(topology, wave, request, interaction.progress)
+    reviewed = None
+    while not wave.is_moved:
+        if fence.missing:
+            reviewed = await _reviewed(topology, wave, request, interaction)
+            applied = await _apply_fence(wave, request, interaction, reviewed)
+            if not applied.complete:
+                return await _cut(wave, applied, "may be stopped", request, interaction)
+        with _fence_stays(wave, interaction.progress):
+            await wait_until_in_effect(
+                topology, wave, fence, request.timeout_ms / 1000, request.copied_within_ms / 1000
+            )
+            await _drain(topology, wave, request, interaction.progress)
+            topology, before = checked(request.path, request.var_files).topology, wave
+            wave = await _seen_again(wave, topology, request)
+            if (wave.topics, wave.moved, wave.others) == (before.topics, before.moved, before.others):
+                break
+            _check_may_move(topology, wave)
+            fence = await _live_fence(wave, request, interaction)
     flows = sorted(wave.left or wave.topics)
-    if not flows:
+    with _fence_stays(wave, interaction.progress):
+        edits: dict[Path, str] = {}
+        promote_edit(edits, topology, wave)
+        applied = await apply_edited(
+            edits,
+            flows,
+            request,
+            interaction,
+            partial(_check_promoted, wave),
+            reviewed=reviewed,
+            check_plan=partial(check_still_fenced, wave),
+        )
+    if not applied.complete:
+        return await _cut(wave, applied, "are still stopped", request, interaction)
+    moved = checked(request.path, request.var_files).topology
+    groups = await report_subscriptions(
+        moved, [moved.flows[name] for name in flows], request.timeout_ms, interaction.progress
+    )
+    return await _ended(wave, applied, groups, request, interaction)
+
+
+def _check_may_move(topology: Topology, wave: WaveTopics) -> None:
+    if not wave.names:
         what = f"the wave {wave.wave.name} has no topics"
         raise Failure(
             error(what, "correct its topics; repl plan shows those of each wave", source=wave.wave.source)
@@ -114,39 +188,54 @@ async def _forward(
     for name in sorted(wave.left):
         if topology.flows[name].state != "active":
             raise wrong_state(topology.flows[name], "cut over")
-    reviewed = None
-    if not wave.wave.fenced and not wave.is_moved:
-        await _gate(topology, wave, request, interaction.progress)
-        if wave.cutover.fence is not Fence.NONE:
-            both = _fenced_edit(wave, fenced=True)
-            promote_edit(both, topology, wave)
-            reviewed = await plan_edited(both, request, interaction, partial(_check_promoted, wave))
-            review(reviewed, request, interaction)
-            applied = await apply_edited(
-                _fenced_edit(wave, fenced=True),
-                (),
-                request,
-                interaction,
-                partial(_check_fenced, wave, fenced=True),
-                reviewed=reviewed,
-            )
-            if not applied.complete:
-                return CutoverResult(await _progress(wave, request), applied)
-    with _fence_stays(wave, interaction.progress):
-        if not wave.is_moved:
-            await _drain(topology, wave, request, interaction.progress)
-        edits: dict[Path, str] = {}
-        promote_edit(edits, topology, wave)
-        applied = await apply_edited(
-            edits, flows, request, interaction, partial(_check_promoted, wave), reviewed=reviewed
-        )
-        if not applied.complete:
-            return CutoverResult(await _progress(wave, request), applied)
-    moved = checked(request.path, request.var_files).topology
-    groups = await report_subscriptions(
-        moved, [moved.flows[name] for name in flows], request.timeout_ms, interaction.progress
+
+
+async def _live_fence(wave: WaveTopics, request: CutoverRequest, interaction: Interaction) -> LiveFence:
+    """Returns what of the fence is at the source, whatever the key `fenced` of the wave says."""
+    if wave.cutover.fence is Fence.NONE:
+        return LiveFence()
+    edits = {} if wave.is_moved else _fenced_edit(wave, fenced=True)
+    return fence_in(await plan_edited(edits, request, interaction, lambda _: None), wave)
+
+
+async def _seen_again(wave: WaveTopics, topology: Topology, request: CutoverRequest) -> WaveTopics:
+    """Returns the wave with the topics that it has now: some may have been created meanwhile."""
+    named = {declared.name: declared for declared in topology.cutovers}
+    declared = declared_in("cutover", wave.cutover.name, named)
+    waves = waves_seen(declared, topology, await _status(topology, request))
+    return declared_in("wave", wave.wave.name, {wave.wave.name: wave for wave in waves})
+
+
+async def _reviewed(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, interaction: Interaction
+) -> Plan:
+    """Returns the plan of the fence and the promotion at once, which was shown and approved."""
+    both = _fenced_edit(wave, fenced=True)
+    promote_edit(both, topology, wave)
+    plan = await plan_edited(both, request, interaction, partial(_check_promoted, wave))
+    review(plan, request, interaction)
+    return plan
+
+
+async def _apply_fence(
+    wave: WaveTopics, request: CutoverRequest, interaction: Interaction, reviewed: Plan
+) -> ApplyResult:
+    return await apply_edited(
+        _fenced_edit(wave, fenced=True),
+        (),
+        request,
+        interaction,
+        partial(_check_fenced, wave, fenced=True),
+        reviewed=reviewed,
     )
-    return await _ended(wave, applied, groups, request, interaction)
+
+
+async def _cut(
+    wave: WaveTopics, applied: ApplyResult, are: str, request: CutoverRequest, interaction: Interaction
+) -> CutoverResult:
+    """Returns the result where an apply was cut or failed in part. `are` says whether producers write."""
+    _warn_that_fence_stays(wave, are, interaction.progress)
+    return CutoverResult(await _progress(wave, request), applied)
 
 
 async def _ended(
@@ -208,7 +297,12 @@ async def _hand_out(wave: WaveTopics, request: CutoverRequest, progress: Progres
         brokers,
     )
     for handed in wave.cutover.hand_out:
-        file = folder_of(request.path.resolve()) / handed.file.replace("{wave}", wave.wave.name)
+        folder = folder_of(request.path.resolve())
+        file = folder / handed.file.replace("{wave}", wave.wave.name)
+        if not file.resolve().is_relative_to(folder.resolve()):
+            what = f"{file} is outside of the topology's folder, behind a symbolic link, and is not written"
+            progress(Noticed(warning(what, "name a file inside the folder under hand_out")))
+            continue
         content = handed_out(handed, address).encode()
         if not _written(file, content):
             what = f"{file} is there with other content, and stays as it is"
@@ -246,12 +340,19 @@ def _fenced_edit(wave: WaveTopics, *, fenced: bool) -> dict[Path, str]:
 
 
 def _check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
-    for declared in edited.cutovers:
-        for other in declared.waves if declared.name == wave.cutover.name else ():
-            if other.name == wave.wave.name and other.fenced != fenced:
-                raise Failure(
-                    error(f"the key fenced of the wave {other.name} is set elsewhere", "edit it by hand")
-                )
+    """Failure where the edit did not set the key, or where a wave of another cutover shares its text."""
+    place = (wave.cutover.name, wave.wave.name)
+    waves = {(cutover.name, other.name): other for cutover in edited.cutovers for other in cutover.waves}
+    own = waves.pop(place, None)
+    if own is None or own.fenced != fenced:
+        what = f"the key fenced of the wave {wave.wave.name} is set elsewhere"
+        raise Failure(error(what, f"write fenced: {str(fenced).lower()} by hand, or run the command again"))
+    shared = sorted(cutover for (cutover, _), other in waves.items() if other.source == own.source)
+    if own.source is not None and shared:
+        what = (
+            f"the wave {wave.wave.name} of {wave.cutover.name} shares its text with the cutover {shared[0]}"
+        )
+        raise Failure(error(what, "write the waves of each cutover out, without an alias"))
 
 
 def promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
@@ -284,6 +385,8 @@ def _patterns(wave: WaveTopics, flow: str, topics: Sequence[str]) -> list[str]:
 
 
 def _check_promoted(wave: WaveTopics, edited: Topology) -> None:
+    if wave.cutover.fence is not Fence.NONE:
+        _check_fenced(wave, edited, fenced=True)
     copied = CopiedTopics(edited)
     for name, topics in wave.topics.items():
         if any(copied.copies(name, topic) for topic in topics):
@@ -424,17 +527,24 @@ async def _verify(wave: WaveTopics, request: CutoverRequest, progress: ProgressH
             raise Failure(error(f"records of the wave {wave.wave.name} {what}: {few(named)}", hint))
 
 
+async def _warn_of_groups(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
+) -> None:
+    """Warns of groups that read topics of a wave and do not move with it."""
+    for name in sorted(wave.left):
+        flow = topology.flows[name]
+        reads = partial(_stays, topology, wave, flow)
+        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, progress, reads)
+
+
 async def _groups_can_move(
     topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
 ) -> None:
     """Waits until each group of a wave that its flows sync would be moved to its exact record.
 
-    Groups that they do not sync are warnings. Failure: a group still can't be moved at the timeout.
+    Failure: a group still can't be moved at the timeout.
     """
     flows = [topology.flows[name] for name in sorted(wave.left)]
-    for flow in flows:
-        reads = partial(_stays, topology, wave, flow)
-        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, progress, reads)
     match = NamePatterns(wave.wave.groups).match
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.copied_within_ms / 1000
@@ -470,7 +580,10 @@ async def _drain(
     topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
 ) -> None:
     """Waits until all that the source holds is copied, no transaction is open and no record comes in."""
-    left = await _until(topology, wave, request, _DRAINED_EVERY_S, not_drained(), progress)
+    rules = wave.cutover.fence is Fence.ACL
+    quiet_s = 0.0 if rules else max(wave.wave.gate.for_ms / 1000, _QUIET_S)
+    left_of = not_drained(quiet_s, asyncio.get_running_loop().time)
+    left = await _until(topology, wave, request, _DRAINED_EVERY_S, left_of, progress)
     if left:
         raise Failure(
             error(
@@ -481,13 +594,19 @@ async def _drain(
         )
 
 
-def not_drained() -> Callable[[SeenWave], str]:
-    """Returns a function that says what is left of a wave under its fence; "" at the second such look."""
+def not_drained(quiet_s: float, clock: Callable[[], float]) -> Callable[[SeenWave], str]:
+    """Returns a function that says what is left of a wave under its fence.
+
+    It returns "" at the second look that shows nothing, when no record has come in for `quiet_s`.
+    """
     ends: dict[tuple[str, int], int | None] = {}
+    since_s = 0.0
 
     def left_of(seen: SeenWave) -> str:
-        nonlocal ends
+        nonlocal ends, since_s
         before, ends = ends, {(part.topic, part.partition): part.source_end for part in seen.partitions}
+        if before != ends:
+            since_s = clock()
         opened = [
             f"{part.topic}-{part.partition}"
             for part in seen.partitions
@@ -500,10 +619,14 @@ def not_drained() -> Callable[[SeenWave], str]:
             return f"{behind:,} records are left to copy"
         if not before:
             return "all is copied; looking once more"
-        written = sorted(
-            {topic for (topic, number), end in ends.items() if before.get((topic, number)) != end}
-        )
-        return f"records come in: {few(written)}" if written else ""
+        if before != ends:
+            written = sorted(
+                {topic for (topic, number), end in ends.items() if before.get((topic, number)) != end}
+            )
+            return f"records come in: {few(written)}" if written else "topics went; looking once more"
+        if clock() - since_s < quiet_s:
+            return f"all is copied; no record may come in for {quiet_s:g} s"
+        return ""
 
     return left_of
 
@@ -514,56 +637,81 @@ def _fence_stays(wave: WaveTopics, progress: ProgressHandler) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if wave.cutover.fence is not Fence.NONE:
-            again = f"repl cutover {wave.cutover.name} --wave {wave.wave.name}"
-            progress(
-                Noticed(
-                    warning(
-                        f"the producers of the wave {wave.wave.name} are still stopped at the source",
-                        f"{again} goes on; {again} --back lets them write there again",
-                    )
-                )
-            )
+        _warn_that_fence_stays(wave, "are still stopped", progress)
         raise
+
+
+def _warn_that_fence_stays(wave: WaveTopics, are: str, progress: ProgressHandler) -> None:
+    if wave.cutover.fence is Fence.NONE:
+        return
+    again = f"repl cutover {wave.cutover.name} --wave {wave.wave.name}"
+    progress(
+        Noticed(
+            warning(
+                f"the producers of the wave {wave.wave.name} {are} at the source",
+                f"{again} goes on; {again} --back lets them write there again",
+            )
+        )
+    )
 
 
 # The way back
 
 
-def _wave_to_return(waves: Sequence[WaveTopics], request: CutoverRequest) -> WaveTopics:
-    """Returns the wave to take back: the named one, else the last that is fenced."""
+def wave_to_return(
+    waves: Sequence[WaveTopics], moved: Collection[str], live: Collection[str], request: CutoverRequest
+) -> WaveTopics:
+    """Returns the wave to take back: the named one, else the last that is fenced and has not moved.
+
+    `moved` are the waves of which the ledgers show a promoted topic, and `live` those with a fence at the
+    source, whose key may say otherwise.
+    """
     if request.wave is not None:
         return declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
-    begun = [wave for wave in waves if wave.wave.fenced or wave.is_moved]
+    begun = [wave for wave in waves if wave.wave.fenced or wave.wave.name in {*live, *moved}]
     if not begun:
         raise Failure(error(f"no wave of the cutover {request.cutover} has begun", "nothing was changed"))
-    return begun[-1]
+    return next((wave for wave in reversed(begun) if wave.wave.name not in moved), begun[-1])
 
 
 async def _back(
     topology: Topology,
-    wave: WaveTopics,
+    waves: Sequence[WaveTopics],
     status: "ReplicationStatus",
     request: CutoverRequest,
     interaction: Interaction,
 ) -> CutoverResult:
     """Lets the producers of a wave write at the source again: its flows have copied on all the time."""
-    moved = sorted(topic for topics in wave.moved.values() for topic in topics)
-    if moved:
-        source = source_of(wave.cutover, topology)
+    source = source_of(waves[0].cutover, topology)
+    seen = (await plan_edited({}, request, interaction, lambda _: None)).inputs.observed.reachable(source)
+    live = [wave.wave.name for wave in waves if seen is not None and is_made(wave, seen)]
+    moved = {wave.wave.name: topics for wave in waves if (topics := moved_topics(wave, status))}
+    wave = wave_to_return(waves, moved, live, request)
+    if wave.wave.name in moved:
         whole = all(topology.flows[name].state == "promoted" for name in wave.topics)
+        first = "take fenced out of the YAML of the wave and apply; then " if wave.wave.fenced else ""
         hint = (
-            f"repl failback {source} copies back what is new, then repl failback {source} --switch"
+            f"{first}repl failback {source} copies back what is new, then repl failback {source} --switch"
             if whole
             else "topics return with their whole flow: move the other waves of its flows too, then"
-            f" repl failback {source}; a wave with a flow of its own returns alone"
+            f" {first}repl failback {source}; a wave with a flow of its own returns alone"
         )
         raise Failure(
             error(
-                f"{counted(moved)} of the wave {wave.wave.name} moved to the destination, where it may hold"
-                " records already",
+                f"{counted(moved[wave.wave.name])} of the wave {wave.wave.name} moved to the destination,"
+                " where it may hold records already",
                 hint,
                 source=wave.wave.source,
+                exit=ExitCode.REFUSED,
+            )
+        )
+    if written := sorted(name for name, topics in wave.moved.items() if topics):
+        raise Failure(
+            error(
+                f"no topic of the wave {wave.wave.name} has moved yet, and the topology promotes them",
+                f"take state: promoted, or their patterns under promoted, out of {counted(written, 'flow')};"
+                " then run the same command again",
+                source=topology.flows[written[0]].source,
                 exit=ExitCode.REFUSED,
             )
         )
@@ -575,3 +723,8 @@ async def _back(
         partial(_check_fenced, wave, fenced=False),
     )
     return CutoverResult(await _progress(wave, request), applied)
+
+
+def moved_topics(wave: WaveTopics, status: "ReplicationStatus") -> list[str]:
+    """Returns the topics of a wave that the ledgers show as promoted, sorted."""
+    return sorted(topic.topic for topic in healths_of(wave, status) if topic.state in ENDED)

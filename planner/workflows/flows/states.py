@@ -140,10 +140,12 @@ async def apply_edited(
     given_up: str | None = None,
     must_copy: bool = False,
     reviewed: Plan | None = None,
+    check_plan: Callable[[Plan], None] = lambda _: None,
 ) -> ApplyResult:
     """Plans the edited texts, asks, writes the files right before the first step, and applies.
 
-    `flows` are the edited ones. `check` raises Failure where the edit has not the intended effect.
+    `flows` are the edited ones. `check` raises Failure where the edit has not the intended effect, and
+    `check_plan` where its plan may not be applied.
     `given_up` is a cluster that is waited for only briefly. With `must_copy`, the apply is not complete while
     a partition of the flows waits for a decision. `reviewed` is a plan that was approved: a plan whose
     changes are all among its own does not ask again.
@@ -153,6 +155,7 @@ async def apply_edited(
         file: in_form_of(before[file], text) for file, text in after.items() if text != text_to_edit(file)
     }
     plan = await plan_edited(after, request, interaction, check, given_up=given_up)
+    check_plan(plan)
     unknown = {change.address for change in plan.changes if change.action is Action.UNKNOWN}
     named = [flow_address(name) for name in flows]
     can_apply = not named or any(address not in unknown for address in named)  # else the edit changes nothing

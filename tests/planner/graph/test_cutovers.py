@@ -9,6 +9,7 @@ from planner.graph.cutovers import split_transactions, waves_of
 from planner.graph.expansion import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
+from planner.model.diagnostic import Severity
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Topology, Wave
 from runtime.contract.spec.flow import GroupsSpec
@@ -221,6 +222,30 @@ def test_a_wave_that_is_fenced_and_moved_in_one_plan_is_checked() -> None:
         Address(Kind.ACL, "dc1", "deny.User:*.WRITE.topic.orders"), "t", origin="cutover to-cloud, wave w"
     )
     assert codes(shop(wave, acls=(), flows=(declared,), owned=(fence,))) == []
+
+
+@pytest.mark.parametrize(("fenced", "severity"), [(False, Severity.WARNING), (True, Severity.ERROR)])
+def test_only_a_fenced_wave_keeps_other_plans_off(fenced: bool, severity: Severity) -> None:
+    desired = shop(Wave("w", ("orders",), fenced=fenced), acls=None)
+    assert [problem.severity for problem in desired.diagnostics if problem.code == "fence-no-authorizer"] == [
+        severity
+    ]
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_the_fence_of_a_moved_wave_would_stop_its_failback(fenced: bool) -> None:
+    flows = (flow("go=dc1>dc2", state="promoted"), flow("back=dc2>dc1", "orders"))
+    clusters = {name: Cluster(name, bootstrap=f"{name}:9092") for name in ("dc1", "dc2")}
+    declared = topology(*flows, clusters=clusters, **moving(Wave("w", ("orders",), fenced=fenced)))
+    fence = RegistryEntry(
+        Address(Kind.ACL, "dc1", "deny.User:*.WRITE.topic.orders"), "t", origin="cutover to-cloud, wave w"
+    )
+    live = observed(source((READ,), owned=(fence,)), cluster("dc2", "orders"))
+    problems = [
+        problem for problem in expand(declared, live).diagnostics if problem.code == "fence-stops-flow"
+    ]
+    assert [problem.severity for problem in problems] == [Severity.ERROR] * fenced
+    assert all("take its key fenced out" in problem.hint for problem in problems)
 
 
 def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:

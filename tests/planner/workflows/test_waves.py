@@ -7,20 +7,33 @@ import pytest
 
 from planner.config import load
 from planner.diff.record import flow_entry
-from planner.graph.cutovers import WaveTopics
+from planner.graph.cutovers import WaveTopics, waves_of
 from planner.model.address import Address, Kind, flow_address
+from planner.model.change import Action, Change
+from planner.model.diagnostic import Failure
+from planner.model.observed import RegistryEntry
+from planner.model.plan import Mode, Plan, PlanInputs
 from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import Cutover, Fence, Topology, Wave
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.waves import fenced_at, promoted_at, stragglers
-from planner.workflows.flows.cutover import CopiesKeepUp, SeenWave, not_drained, promote_edit
+from planner.workflows.flows.cutover import (
+    CopiesKeepUp,
+    SeenWave,
+    not_drained,
+    promote_edit,
+    wave_to_return,
+)
+from planner.workflows.flows.fence import check_still_fenced, fence_in, state_of
+from planner.workflows.requests import CutoverRequest
 from runtime.contract.results.records import ConsumerGroup, GroupMember, TopicClients, TopicProducer
 from runtime.contract.results.status import PartitionHealth, TopicHealth
+from runtime.contract.results.waves import WaveState
 from runtime.contract.spec.acls import denial
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
-from tests.planner.graph.build import flow, topology
+from tests.planner.graph.build import cluster, flow, observed, topology
 
 
 def wave(
@@ -192,22 +205,106 @@ def test_a_gate_that_was_lost_begins_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "left"),
+    ("looks", "quiet_s", "left"),
     [
-        ([(10, 10, 10), (10, 10, 10)], ""),
-        ([(10, 10, 10)], "all is copied; looking once more"),
-        ([(10, 10, 10), (10, 10, 12)], "transactions are open in orders-0"),
-        ([(10, 7, 10), (10, 7, 10)], "3 records are left to copy"),
-        ([(10, 10, 10), (11, 11, 11)], "records come in: orders"),
+        ([(10, 10, 10), (10, 10, 10)], 0, ""),
+        ([(10, 10, 10)], 0, "all is copied; looking once more"),
+        ([(10, 10, 10), (10, 10, 12)], 0, "transactions are open in orders-0"),
+        ([(10, 7, 10), (10, 7, 10)], 0, "3 records are left to copy"),
+        ([(10, 10, 10), (11, 11, 11)], 0, "records come in: orders"),
+        # A look a second. Without rules a producer that connects again gets a request through.
+        ([(10, 10, 10)] * 2, 2, "all is copied; no record may come in for 2 s"),
+        ([(10, 10, 10)] * 3, 2, ""),
+        ([(10, 10, 10), (10, 10, 10), (11, 11, 11), (11, 11, 11)], 2, "all is copied; no record may come in"),
     ],
 )
 def test_a_wave_is_drained_when_nothing_is_left_and_nothing_comes(
-    looks: list[tuple[int, int, int]], left: str
+    looks: list[tuple[int, int, int]], quiet_s: float, left: str
 ) -> None:
-    left_of = not_drained()
+    now = 100.0
+    left_of = not_drained(quiet_s, lambda: now)
     for end, position, high in looks:
         last = left_of(seen(partition(end=end, position=position, high=high)))
-    assert last == left
+        now += 1
+    assert last.startswith(left)
+    assert bool(last) is bool(left)
+
+
+FENCED_TOPIC = Address(Kind.ACL, "dc1", FENCE.name)
+NEW_RULE = denial("dc1", "orders.new", "User:*")
+NEW_TOPIC = Address(Kind.ACL, "dc1", NEW_RULE.name)
+
+
+def planned(actions: dict[Address, Action], *steps: Any, answers: bool = True) -> Plan:
+    live = observed(cluster("dc1", "orders"), cluster("dc2")) if answers else observed(cluster("dc2"))
+    changes = tuple(Change(address, action, "") for address, action in actions.items())
+    return Plan(PlanInputs(release="", mode=Mode.APPLY, topology=shop(), observed=live), changes, steps)
+
+
+def owned_by_wave(address: Address, wave: str = "billing") -> Own:
+    entry = RegistryEntry(address, "t", origin=f"cutover to-cloud, wave {wave}")
+    return Own(f"own:{address}", address, "dc1", entry=entry)
+
+
+@pytest.mark.parametrize(
+    ("plan", "state", "missing"),
+    [
+        (planned({FENCED_TOPIC: Action.NO_OP}), WaveState.FENCED, set()),
+        # Killed behind the edit: the YAML says fenced, the source does not.
+        (planned({FENCED_TOPIC: Action.CREATE}), WaveState.WAITING, {FENCED_TOPIC}),
+        (planned({FENCED_TOPIC: Action.UNKNOWN}), WaveState.WAITING, {FENCED_TOPIC}),
+        (planned({}, answers=False), WaveState.WAITING, {FENCED_TOPIC}),
+        # A topic that was created since belongs to the wave too.
+        (
+            planned({FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}, owned_by_wave(NEW_TOPIC)),
+            WaveState.FENCED,
+            {NEW_TOPIC},
+        ),
+        (
+            planned({FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}, owned_by_wave(NEW_TOPIC, "rest")),
+            WaveState.FENCED,
+            set(),
+        ),
+    ],
+)
+def test_the_source_says_whether_a_wave_is_fenced(
+    plan: Plan, state: WaveState, missing: set[Address]
+) -> None:
+    fence = fence_in(plan, wave())
+    assert state_of(fence, moved=False) is state
+    assert fence.missing == missing
+    if missing:
+        with pytest.raises(Failure, match="not at the source any more"):
+            check_still_fenced(wave(), plan)
+    else:
+        check_still_fenced(wave(), plan)
+
+
+@pytest.mark.parametrize(
+    ("fenced", "live", "moved", "chosen"),
+    [
+        ("a", [], [], "a"),
+        ("ab", ["a", "b"], ["b"], "a"),
+        # Cut behind the edit of --back: the rules are there, the key is not.
+        ("", ["a"], [], "a"),
+        ("a", ["a", "b"], ["a"], "b"),
+        ("a", ["a"], ["a"], "a"),
+    ],
+)
+def test_the_way_back_takes_the_last_wave_that_is_fenced_and_has_not_moved(
+    fenced: str, live: list[str], moved: list[str], chosen: str
+) -> None:
+    declared = tuple(Wave(name, (name,), fenced=name in fenced) for name in "abc")
+    waves = waves_of(Cutover("to-cloud", ("go",), declared), shop(), {"go": ["a", "b", "c"]})
+    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True)
+    assert wave_to_return(waves, moved, live, request).wave.name == chosen
+
+
+def test_no_wave_returns_where_none_has_begun() -> None:
+    waves = waves_of(Cutover("to-cloud", ("go",), (Wave("a", ("a",)),)), shop(), {"go": ["a"]})
+    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True)
+    with pytest.raises(Failure, match="has begun"):
+        wave_to_return(waves, [], [], request)
 
 
 TEXT = """\

@@ -1,0 +1,131 @@
+"""The fence of a wave as it is at the source: what a plan still has to make of it, and which brokers show it.
+
+The key `fenced` says what is wanted. Only the source says whether producers are stopped: an apply may have
+ended between the two.
+"""
+
+import asyncio
+from collections.abc import Collection
+
+from msgspec import Struct
+
+from planner.graph.cutovers import FENCED_RATE, RATE, WaveTopics, fence_addresses, source_of
+from planner.graph.messages import few
+from planner.kafka import ClusterClient
+from planner.kafka.client import BrokerConnection
+from planner.kafka.failures import Closed, NoAnswer
+from planner.kafka.principals import read_acls, read_quotas
+from planner.model.address import Address
+from planner.model.change import Action
+from planner.model.desired import FencedBy
+from planner.model.diagnostic import Failure, error
+from planner.model.plan import Plan
+from planner.model.topology import Fence, Topology
+from planner.plan.steps.registry import Own
+from planner.workflows.audit.access import endpoints_of
+from runtime.contract.results.waves import WaveState
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
+
+_EVERY_S = 0.2
+_BROKER_S = 5.0
+
+
+class LiveFence(Struct, frozen=True):
+    """The rules or quotas of a fence that are at the source, and those that a plan makes or changes."""
+
+    made: frozenset[Address] = frozenset()
+    missing: frozenset[Address] = frozenset()
+
+    @property
+    def missing_text(self) -> str:
+        return few(sorted(map(str, self.missing)))
+
+
+def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
+    """Returns the fence of a wave by a plan of a topology in which the wave is fenced.
+
+    Rules for topics that were created since the wave was looked at are missing too.
+    """
+    topology = plan.inputs.topology
+    addresses = frozenset(fence_addresses(wave, topology))
+    if plan.inputs.observed.reachable(source_of(wave.cutover, topology)) is None:
+        return LiveFence(missing=addresses)
+    origin = FencedBy(wave.cutover.name, wave.wave.name).text
+    addresses |= {
+        step.entry.address for step in plan.steps if isinstance(step, Own) and step.entry.origin == origin
+    }
+    made = {change.address for change in plan.changes if change.action is Action.NO_OP}
+    return LiveFence(addresses & made, addresses & ({change.address for change in plan.changes} - made))
+
+
+def state_of(fence: LiveFence, *, moved: bool) -> WaveState:
+    """Returns the state of a wave by its ledger and its live fence, whatever the YAML says."""
+    if moved:
+        return WaveState.MOVED
+    return WaveState.FENCED if fence.made else WaveState.WAITING
+
+
+def check_still_fenced(wave: WaveTopics, plan: Plan) -> None:
+    """Failure where a plan that promotes a wave would make a part of its fence as well."""
+    fence = fence_in(plan, wave)
+    if fence.missing:
+        raise Failure(
+            error(
+                f"the fence of the wave {wave.wave.name} is not at the source any more, or not for all its"
+                f" topics: {fence.missing_text}",
+                "nothing was promoted. Run the same command again: it makes the fence first",
+                source=wave.wave.source,
+            )
+        )
+
+
+async def wait_until_in_effect(
+    topology: Topology, wave: WaveTopics, fence: LiveFence, timeout_s: float, within_s: float
+) -> None:
+    """Waits until every live broker of the source shows the fence. Failure: one does not in time.
+
+    Brokers learn of a rule one after the other, and let producers write until then.
+    """
+    names = {address.name for address in fence.made | fence.missing}
+    if not names:
+        return
+    source = source_of(wave.cutover, topology)
+    endpoint = endpoints_of([topology.clusters[source]])[source]
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_s
+    async with ClusterClient(endpoint, timeout_s) as client:
+        while behind := await _brokers_behind(client, wave.cutover.fence, names):
+            if loop.time() > deadline:
+                what = (
+                    f"brokers of {source} do not show the fence of the wave {wave.wave.name}: {few(behind)}"
+                )
+                raise Failure(error(what, "look at their logs, then run the same command again"))
+            await asyncio.sleep(_EVERY_S)
+
+
+async def _brokers_behind(client: ClusterClient, fence: Fence, names: Collection[str]) -> list[str]:
+    """Returns the live brokers that do not show the whole fence. One that is down reads it when it starts."""
+    listed = (await client.ask(AnyMetadataRequest(()))).brokers
+    reached = await client.dial_each(
+        {broker.node_id: (broker.host, broker.port) for broker in listed}, _BROKER_S
+    )
+    behind: list[str] = []
+    try:
+        for broker, connection in sorted(reached.connections.items()):
+            try:
+                shown = await _shown_by(client, connection, fence)
+            except (Closed, NoAnswer):
+                continue
+            if not shown.issuperset(names):
+                behind.append(f"broker {broker}")
+    finally:
+        reached.close()
+    return behind
+
+
+async def _shown_by(client: ClusterClient, broker: BrokerConnection, fence: Fence) -> frozenset[str]:
+    """Returns the names of the rules that a broker shows, or of the entities that a fence limits there."""
+    if fence is Fence.ACL:
+        return frozenset(rule.name for rule in await read_acls(client, broker) or ())
+    quotas = await read_quotas(client, broker)
+    return frozenset(entity.name for entity, limits in quotas.items() if limits.get(RATE) == FENCED_RATE)
