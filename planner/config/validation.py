@@ -25,6 +25,7 @@ from planner.model.topology import (
 from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.spec import rename
+from runtime.contract.spec.acls import EVERYONE
 from runtime.contract.spec.naming import metric_name
 
 GLOB = re.compile(r"[A-Za-z0-9_\\.-]*[A-Za-z0-9_-]\*")
@@ -399,6 +400,9 @@ def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic
             'name its producers: producers: ["User:app"], or their client ids; Kafka has no quota of a topic'
         )
         yield error(what, hint, source=wave.place("name"))
+    if fence == Fence.QUOTA and EVERYONE in producers:
+        what = f'"{EVERYONE}" is no user: a quota of it limits no producer'
+        yield error(what, "name each user or client id, or write fence: acl", source=wave.place("producers"))
     if fence == Fence.ACL:
         for producer in producers:
             if not re.fullmatch(r"[A-Za-z]+:.+", producer):

@@ -15,7 +15,7 @@ from dataclasses import replace
 from msgspec import Struct
 
 from planner.graph.acl_protection import job_principal
-from planner.graph.messages import counted
+from planner.graph.messages import counted, few
 from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.routes import CopiedTopics
 from planner.model.address import Address, Kind
@@ -24,6 +24,7 @@ from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed, ObservedCluster
 from planner.model.topology import AclRule, Cutover, Fence, Flow, QuotaEntity, Topology, Wave
+from planner.model.topology.quotas import DEFAULT_ENTITY
 from runtime.contract.spec.acls import EVERYONE, NOT_WRITE, TopicRules, denial
 from runtime.contract.spec.selection import NamePatterns
 
@@ -348,6 +349,19 @@ def _fence_by_quotas(
                 "name the producers of the wave alone",
                 "fence-stops-flow",
             )
+        if outranking := sorted(
+            name
+            for name, limits in source.quotas.items()
+            if RATE in limits and outranks(QuotaEntity.named(name), entity)
+        ):
+            yield _about(
+                warning,
+                wave,
+                f"Kafka applies the quotas {few(outranking)} of {source.name} before the one of {entity}:"
+                " where they apply, the fence does not stop the producers",
+                "remove them while the wave moves, or name their users and client ids as producers",
+                "fence-outranked",
+            )
         if source.quotas.get(entity.name) and entity not in declared and entity.name not in made:
             yield _about(
                 _severity(wave),
@@ -357,6 +371,18 @@ def _fence_by_quotas(
                 "declare it under quotas",
                 "fence-overwrites",
             )
+
+
+def outranks(other: QuotaEntity, fenced: QuotaEntity) -> bool:
+    """Returns whether Kafka may apply another entity's quota to a producer in place of the fenced one's.
+
+    It applies that of a user with a client id first, then that of a user, then that of a client id.
+    """
+    if other.user is None or other.ip is not None:
+        return False
+    if fenced.user is not None:
+        return other.client_id is not None and other.user == fenced.user
+    return other.client_id in (None, DEFAULT_ENTITY, fenced.client_id)
 
 
 def _groups_not_moved(wave: WaveTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:

@@ -97,7 +97,7 @@ class FlowAccess(Struct, frozen=True):
     """Says how both clusters of a flow are reached, and which topics and groups it takes.
 
     `router` knows the flows of the topology, `selects` the groups that the flow syncs. `by_time`: offsets
-    below the offset map are translated by record time.
+    below the offset map are translated by record time. `only`: these topics at the source, else all.
     """
 
     flow: str
@@ -107,9 +107,12 @@ class FlowAccess(Struct, frozen=True):
     within_s: float = 10.0
     by_time: bool = False
     selects: Callable[[str], bool] = lambda _group: True
+    only: frozenset[str] | None = None
 
     def destination_topic(self, topic: str) -> str | None:
         """Returns the name at the destination of a topic that the flow takes; None for another topic."""
+        if self.only is not None and topic not in self.only:
+            return None
         return self.router.destination_topic(self.flow, topic)
 
 

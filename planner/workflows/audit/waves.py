@@ -92,7 +92,7 @@ class WaveReader:
             {source_of(wave.cutover, topology) for wave in waves if has_moved(wave, status)}
         ):
             with suppress(Failure):
-                self._clients[source] = await _clients_of(topology, source, self._within_s)
+                self._clients[source] = await clients_of(topology, source, self._within_s)
 
 
 async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diagnostic, ...]:
@@ -106,7 +106,7 @@ async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diag
         if len(cutover.waves) < 2:
             continue
         try:
-            topics = (await _clients_of(topology, source_of(cutover, topology), within_s)).topics
+            topics = (await clients_of(topology, source_of(cutover, topology), within_s)).topics
         except Failure:
             continue
         written: dict[str, set[str]] = defaultdict(set)
@@ -122,7 +122,8 @@ async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diag
     return tuple(found)
 
 
-async def _clients_of(topology: Topology, source: str, within_s: float) -> "ClusterClients":
+async def clients_of(topology: Topology, source: str, within_s: float) -> "ClusterClients":
+    """Returns the producers and the consumers of all topics of a cluster, without their rates."""
     from runtime.audit.read.clients import read_clients
 
     endpoint = endpoints_of([topology.clusters[source]])[source]
@@ -141,8 +142,8 @@ def _progress(
     lags = [topic.lag_records for topic in healths]
     moved = has_moved(wave, status)
     source = source_of(wave.cutover, topology)
-    fenced_ms = fenced_at(wave, topology, applies) if wave.wave.fenced else None
-    moved_ms = promoted_at(wave, applies, fenced_ms or 0) if moved else None
+    fences = fenced_at(wave, topology, applies) if wave.wave.fenced else []
+    fenced_ms, moved_ms = pause_of(wave, fences, applies) if moved else (max(fences, default=None), None)
     until_ms = moved_ms if moved else status.at_ms
     return WaveProgress(
         cutover=wave.cutover.name,
@@ -158,15 +159,27 @@ def _progress(
     )
 
 
-def fenced_at(wave: WaveTopics, topology: Topology, applies: Iterable[ApplyRecord]) -> int | None:
-    """Returns when the apply began that stopped the producers of a wave; None where none is known."""
+def pause_of(
+    wave: WaveTopics, fences: Iterable[int], applies: Sequence[ApplyRecord]
+) -> tuple[int | None, int | None]:
+    """Returns when the producers of a moved wave were stopped, and when it was promoted; None if unknown.
+
+    Fences that were made behind the promotion are of topics that were created since.
+    """
+    for fenced_ms in sorted(fences, reverse=True):
+        if (moved_ms := promoted_at(wave, applies, fenced_ms)) is not None:
+            return fenced_ms, moved_ms
+    return None, promoted_at(wave, applies, 0)
+
+
+def fenced_at(wave: WaveTopics, topology: Topology, applies: Iterable[ApplyRecord]) -> list[int]:
+    """Returns when the applies began that made a part of the fence of a wave."""
     fence = set(fence_addresses(wave, topology))
-    times = [
+    return [
         applied.started_ms
         for applied in applies
         if any(step.address in fence and step.id.startswith(("create:", "alter:")) for step in _done(applied))
     ]
-    return max(times, default=None)
 
 
 def promoted_at(wave: WaveTopics, applies: Iterable[ApplyRecord], since_ms: int) -> int | None:
@@ -193,6 +206,22 @@ def _done(applied: ApplyRecord) -> Iterator[Step]:
         outcome = applied.outcomes.get(step.id)
         if outcome is not None and outcome.result is Result.DONE:
             yield step
+
+
+def readers_left(wave: WaveTopics, clients: "Iterable[TopicClients]") -> dict[str, int]:
+    """Returns the groups of a wave with members at its source, and how many records they have not committed.
+
+    What they read from now on is read again at the destination: their offsets move with the promotion.
+    """
+    of_wave, match = frozenset(wave.names), NamePatterns(wave.wave.groups).match
+    left: dict[str, int] = defaultdict(int)
+    for topic in clients:
+        for group in topic.consumers if topic.topic in of_wave else ():
+            if group.members and match(group.group):
+                left[group.group] += sum(
+                    part.lag if part.lag is not None else part.end or 0 for part in group.partitions
+                )
+    return {group: records for group, records in sorted(left.items()) if records}
 
 
 def stragglers(

@@ -23,12 +23,20 @@ from planner.config.handout import NewAddress, handed_out
 from planner.graph.cutovers import WaveTopics, is_made, source_of
 from planner.graph.messages import counted, few
 from planner.graph.routes import CopiedTopics, reason_not_synced, router_of
-from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.model.diagnostic import ExitCode, Failure, Severity, error, warning, worst
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Flow, Topology
 from planner.workflows.applying.apply import ApplyResult, review
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, shared_transactions, waves_seen
+from planner.workflows.audit.waves import (
+    WaveReader,
+    clients_of,
+    has_moved,
+    healths_of,
+    readers_left,
+    shared_transactions,
+    waves_seen,
+)
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
     group_losses,
@@ -65,6 +73,7 @@ if TYPE_CHECKING:
 
 _EVERY_S = 1.0
 _DRAINED_EVERY_S = 0.5
+_READ_WITHIN_S = 10.0
 _QUIET_S = 5.0  # without rules a producer may connect again, and gets a request through each time
 
 
@@ -151,6 +160,7 @@ async def _forward(
                 topology, wave, fence, request.timeout_ms / 1000, request.copied_within_ms / 1000
             )
             await _drain(topology, wave, request, interaction.progress)
+            await _let_groups_read(topology, wave, request, interaction.progress)
             topology, before = checked(request.path, request.var_files).topology, wave
             wave = await _seen_again(wave, topology, request)
             if (wave.topics, wave.moved, wave.others) == (before.topics, before.moved, before.others):
@@ -194,8 +204,11 @@ async def _live_fence(wave: WaveTopics, request: CutoverRequest, interaction: In
     """Returns what of the fence is at the source, whatever the key `fenced` of the wave says."""
     if wave.cutover.fence is Fence.NONE:
         return LiveFence()
-    edits = {} if wave.is_moved else _fenced_edit(wave, fenced=True)
-    return fence_in(await plan_edited(edits, request, interaction, lambda _: None), wave)
+    edits = {} if wave.is_moved else fenced_edit(wave, fenced=True)
+    plan = await plan_edited(edits, request, interaction, lambda _: None)
+    if errors := [problem for problem in plan.diagnostics if problem.severity is Severity.ERROR]:
+        raise Failure(errors, worst(errors))
+    return fence_in(plan, wave)
 
 
 async def _seen_again(wave: WaveTopics, topology: Topology, request: CutoverRequest) -> WaveTopics:
@@ -210,7 +223,7 @@ async def _reviewed(
     topology: Topology, wave: WaveTopics, request: CutoverRequest, interaction: Interaction
 ) -> Plan:
     """Returns the plan of the fence and the promotion at once, which was shown and approved."""
-    both = _fenced_edit(wave, fenced=True)
+    both = fenced_edit(wave, fenced=True)
     promote_edit(both, topology, wave)
     plan = await plan_edited(both, request, interaction, partial(_check_promoted, wave))
     review(plan, request, interaction)
@@ -221,11 +234,11 @@ async def _apply_fence(
     wave: WaveTopics, request: CutoverRequest, interaction: Interaction, reviewed: Plan
 ) -> ApplyResult:
     return await apply_edited(
-        _fenced_edit(wave, fenced=True),
+        fenced_edit(wave, fenced=True),
         (),
         request,
         interaction,
-        partial(_check_fenced, wave, fenced=True),
+        partial(check_fenced, wave, fenced=True),
         reviewed=reviewed,
     )
 
@@ -327,7 +340,7 @@ def _written(file: Path, content: bytes) -> bool:
 # The edits
 
 
-def _fenced_edit(wave: WaveTopics, *, fenced: bool) -> dict[Path, str]:
+def fenced_edit(wave: WaveTopics, *, fenced: bool) -> dict[Path, str]:
     after: dict[Path, str] = {}
     edit_file(
         after,
@@ -339,7 +352,7 @@ def _fenced_edit(wave: WaveTopics, *, fenced: bool) -> dict[Path, str]:
     return after
 
 
-def _check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
+def check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
     """Failure where the edit did not set the key, or where a wave of another cutover shares its text."""
     place = (wave.cutover.name, wave.wave.name)
     waves = {(cutover.name, other.name): other for cutover in edited.cutovers for other in cutover.waves}
@@ -386,7 +399,7 @@ def _patterns(wave: WaveTopics, flow: str, topics: Sequence[str]) -> list[str]:
 
 def _check_promoted(wave: WaveTopics, edited: Topology) -> None:
     if wave.cutover.fence is not Fence.NONE:
-        _check_fenced(wave, edited, fenced=True)
+        check_fenced(wave, edited, fenced=True)
     copied = CopiedTopics(edited)
     for name, topics in wave.topics.items():
         if any(copied.copies(name, topic) for topic in topics):
@@ -550,7 +563,7 @@ async def _groups_can_move(
     deadline = loop.time() + request.copied_within_ms / 1000
     shown = ""
     while wave.wave.groups:
-        losses = await group_losses(topology, flows, request.timeout_ms / 1000)
+        losses = await group_losses(topology, flows, request.timeout_ms / 1000, wave.left)
         stay = {loss.group: loss.why for loss in losses if match(loss.group) and loss.kept}
         left = few([f"{group}: {why}" for group, why in stay.items()])
         if not left:
@@ -592,6 +605,38 @@ async def _drain(
                 "are its producers stopped? then give it more time: --timeout",
             )
         )
+
+
+async def _let_groups_read(
+    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
+) -> None:
+    """Waits briefly until groups that still read at the source have committed everything.
+
+    Warns of the others, and of how many records they may read again. Producers are stopped meanwhile: a
+    group that never catches up is not waited for.
+    """
+    source = source_of(wave.cutover, topology)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _READ_WITHIN_S
+    shown = ""
+    while wave.wave.groups:
+        try:
+            clients = await clients_of(topology, source, request.timeout_ms / 1000)
+        except Failure as failure:
+            for problem in failure.diagnostics:
+                progress(Noticed(warning(problem.summary, problem.hint)))
+            break
+        left = few([f"{group} ({n:,})" for group, n in readers_left(wave, clients.topics).items()])
+        if not left:
+            break
+        if loop.time() > deadline:
+            what = f"members of groups at {source} may read records again at the destination: {left}"
+            progress(Noticed(warning(what, f"they read on at {source}; stop them there")))
+            break
+        if not shown:
+            progress(ProgressText(f"wave {wave.wave.name}: groups read the rest at {source}: {left}"))
+            shown = left
+        await asyncio.sleep(_EVERY_S)
 
 
 def not_drained(quiet_s: float, clock: Callable[[], float]) -> Callable[[SeenWave], str]:
@@ -716,11 +761,11 @@ async def _back(
             )
         )
     applied = await apply_edited(
-        _fenced_edit(wave, fenced=False) if wave.wave.fenced else {},
+        fenced_edit(wave, fenced=False) if wave.wave.fenced else {},
         (),
         request,
         interaction,
-        partial(_check_fenced, wave, fenced=False),
+        partial(check_fenced, wave, fenced=False),
     )
     return CutoverResult(await _progress(wave, request), applied)
 

@@ -196,12 +196,22 @@ def _lags(lags: Mapping[str, int]) -> str:
     return f"{sum(lag for lag, _ in known):,} records are left to copy ({some}{more})"
 
 
-async def group_losses(topology: Topology, flows: Sequence[Flow], within_s: float) -> "list[GroupLoss]":
-    """Returns, for each group of the flows that still run, where it would continue."""
+async def group_losses(
+    topology: Topology,
+    flows: Sequence[Flow],
+    within_s: float,
+    topics: Mapping[str, Sequence[str]] | None = None,
+) -> "list[GroupLoss]":
+    """Returns, for each group of the flows that still run, where it would continue.
+
+    `topics` limits that to some topics at the source, by flow.
+    """
     from runtime.audit.offsets.offsets import rehearse
 
     running = [flow for flow in flows if flow.state != "failed_over" and flow.groups.sync]
     accesses = flow_accesses(topology, running, within_s, source_may_be_gone=True)
+    if topics is not None:
+        accesses = [replace(access, only=frozenset(topics[access.flow])) for access in accesses]
 
     async def losses() -> "list[GroupLoss]":
         return [loss for access in accesses for loss in await rehearse(access)]

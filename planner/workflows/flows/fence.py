@@ -48,14 +48,19 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
     """
     topology = plan.inputs.topology
     addresses = frozenset(fence_addresses(wave, topology))
-    if plan.inputs.observed.reachable(source_of(wave.cutover, topology)) is None:
+    source = plan.inputs.observed.reachable(source_of(wave.cutover, topology))
+    if source is None:
         return LiveFence(missing=addresses)
     origin = FencedBy(wave.cutover.name, wave.wave.name).text
     addresses |= {
         step.entry.address for step in plan.steps if isinstance(step, Own) and step.entry.origin == origin
     }
-    made = {change.address for change in plan.changes if change.action is Action.NO_OP}
-    return LiveFence(addresses & made, addresses & ({change.address for change in plan.changes} - made))
+    live = {rule.name for rule in source.acls or ()} | source.quotas.keys()
+    planned = {change.address: change.action for change in plan.changes if change.address in addresses}
+    made = frozenset(
+        address for address, action in planned.items() if action is Action.NO_OP and address.name in live
+    )
+    return LiveFence(made, planned.keys() - made)
 
 
 def state_of(fence: LiveFence, *, moved: bool) -> WaveState:

@@ -166,6 +166,21 @@ REPL = {"principal": "User:repl"}
             {"fence": Fence.QUOTA, "quotas": {"user/a": {"consumer_byte_rate": 5}}},
             ["fence-overwrites"],
         ),
+        (
+            Wave("w", ("orders",), producers=("User:a",)),
+            {"fence": Fence.QUOTA, "quotas": {"user/a/client-id/b": {"producer_byte_rate": 5}}},
+            ["fence-outranked"],
+        ),
+        (
+            Wave("w", ("orders",), producers=("loader",)),
+            {"fence": Fence.QUOTA, "quotas": {"user/<default>": {"producer_byte_rate": 5}}},
+            ["fence-outranked"],
+        ),
+        (
+            Wave("w", ("orders",), producers=("User:a",)),
+            {"fence": Fence.QUOTA, "quotas": {"client-id/b": {"producer_byte_rate": 5}}},
+            [],
+        ),
     ],
 )
 def test_what_is_said_of_a_wave(wave: Wave, more: dict[str, Any], lints: list[str]) -> None:

@@ -17,17 +17,25 @@ from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import Cutover, Fence, Topology, Wave
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.registry import Own
-from planner.workflows.audit.waves import fenced_at, promoted_at, stragglers
+from planner.workflows.audit.waves import fenced_at, pause_of, readers_left, stragglers
 from planner.workflows.flows.cutover import (
     CopiesKeepUp,
     SeenWave,
+    check_fenced,
+    fenced_edit,
     not_drained,
     promote_edit,
     wave_to_return,
 )
 from planner.workflows.flows.fence import check_still_fenced, fence_in, state_of
 from planner.workflows.requests import CutoverRequest
-from runtime.contract.results.records import ConsumerGroup, GroupMember, TopicClients, TopicProducer
+from runtime.contract.results.records import (
+    ConsumerGroup,
+    ConsumerPosition,
+    GroupMember,
+    TopicClients,
+    TopicProducer,
+)
 from runtime.contract.results.status import PartitionHealth, TopicHealth
 from runtime.contract.results.waves import WaveState
 from runtime.contract.spec.acls import denial
@@ -90,11 +98,21 @@ def applied(at_ms: int, *steps: Any, result: Result = Result.DONE) -> ApplyRecor
     ("history", "fenced", "promoted"),
     [
         ([], None, None),
-        ([applied(1_000, FENCE_STEP)], 1_000, None),
-        ([applied(1_000, FENCE_STEP, result=Result.FAILED)], None, None),
+        ([applied(1_000, FENCE_STEP)], None, None),
+        (
+            [applied(1_000, FENCE_STEP, result=Result.FAILED), applied(2_000, flow_step("promoted"))],
+            None,
+            2_500,
+        ),
         ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "orders"))], 1_000, 2_500),
         ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("promoted"))], 1_000, 2_500),
-        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "refunds"))], 1_000, None),
+        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "refunds"))], None, None),
+        # A topic was created behind the promotion, and fenced.
+        (
+            [applied(1_000, FENCE_STEP), applied(2_000, flow_step("promoted")), applied(8_000, FENCE_STEP)],
+            1_000,
+            2_500,
+        ),
         # It was taken back and fenced again; the flow is recorded again for another wave.
         (
             [
@@ -111,8 +129,7 @@ def applied(at_ms: int, *steps: Any, result: Result = Result.DONE) -> ApplyRecor
 def test_the_history_says_when_a_wave_was_fenced_and_promoted(
     history: list[ApplyRecord], fenced: int | None, promoted: int | None
 ) -> None:
-    assert fenced_at(wave(), shop(), history) == fenced
-    assert promoted_at(wave(), history, fenced or 0) == promoted
+    assert pause_of(wave(), fenced_at(wave(), shop(), history), history) == (fenced, promoted)
 
 
 def partition(
@@ -176,6 +193,44 @@ def test_what_clients_still_do_at_the_source_is_told(
     assert [(one.records, one.producers, one.groups) for one in found] == left
 
 
+def reading(name: str, *positions: tuple[int | None, int], members: int = 1) -> ConsumerGroup:
+    """A group with what it committed in each partition, and the ends of these."""
+    partitions = [
+        ConsumerPosition(
+            partition=number,
+            offset=offset,
+            end=end,
+            lag=end - offset if offset is not None else None,
+            records_per_s=None,
+        )
+        for number, (offset, end) in enumerate(positions)
+    ]
+    there = [GroupMember(client_id=name, host="h", member_id=name, partitions=[0])] * members
+    return ConsumerGroup(
+        group=name, state="Stable", members=there, lag=None, records_per_s=None, partitions=partitions
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "left"),
+    [
+        ("orders", reading("billing", (7, 10), (5, 5)), {"billing": 3}),
+        ("orders", reading("billing", (None, 10)), {"billing": 10}),  # it never committed
+        ("orders", reading("billing", (10, 10)), {}),
+        ("orders", reading("billing", (7, 10), members=0), {}),
+        ("orders", reading("audit", (7, 10)), {}),
+        ("refunds", reading("billing", (7, 10)), {}),
+    ],
+)
+def test_groups_of_the_wave_that_still_read_at_the_source_are_waited_for(
+    topic: str, group: ConsumerGroup, left: dict[str, int]
+) -> None:
+    declared = Wave("billing", ("orders",), groups=("billing",))
+    (of_orders,) = waves_of(Cutover("to-cloud", ("go",), (declared,)), shop(), {"go": ["orders"]})
+    clients = TopicClients(topic=topic, partitions=2, producers=[], consumers=[group])
+    assert readers_left(of_orders, [clients]) == left
+
+
 def seen(*partitions: PartitionHealth) -> SeenWave:
     return SeenWave([health(*partitions)], "")
 
@@ -235,8 +290,9 @@ NEW_RULE = denial("dc1", "orders.new", "User:*")
 NEW_TOPIC = Address(Kind.ACL, "dc1", NEW_RULE.name)
 
 
-def planned(actions: dict[Address, Action], *steps: Any, answers: bool = True) -> Plan:
-    live = observed(cluster("dc1", "orders"), cluster("dc2")) if answers else observed(cluster("dc2"))
+def planned(actions: dict[Address, Action], *steps: Any, answers: bool = True, acls: Any = (FENCE,)) -> Plan:
+    source = [cluster("dc1", "orders", acls=acls)] if answers else []
+    live = observed(*source, cluster("dc2"))
     changes = tuple(Change(address, action, "") for address, action in actions.items())
     return Plan(PlanInputs(release="", mode=Mode.APPLY, topology=shop(), observed=live), changes, steps)
 
@@ -254,6 +310,8 @@ def owned_by_wave(address: Address, wave: str = "billing") -> Own:
         (planned({FENCED_TOPIC: Action.CREATE}), WaveState.WAITING, {FENCED_TOPIC}),
         (planned({FENCED_TOPIC: Action.UNKNOWN}), WaveState.WAITING, {FENCED_TOPIC}),
         (planned({}, answers=False), WaveState.WAITING, {FENCED_TOPIC}),
+        # Without an authorizer no rule can be made.
+        (planned({FENCED_TOPIC: Action.NO_OP}, acls=None), WaveState.WAITING, {FENCED_TOPIC}),
         # A topic that was created since belongs to the wave too.
         (
             planned({FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}, owned_by_wave(NEW_TOPIC)),
@@ -337,3 +395,41 @@ def test_the_promotion_of_a_wave_takes_only_its_topics(
     after: dict[Path, str] = {}
     promote_edit(after, load(file), wave(*moved, others=others, patterns=patterns))
     assert after[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
+
+
+SHARED = """\
+apiVersion: repl/v1
+name: t
+clusters: {dc1: {bootstrap: a:1}, dc2: {bootstrap: b:1}}
+flows:
+  - {name: go, from: dc1, to: dc2, topics: {include: [orders]}}
+  - {name: too, from: dc1, to: dc2, topics: {include: [refunds]}}
+cutovers:
+  - name: first
+    flows: [go]
+    waves: &waves
+      - {name: billing, topics: ['.*']}
+  - name: second
+    flows: [too]
+    waves: WAVES
+"""
+
+
+@pytest.mark.parametrize(
+    ("waves", "shared"), [("*waves", True), ("[{name: billing, topics: ['.*']}]", False)]
+)
+def test_the_fence_of_one_cutover_never_fences_another(tmp_path: Path, waves: str, shared: bool) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(SHARED.replace("WAVES", waves))
+    before = load(file)
+    taken = {"go": ["orders"], "too": ["refunds"]}
+    of_first = waves_of(before.cutovers[0], before, taken)[0]
+    edited = fenced_edit(of_first, fenced=True)[file]
+    file.write_text(edited)
+    after = load(file)
+    if shared:
+        with pytest.raises(Failure, match="shares its text with the cutover second"):
+            check_fenced(of_first, after, fenced=True)
+    else:
+        check_fenced(of_first, after, fenced=True)
+        assert [wave.fenced for cutover in after.cutovers for wave in cutover.waves] == [True, False]
