@@ -259,6 +259,7 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
         if source is not None and wave.cutover.fence is Fence.QUOTA:
             yield from _fence_by_quotas(wave, graph, source)
     yield from _split_groups(waves, graph.topology, observed)
+    yield from _shared_producers(waves)
 
 
 def is_made(wave: WaveTopics, source: ObservedCluster) -> bool:
@@ -422,6 +423,29 @@ def _split_groups(
                 "put the topics that a group reads into one wave",
                 "wave-splits-group",
             )
+
+
+def _shared_producers(waves: Sequence[WaveTopics]) -> Iterator[Diagnostic]:
+    """Warns of producers of two waves that a quota stops: it is for all topics that they write."""
+    for cutover in {wave.cutover.name: wave.cutover for wave in waves}.values():
+        if cutover.fence is not Fence.QUOTA:
+            continue
+        own = [wave for wave in waves if wave.cutover.name == cutover.name]
+        named: dict[str, list[WaveTopics]] = defaultdict(list)
+        for wave in own:
+            for producer in wave.wave.producers:
+                named[producer].append(wave)
+        for producer, shared in sorted(named.items()):
+            left = [wave for wave in shared if not wave.is_moved]
+            if len(shared) > 1 and left:
+                yield _about(
+                    warning,
+                    left[0],
+                    f"{producer} is a producer of {' and '.join(wave.wave.name for wave in shared)}: the quota"
+                    " of the first of these waves stops it for the topics of all",
+                    "put the topics that a producer writes into one wave",
+                    "wave-splits-producer",
+                )
 
 
 def split_transactions(

@@ -239,6 +239,15 @@ def test_a_wave_that_is_fenced_and_moved_in_one_plan_is_checked() -> None:
     assert codes(shop(wave, acls=(), flows=(declared,), owned=(fence,))) == []
 
 
+@pytest.mark.parametrize(("second", "split"), [("User:a", True), ("User:b", False)])
+def test_a_producer_of_two_waves_is_named_where_a_quota_stops_it(second: str, split: bool) -> None:
+    waves = (
+        Wave("first", ("orders",), producers=("User:a",)),
+        Wave("second", (".*",), producers=(second,)),
+    )
+    assert codes(shop(*waves, fence=Fence.QUOTA)) == ["wave-splits-producer"] * split
+
+
 @pytest.mark.parametrize(("fenced", "severity"), [(False, Severity.WARNING), (True, Severity.ERROR)])
 def test_only_a_fenced_wave_keeps_other_plans_off(fenced: bool, severity: Severity) -> None:
     desired = shop(Wave("w", ("orders",), fenced=fenced), acls=None)
