@@ -441,8 +441,8 @@ def _shared_producers(waves: Sequence[WaveTopics]) -> Iterator[Diagnostic]:
                 yield _about(
                     warning,
                     left[0],
-                    f"{producer} is a producer of {' and '.join(wave.wave.name for wave in shared)}: the quota"
-                    " of the first of these waves stops it for the topics of all",
+                    f"{producer} is a producer of {' and '.join(wave.wave.name for wave in shared)}:"
+                    " the quota of the first of these waves stops it for the topics of all",
                     "put the topics that a producer writes into one wave",
                     "wave-splits-producer",
                 )
