@@ -381,6 +381,13 @@ class ClusterClient:
                 reached.connections[node] = attempt
         return reached
 
+    async def dial_live(self, timeout_s: float) -> "BrokerConnections":
+        """Connects to all brokers that the cluster lists now."""
+        listed = (await self.ask(AnyMetadataRequest(()))).brokers
+        return await self.dial_each(
+            {broker.node_id: (broker.host, broker.port) for broker in listed}, timeout_s
+        )
+
     def _drop(self, broken: BrokerConnection) -> None:
         """Closes the connection. The next attempt starts with another broker."""
         if broken is self._any:

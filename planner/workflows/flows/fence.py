@@ -24,7 +24,6 @@ from planner.model.topology import Fence, Topology
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.access import endpoints_of
 from runtime.contract.results.waves import WaveState
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 _EVERY_S = 0.2
 _BROKER_S = 5.0
@@ -110,10 +109,7 @@ async def wait_until_in_effect(
 
 async def _brokers_behind(client: ClusterClient, fence: Fence, names: Collection[str]) -> list[str]:
     """Returns the live brokers that do not show the whole fence. One that is down reads it when it starts."""
-    listed = (await client.ask(AnyMetadataRequest(()))).brokers
-    reached = await client.dial_each(
-        {broker.node_id: (broker.host, broker.port) for broker in listed}, _BROKER_S
-    )
+    reached = await client.dial_live(_BROKER_S)
     behind: list[str] = []
     try:
         for broker, connection in sorted(reached.connections.items()):
