@@ -59,7 +59,7 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
     made = frozenset(
         address for address, action in planned.items() if action is Action.NO_OP and address.name in live
     )
-    return LiveFence(made, planned.keys() - made)
+    return LiveFence(made, frozenset(planned.keys() - made))
 
 
 def state_of(fence: LiveFence, *, moved: bool) -> WaveState:
