@@ -268,6 +268,14 @@ def is_made(wave: WaveTopics, source: ObservedCluster) -> bool:
     return any(entry.origin == origin for entry in source.owned)
 
 
+def made_by_others(wave: WaveTopics, source: ObservedCluster) -> list[str]:
+    """Returns the addresses of the fence of a wave that were there before it: they stay without the fence."""
+    origin = FencedBy(wave.cutover.name, wave.wave.name).text
+    return sorted(
+        str(entry.address) for entry in source.owned if entry.origin == origin and not entry.created
+    )
+
+
 def _fence_by_rules(
     wave: WaveTopics, graph: ReplicationGraph, source: ObservedCluster
 ) -> Iterator[Diagnostic]:

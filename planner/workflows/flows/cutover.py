@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from planner.config.edit import with_fenced, with_promoted
 from planner.config.handout import NewAddress, handed_out
-from planner.graph.cutovers import WaveTopics, is_made, source_of
+from planner.graph.cutovers import WaveTopics, is_made, made_by_others, source_of
 from planner.graph.messages import counted, few
 from planner.graph.routes import CopiedTopics, reason_not_synced, router_of
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, warning, worst
@@ -312,7 +312,7 @@ async def _hand_out(wave: WaveTopics, request: CutoverRequest, progress: Progres
     for handed in wave.cutover.hand_out:
         folder = folder_of(request.path.resolve())
         file = folder / handed.file.replace("{wave}", wave.wave.name)
-        if not file.resolve().is_relative_to(folder.resolve()):
+        if leaves(file, folder):
             what = f"{file} is outside of the topology's folder, behind a symbolic link, and is not written"
             progress(Noticed(warning(what, "name a file inside the folder under hand_out")))
             continue
@@ -322,6 +322,11 @@ async def _hand_out(wave: WaveTopics, request: CutoverRequest, progress: Progres
             progress(Noticed(warning(what, f"remove it and run repl cutover {request.cutover} again")))
         else:
             progress(ProgressText(f"wave {wave.wave.name}: its new address is in {file}"))
+
+
+def leaves(file: Path, folder: Path) -> bool:
+    """Returns whether a symbolic link leads a file out of a folder."""
+    return not file.resolve().is_relative_to(folder.resolve())
 
 
 def _written(file: Path, content: bytes) -> bool:
@@ -760,6 +765,10 @@ async def _back(
                 exit=ExitCode.REFUSED,
             )
         )
+    if seen is not None and (kept := made_by_others(wave, seen)):
+        what = f"there before the wave was fenced, so not removed, and still stopping producers: {few(kept)}"
+        hint = "remove it with the tool that made it, if they may write again"
+        interaction.progress(Noticed(warning(what, hint)))
     applied = await apply_edited(
         fenced_edit(wave, fenced=False) if wave.wave.fenced else {},
         (),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.graph.cutovers import split_transactions, waves_of
+from planner.graph.cutovers import made_by_others, split_transactions, waves_of
 from planner.graph.expansion import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
@@ -120,10 +120,10 @@ def test_a_rule_of_a_fence_is_never_mirrored() -> None:
     assert [acl.rule for acl in second.acls if acl.rule.permission == "DENY"] == [fence.rule]
 
 
-def registered(acl: Any) -> Any:
+def registered(acl: Any, *, created: bool = True) -> RegistryEntry:
     from planner.diff.record import acl_entry
 
-    return acl_entry(acl, "t", created=True)
+    return acl_entry(acl, "t", created=created)
 
 
 @pytest.mark.parametrize(
@@ -270,6 +270,17 @@ def test_the_fence_of_a_moved_wave_would_stop_its_failback(fenced: bool) -> None
     ]
     assert [problem.severity for problem in problems] == [Severity.ERROR] * fenced
     assert all("take its key fenced out" in problem.hint for problem in problems)
+
+
+@pytest.mark.parametrize(("created", "stays"), [(False, True), (True, False)])
+def test_a_rule_that_was_there_before_the_fence_is_named(created: bool, stays: bool) -> None:
+    fenced = Wave("w", ("orders",), fenced=True)
+    (denied,) = shop(fenced).acls
+    entry = registered(denied, created=created)
+    declared = topology(flow("go=dc1>dc2"), **moving(fenced))
+    (wave,) = waves_of(declared.cutovers[0], declared, {"go": ["orders"]})
+    live = source((READ, denied.rule), owned=(entry,))
+    assert made_by_others(wave, live) == [str(entry.address)] * stays
 
 
 def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:

@@ -23,6 +23,7 @@ from planner.workflows.flows.cutover import (
     SeenWave,
     check_fenced,
     fenced_edit,
+    leaves,
     not_drained,
     promote_edit,
     wave_to_return,
@@ -395,6 +396,15 @@ def test_the_promotion_of_a_wave_takes_only_its_topics(
     after: dict[Path, str] = {}
     promote_edit(after, load(file), wave(*moved, others=others, patterns=patterns))
     assert after[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
+
+
+def test_a_symbolic_link_leads_no_file_out_of_the_folder(tmp_path: Path) -> None:
+    folder, other = tmp_path / "topology", tmp_path / "other"
+    for made in (folder / "clients", other):
+        made.mkdir(parents=True)
+    (folder / "linked").symlink_to(other)
+    assert leaves(folder / "linked" / "billing.properties", folder)
+    assert not leaves(folder / "clients" / "billing.properties", folder)
 
 
 SHARED = """\
