@@ -9,7 +9,7 @@ Everything is frozen; mappings are plain dicts that do not change after the load
 Durations are milliseconds, sizes are bytes, rates are bytes per second.
 """
 
-from planner.model.topology.cutovers import GATEWAYS, Cutover, Fence, Gate, HandOut, Wave
+from planner.model.topology.cutovers import GATEWAYS, Cutover, Fence, HandOut, Wave, WaveGate
 from planner.model.topology.endpoints import (
     FILE_FLOW_KEYS,
     LINES_FLOW_KEYS,
@@ -68,7 +68,6 @@ __all__ = [
     "Fence",
     "FileEndpoint",
     "Flow",
-    "Gate",
     "HandOut",
     "Job",
     "JobRightsMode",
@@ -85,6 +84,7 @@ __all__ = [
     "Topic",
     "Topology",
     "Wave",
+    "WaveGate",
     "at_home",
     "looks_secret",
     "secret_variable",

@@ -75,7 +75,7 @@ class HandOut(Struct, frozen=True, omit_defaults=True):
     ] = None
 
 
-class Gate(Struct, frozen=True, omit_defaults=True):
+class WaveGate(Struct, frozen=True, omit_defaults=True):
     """What must hold before the producers of a wave are stopped."""
 
     record: ClassVar = RecordName("gate", "a gate")
@@ -135,9 +135,9 @@ class Wave(Struct, frozen=True, omit_defaults=True):
             example='["User:shop"]',
         ),
     ] = ()
-    gate: Annotated[Gate, Key("What must hold before its producers are stopped.", example="{for: 10s}")] = (
-        Gate()
-    )
+    gate: Annotated[
+        WaveGate, Key("What must hold before its producers are stopped.", example="{for: 10s}")
+    ] = WaveGate()
     fenced: Annotated[
         bool,
         Key(
