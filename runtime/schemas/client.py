@@ -53,6 +53,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of d
 T = TypeVar("T")
 SchemaNumber = Annotated[int, msgspec.Meta(ge=0, le=0x7FFFFFFF)]  # an id has four bytes in records
 VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=0x7FFFFFFF)]
+ReferredVersion = Annotated[int, msgspec.Meta(ge=-1, le=0x7FFFFFFF)]  # a reference may say -1: the latest
 
 
 class RegistryUnavailable(Exception):
@@ -76,7 +77,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     name: str
     subject: str
-    version: VersionNumber
+    version: ReferredVersion
 
 
 _RENAMED = {"type": "schemaType", "text": "schema", "rules": "ruleSet"}

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -223,7 +223,8 @@ def _guid(schema: Any) -> str:
 def _normal(schema: Any) -> tuple[str, str, str]:
     text, kind = schema["schema"], schema.get("schemaType", "AVRO")
     if kind in ("AVRO", "JSON"):
-        text = json.dumps(json.loads(text), sort_keys=True)
+        with suppress(ValueError):
+            text = json.dumps(json.loads(text), sort_keys=True)
     more = [schema.get(key) or [] for key in ("references", "metadata", "ruleSet")]
     return kind, text, json.dumps(more, sort_keys=True)
 
