@@ -112,16 +112,23 @@ def test_a_flow_is_copied_lost_and_failed_back_with_kerberos_over_tls(tmp_path: 
         story(site, "kerberos", tmp_path, lambda engineer: outlive(engineer, 3 * LIFETIME_S))
 
 
-def test_slots_of_a_standalone_cluster_log_in_with_the_keytab_of_their_machine(
-    logins: Logins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", SparkCluster)
+def test_slots_of_a_cluster_of_machines_log_in_with_the_keytab_of_their_machine(
+    logins: Logins, kind: SparkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in logins.environment.items():
         monkeypatch.setenv(name, value)
-    cluster = LabSpark(tmp_path / "spark", SparkCluster.STANDALONE)
+    cluster = LabSpark(tmp_path / "spark", kind)
     try:
-        cluster.up(workers=1, memory_mb=2048, cores=4)
-        conf = {"spark.authenticate": "true", "spark.driver.host": "127.0.0.1"}
-        job = {"launcher": "standalone", "master": cluster.master, "conf": conf}
+        cluster.up(workers=1, memory_mb=3072, cores=4)
+        conf = {"spark.driver.host": "127.0.0.1"}
+        job: dict[str, object] = {"launcher": kind.value, "memory": "400m", "conf": conf}
+        if kind is SparkCluster.STANDALONE:
+            conf["spark.authenticate"] = "true"
+            job["master"] = cluster.master
+        else:  # containers of YARN do not get the variables of the machine
+            settings = logins.environment["KRB5_CONFIG"]
+            conf |= {f"spark.{part}.KRB5_CONFIG": settings for part in ("executorEnv", "yarn.appMasterEnv")}
         engineer = Engineer(logins, "kerberos", tmp_path, job)
         engineer.environment |= cluster.environment
         create_topic(logins.lab.clusters["dc1"].client, engineer.topic)
