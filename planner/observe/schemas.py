@@ -1,11 +1,11 @@
 """Reads the subjects of a schema registry: all versions, and the settings of those that a plan compares."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from planner.model.observed import ClusterDetailsRequest, ObservedSubject
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
-from runtime.schemas.client import NOT_FOUND, NotInRegistry, RegistryRefused, SchemaRegistry
+from runtime.schemas.client import NOT_FOUND, NotInRegistry, RegistryRefused, SchemaRegistry, own_setting
 from runtime.schemas.subjects import belongs_to
 from runtime.schemas.versions import with_referenced, with_referred
 
@@ -22,9 +22,9 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
         named = [name for name in versions if name in wanted.subjects or _is_of(name, wanted.schemas)]
         compared = sorted(with_referenced(named, versions))
         levels, modes = await asyncio.gather(
-            asyncio.gather(*(_setting(registry.compatibility, subject) for subject in compared)),
+            asyncio.gather(*(own_setting(registry.compatibility, subject) for subject in compared)),
             asyncio.gather(
-                *(_setting(registry.mode, subject) for subject in compared if wanted.subject_modes)
+                *(own_setting(registry.mode, subject) for subject in compared if wanted.subject_modes)
             ),
         )
     finally:
@@ -50,14 +50,6 @@ async def imports_schemas(spec: RegistrySpec) -> bool:
     finally:
         registry.close()
     return True
-
-
-async def _setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:
-    """Returns a setting of a subject; "" where it has none of its own."""
-    try:
-        return await read(subject)
-    except NotInRegistry:
-        return ""
 
 
 def _is_of(subject: str, topics: Mapping[str, SubjectNames]) -> bool:

@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -62,6 +62,14 @@ class RegistryUnavailable(Exception):
 
 class NotInRegistry(Exception):
     """The registry does not have what was asked for."""
+
+
+async def own_setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:
+    """Returns the compatibility or the mode of a subject; "" where it has none of its own."""
+    try:
+        return await read(subject)
+    except NotInRegistry:
+        return ""
 
 
 class RegistryRefused(Exception):

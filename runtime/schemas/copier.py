@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -235,20 +235,33 @@ class SchemaCopier(DestinationSchemas):
             await self._version(renamed, at_source, (), {})
 
     async def copy_subject(
-        self, subject: str, versions: Sequence[SchemaVersion], renamed: str, level: str
+        self,
+        subject: str,
+        versions: Sequence[SchemaVersion],
+        renamed: str,
+        level: str,
+        *,
+        ensure: Callable[[], Awaitable[None]] | None = None,
+        registered: Callable[[SchemaVersion], None] = lambda _: None,
     ) -> None:
         """Registers versions of a subject in their order, and sets its compatibility as soon as it can.
 
-        An empty `level` leaves the compatibility as it is. Raises the errors of `copy_version`.
+        An empty `level` leaves the compatibility as it is. `ensure` is called before each change, and
+        `registered` after each version. Raises the errors of `copy_version` and of `ensure`.
         """
         for version in versions:
-            if level and await self.set_compatibility(level, renamed):
+            if ensure is not None:
+                await ensure()
+            if level and await self._set_compatibility(level, renamed):
                 level = ""
             await self.copy_version(subject, version, renamed)
+            registered(version)
         if level:
-            await self.set_compatibility(level, renamed)
+            if ensure is not None:
+                await ensure()
+            await self._set_compatibility(level, renamed)
 
-    async def set_compatibility(self, level: str, renamed: str) -> bool:
+    async def _set_compatibility(self, level: str, renamed: str) -> bool:
         """Sets the compatibility of a subject of the destination, by which its next versions are checked.
 
         Returns False where the registry takes it only once the subject has a version. Raises

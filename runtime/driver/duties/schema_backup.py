@@ -28,6 +28,7 @@ from runtime.schemas.client import (
     RegistryRefused,
     RegistryUnavailable,
     SchemaRegistry,
+    own_setting,
     shown,
     summary,
 )
@@ -131,7 +132,7 @@ class SchemaBackup:
                 what = f"{shown(subject)} version {listed.number}"
                 raise RegistryUnavailable(f"{what} is another schema than when it was listed")
         subjects = sorted({subject for subject, _ in missing})
-        levels = await asyncio.gather(*(_level(registry, subject) for subject in subjects))
+        levels = await asyncio.gather(*(own_setting(registry.compatibility, subject) for subject in subjects))
         own = {subject: level for subject, level in zip(subjects, levels, strict=True) if level}
         piece: list[StoredVersion] = []
         size = 0
@@ -162,11 +163,3 @@ class SchemaBackup:
         self._files += 1
         self._note([addition])
         log_event("schemas_stored", key=self._spec.name, flow=self._spec.name, versions=len(versions))
-
-
-async def _level(registry: SchemaRegistry, subject: str) -> str:
-    """Returns the compatibility of a subject; "" where it has none of its own."""
-    try:
-        return await registry.compatibility(subject)
-    except NotInRegistry:
-        return ""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from runtime.contract.client.settings import ClientSettingsError
@@ -23,7 +24,14 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.timing import RecentReads, until_next
-from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry, shown
+from runtime.schemas.client import (
+    NotInRegistry,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaRegistry,
+    own_setting,
+    shown,
+)
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.schemas.subjects import at_destination, subjects_of_topic
 from runtime.schemas.versions import SchemaVersion, missing_versions, with_referred
@@ -134,23 +142,14 @@ class SubjectSync:
         for pair in self._due([pair for pair in pairs if pair.with_level], missing):
             try:
                 level = await self._new_level(pair, source, destination)
-                for version in missing[pair]:
-                    await self._flow.shared.leadership.ensure()
-                    if level and await copier.set_compatibility(level, pair.renamed):
-                        level = ""
-                    await copier.copy_version(pair.subject, version, pair.renamed)
-                    self._reader.forget(spec.destination)
-                    self._actions[spec.name, "schemas"] += 1
-                    log_event(
-                        "schema_registered",
-                        key=spec.name,
-                        flow=spec.name,
-                        subject=shown(pair.renamed),
-                        version=version.number,
-                    )
-                if level:
-                    await self._flow.shared.leadership.ensure()
-                    await copier.set_compatibility(level, pair.renamed)
+                await copier.copy_subject(
+                    pair.subject,
+                    missing[pair],
+                    pair.renamed,
+                    level,
+                    ensure=self._flow.shared.leadership.ensure,
+                    registered=partial(self._registered, pair),
+                )
                 unanswered = 0
             except (NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaNotCopied) as error:
                 failed.append(f"{shown(pair.renamed)}: {error}")
@@ -159,6 +158,18 @@ class SubjectSync:
             if unanswered == _MOST_UNANSWERED:  # the registry, and not a subject of it, does not answer
                 break
         return failed
+
+    def _registered(self, pair: _Pair, version: SchemaVersion) -> None:
+        spec = self._flow.spec
+        self._reader.forget(spec.destination)
+        self._actions[spec.name, "schemas"] += 1
+        log_event(
+            "schema_registered",
+            key=spec.name,
+            flow=spec.name,
+            subject=shown(pair.renamed),
+            version=version.number,
+        )
 
     def _pairs(self, topics: Mapping[str, str], subjects: Sequence[str]) -> Iterator[_Pair]:
         """Yields the subjects of the topics that the flow copies now."""
@@ -181,13 +192,7 @@ class SubjectSync:
 
     async def _new_level(self, pair: _Pair, source: SchemaRegistry, destination: SchemaRegistry) -> str:
         """Returns the compatibility of the source's subject, if the destination's has another one."""
-        wanted = await _level(source, pair.subject) if pair.with_level else ""
-        return wanted if wanted and await _level(destination, pair.renamed) != wanted else ""
-
-
-async def _level(registry: SchemaRegistry, subject: str) -> str:
-    """Returns the compatibility of a subject; "" where it has none of its own."""
-    try:
-        return await registry.compatibility(subject)
-    except NotInRegistry:
-        return ""
+        wanted = await own_setting(source.compatibility, pair.subject) if pair.with_level else ""
+        return (
+            wanted if wanted and await own_setting(destination.compatibility, pair.renamed) != wanted else ""
+        )
