@@ -5,8 +5,9 @@ client settings in Java's names. What only one of the two products knows belongs
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any
 
 from planner.model.topology import Topology, secret_variable
@@ -433,3 +434,9 @@ def _secret(cluster: str, key: str, value: str, keys: PropertyKeys, name: str) -
         referred = {"env": secret_variable(cluster, key)}
     keys.note(name, f"its secret is not copied: set the environment variable {referred['env']}", loss=False)
     return referred
+
+
+def unused(names: Sequence[str], is_taken: Callable[[str], bool]) -> str:
+    """Returns the first of these names that is not taken; where all are, the last one with a number."""
+    numbered = (f"{names[-1]}-{number}" for number in count(2))
+    return next(name for name in chain(names, numbered) if not is_taken(name))

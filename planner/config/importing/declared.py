@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain, count
 from typing import Literal
 
-from planner.config.importing.connect import ConversionNote, ConvertedTopology
+from planner.config.importing.connect import ConversionNote, ConvertedTopology, unused
 from planner.config.importing.document import Fields
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import RESOURCES, Acl, Cluster, Flow, Topic, Topology, secret_variable
@@ -46,21 +45,16 @@ class DeclaredResources:
         """
         if identity not in self.names:
             labels = list(map(label, candidates))
-            numbered = (f"{labels[-1]}-{number}" for number in count(2))
             taken = {secret_variable(name, "") for name in self.names.values()}
-            free = (name for name in chain(labels, numbered) if secret_variable(name, "") not in taken)
-            self.names[identity] = chosen = next(free)
+            chosen = unused(labels, lambda name: secret_variable(name, "") in taken)
+            self.names[identity] = chosen
             if chosen != labels[0]:
                 self._renamed("cluster", labels[0], chosen, fields)
         return self.names[identity]
 
     def flow_name(self, name: str, fields: Fields) -> str:
         """Returns the name for a flow: with a number, and a note, where another flow has it."""
-        chosen = next(
-            known
-            for known in chain([name], (f"{name}-{number}" for number in count(2)))
-            if known not in self.flows
-        )
+        chosen = unused([name], self.flows.__contains__)
         if chosen != name:
             self._renamed("flow", name, chosen, fields)
         return chosen
@@ -145,6 +139,32 @@ class DeclaredResources:
             resource = KAFKA_CLUSTER if known == "CLUSTER" else name or "*"
             rule = AclRule(cluster, known, resource, kept, principal, host or "*", verb, allowed)
             self.acls.setdefault(rule, Acl(rule))
+
+    def nested_acl(
+        self,
+        acl: Fields,
+        resource: Fields,
+        cluster: str,
+        *,
+        name_key: str,
+        principal: str | None,
+        host: str | None,
+        permission: str | None,
+    ) -> None:
+        """Adds an ACL whose resource is a map, with the resource's name below `name_key`."""
+        self.acl(
+            acl,
+            cluster,
+            kind=resource.text("type"),
+            name=resource.text(name_key),
+            pattern=resource.text("patternType"),
+            principal=principal,
+            host=host,
+            operations=acl.texts("operations"),
+            permission=permission,
+        )
+        resource.explain()
+        acl.explain()
 
     def login(self, cluster: str, mechanism: str, *, tls: bool) -> dict[str, Setting]:
         """Returns settings to log in by; user and password are variables to set."""

@@ -96,19 +96,14 @@ def _authorization(fields: Fields, roles: dict[str | None, Fields], declared: De
         else:
             spec.note("roles", f"there is no KafkaPrincipalRole {role[:100]}")
     for acl in acls:
-        resource = acl.below("resource")
-        declared.acl(
+        declared.nested_acl(
             acl,
+            acl.below("resource"),
             cluster,
-            kind=resource.text("type"),
-            name=resource.text("pattern"),
-            pattern=resource.text("patternType"),
+            name_key="pattern",
             principal=meta.text("name"),
             host=acl.text("host"),
-            operations=acl.texts("operations"),
             permission=acl.text("type"),
         )
-        resource.explain()
-        acl.explain()
     for part in (meta, spec):
         part.explain(_ROWS)

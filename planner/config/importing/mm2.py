@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count, product
+from itertools import product
 
 from planner.config.importing.connect import (
     CLIENT_KEYS,
@@ -14,6 +14,7 @@ from planner.config.importing.connect import (
     client_of,
     java_regex_problem,
     properties_of,
+    unused,
 )
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
@@ -251,12 +252,7 @@ def _names(aliases: tuple[str, ...], keys: PropertyKeys) -> dict[str, str]:
         if alias in names:
             continue
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", alias)
-        free = (
-            name
-            for name in chain([plain], (f"{plain}-{number}" for number in count(2)))
-            if name not in names.values()
-        )
-        names[alias] = next(free)
+        names[alias] = unused([plain], lambda name: name in names.values())
         if names[alias] != plain:
             keys.note(
                 "clusters",

@@ -114,19 +114,15 @@ def _resource(fields: Fields, declared: DeclaredResources) -> None:
     name = meta.text("name")
     for acl in acls:
         resource = acl.below("resource")
-        declared.acl(
+        declared.nested_acl(
             acl,
+            resource,
             cluster,
-            kind=resource.text("type"),
-            name=resource.text("name"),
-            pattern=resource.text("patternType"),
+            name_key="name",
             principal=resource.text("principal"),
             host=resource.text("host"),
-            operations=acl.texts("operations"),
             permission=resource.text("permission"),
         )
-        resource.explain()
-        acl.explain()
     if not acls:
         config = spec.settings("settings")
         if minutes := spec.number("retentionMinutes"):
