@@ -39,6 +39,7 @@ from planner.workflows.audit.waves import (
 )
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
+    failures_as_warnings,
     group_losses,
     report_subscriptions,
     warn_of_groups_that_stay,
@@ -100,10 +101,7 @@ async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED
     left at the timeout: what was done stays, and the message names the ways out.
     """
     topology = checked(request.path, request.var_files).topology
-    named = {declared.name: declared for declared in topology.cutovers}
-    declared = declared_in("cutover", request.cutover, named)
-    status = await _status(topology, request)
-    waves = waves_seen(declared, topology, status)
+    waves, status = await _look(topology, request)
     if request.back:
         return await _back(topology, waves, status, request, interaction)
     wave = _wave_to_move(waves, status, request, interaction.progress)
@@ -120,7 +118,7 @@ def _wave_to_move(
 ) -> WaveTopics:
     """Returns the named wave, else the first that has not moved. Waves without topics are passed over."""
     if request.wave is not None:
-        return declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
+        return _named(request.wave, waves)
     for wave in waves:
         if wave.names and not has_moved(wave, status):
             return wave
@@ -128,6 +126,18 @@ def _wave_to_move(
             what = f"the wave {wave.wave.name} has no topics and is passed over"
             progress(Noticed(warning(what, "correct its topics; repl plan shows those of each wave")))
     return next((wave for wave in reversed(waves) if wave.names), waves[-1])
+
+
+async def _look(topology: Topology, request: CutoverRequest) -> "tuple[list[WaveTopics], ReplicationStatus]":
+    """Returns the waves of the cutover with the topics that they have now, and the status that says so."""
+    named = {declared.name: declared for declared in topology.cutovers}
+    declared = declared_in("cutover", request.cutover, named)
+    status = await _status(topology, request)
+    return waves_seen(declared, topology, status), status
+
+
+def _named(name: str, waves: Sequence[WaveTopics]) -> WaveTopics:
+    return declared_in("wave", name, {wave.wave.name: wave for wave in waves})
 
 
 async def _status(topology: Topology, request: CutoverRequest) -> "ReplicationStatus":
@@ -213,10 +223,8 @@ async def _live_fence(wave: WaveTopics, request: CutoverRequest, interaction: In
 
 async def _seen_again(wave: WaveTopics, topology: Topology, request: CutoverRequest) -> WaveTopics:
     """Returns the wave with the topics that it has now: some may have been created meanwhile."""
-    named = {declared.name: declared for declared in topology.cutovers}
-    declared = declared_in("cutover", wave.cutover.name, named)
-    waves = waves_seen(declared, topology, await _status(topology, request))
-    return declared_in("wave", wave.wave.name, {wave.wave.name: wave for wave in waves})
+    waves, _ = await _look(topology, request)
+    return _named(wave.wave.name, waves)
 
 
 async def _reviewed(
@@ -625,13 +633,10 @@ async def _let_groups_read(
     deadline = loop.time() + _READ_WITHIN_S
     shown = ""
     while wave.wave.groups:
-        try:
+        left = ""
+        with failures_as_warnings(progress):
             clients = await clients_of(topology, source, request.timeout_ms / 1000)
-        except Failure as failure:
-            for problem in failure.diagnostics:
-                progress(Noticed(warning(problem.summary, problem.hint)))
-            break
-        left = few([f"{group} ({n:,})" for group, n in readers_left(wave, clients.topics).items()])
+            left = few([f"{group} ({n:,})" for group, n in readers_left(wave, clients.topics).items()])
         if not left:
             break
         if loop.time() > deadline:
@@ -717,7 +722,7 @@ def wave_to_return(
     source, whose key may say otherwise.
     """
     if request.wave is not None:
-        return declared_in("wave", request.wave, {wave.wave.name: wave for wave in waves})
+        return _named(request.wave, waves)
     begun = [wave for wave in waves if wave.wave.fenced or wave.wave.name in {*live, *moved}]
     if not begun:
         raise Failure(error(f"no wave of the cutover {request.cutover} has begun", "nothing was changed"))

@@ -247,7 +247,7 @@ async def warn_of_groups_that_stay(
     chosen: "Callable[[GroupLoss], bool]" = lambda _: True,
 ) -> None:
     """Warns of groups that a promotion does not move. What can't be read is a warning too."""
-    with _warned(progress):
+    with failures_as_warnings(progress):
         stay: dict[str, list[str]] = {}
         for loss in await groups_moved(topology, flow, timeout_ms / 1000):
             if loss.kept and chosen(loss):
@@ -275,7 +275,7 @@ async def report_subscriptions(
         return [group for access in accesses for group in await subscriptions(access)]
 
     groups: tuple[GroupTopics, ...] = ()
-    with _warned(progress):
+    with failures_as_warnings(progress):
         accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
         groups = tuple(await answered(topics(accesses)))
         progress(SubscriptionsRead(groups))
@@ -295,7 +295,7 @@ async def warn_of_unread_replays(
     reverse = [flow for flow in flows if flow.groups.sync and flow.reverse_of is not None]
     for flow, access in zip(reverse, flow_accesses(topology, reverse, timeout_ms / 1000), strict=True):
         source, destination = flow.source_cluster, flow.destination_cluster
-        with _warned(progress):
+        with failures_as_warnings(progress):
             for left in await answered(unread_replays(access, str(flow.reverse_of))):
                 what = (
                     f"the group {left.group} has not read up to {left.records:,} records of {left.topic} "
@@ -307,7 +307,7 @@ async def warn_of_unread_replays(
 
 
 @contextmanager
-def _warned(progress: ProgressHandler) -> Iterator[None]:
+def failures_as_warnings(progress: ProgressHandler) -> Iterator[None]:
     """Reports a failure as warnings."""
     try:
         yield
