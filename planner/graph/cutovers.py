@@ -497,7 +497,7 @@ def _about(
 
 
 def fence_addresses(wave: WaveTopics, topology: Topology) -> list[Address]:
-    """Returns the addresses of what stops the producers of a wave."""
+    """Returns the addresses of the ACLs or quotas that fence a wave."""
     source = source_of(wave.cutover, topology)
     match wave.cutover.fence:
         case Fence.ACL:

@@ -6,7 +6,7 @@ from runtime.contract.results.waves import WaveState
 
 
 class PlannedWave(Struct, frozen=True):
-    """A wave as a plan shows it: how large it is, who moves with it, and how long the first copy takes.
+    """A wave in a plan: its size, the groups that move with it, and the duration of the first copy.
 
     `topics` are those at the source, `left` of them have not moved. `size` is in bytes, None where it may not
     be read. `groups` are those that read its topics. `behind` are the records that its jobs had not copied

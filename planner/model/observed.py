@@ -82,7 +82,7 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     @property
     def is_fence(self) -> bool:
-        """Returns whether the entry is of what stops the producers of a wave of a cutover."""
+        """Returns whether the entry is an ACL or a quota of the fence of a wave."""
         return self.origin.startswith(FENCE)
 
     @property
