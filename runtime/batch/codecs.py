@@ -44,7 +44,7 @@ def unpack(codec: Codec, packed: memoryview | bytes, limit: int) -> bytes:
             return _into_bounded(cramjam.zstd.decompress_into, packed, limit)
 
 
-def pack(codec: Codec, records: bytes | memoryview) -> memoryview:
+def pack(codec: Codec, records: bytes | bytearray | memoryview) -> memoryview:
     match codec:
         case Codec.NONE:
             return memoryview(records)
@@ -106,7 +106,7 @@ def _unpack_snappy_block(block: memoryview, limit: int) -> bytes:
         raise MalformedBytes(f"does not unpack: {error}") from None
 
 
-def _pack_snappy(records: bytes | memoryview) -> bytes:
+def _pack_snappy(records: bytes | bytearray | memoryview) -> bytes:
     parts = [_XERIAL_HEADER]
     view = memoryview(records)
     for start in range(0, len(view), _XERIAL_BLOCK):

@@ -7,14 +7,14 @@ may begin with a zero byte of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Container, Iterator, Mapping, Set
 from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from runtime.batch.arrays import Integers, IrregularError, boundaries, read_varints, skip_varints
+from runtime.batch.arrays import Integers, IrregularError, blocks, boundaries, read_varints, skip_varints
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.failure import BatchFailure, CorruptBatch
 from runtime.batch.layout import HEADER_SIZE, LOG_OVERHEAD, Batch
@@ -26,6 +26,7 @@ from runtime.contract.spec.schemas import ID_HEADERS, PARTS, WIRE_PREFIX, Record
 
 _HEADERS: Final = tuple(name.encode() for name in ID_HEADERS)
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
+_ID_BYTES: Final = WIRE_PREFIX - 1
 
 
 class SchemaMissing(BatchFailure):
@@ -39,7 +40,7 @@ class SchemaIds(NamedTuple):
     record has it. `keys` is how many of them are in keys.
     """
 
-    data: bytes
+    data: bytes | bytearray
     places: Integers
     ids: Integers
     records: Integers
@@ -54,10 +55,15 @@ class SchemaIds(NamedTuple):
         left_out = self._are_in(part)
         return self._only(~(left_out if before is None else left_out & (self.records < before)))
 
-    def first_record_of(self, part: RecordPart) -> int | None:
-        """Returns the first record with an id in its key or in its value."""
-        records = self.records[self._are_in(part)]
-        return int(records[0]) if len(records) else None
+    @property
+    def parts(self) -> list[RecordPart]:
+        """Returns which of keys and values have ids."""
+        counts = self.keys, len(self.ids) - self.keys
+        return [part for part, count in zip(PARTS, counts, strict=True) if count]
+
+    def first_record_of(self, part: RecordPart) -> int:
+        """Returns the first record with an id in its key or in its value; one has such an id."""
+        return int(self.records[0 if part == "key" else self.keys])
 
     def _are_in(self, part: RecordPart) -> npt.NDArray[np.bool_]:
         keys = np.arange(len(self.ids)) < self.keys
@@ -71,30 +77,35 @@ class SchemaIds(NamedTuple):
         keys = int(np.count_nonzero(which[: self.keys]))
         return SchemaIds(self.data, self.places[which], self.ids[which], self.records[which], keys)
 
-    def distinct(self) -> list[int]:
-        """Returns each id once, in the order in which records first have it."""
+    def unknown(self, known: Container[int]) -> list[int]:
+        """Returns each id that is not known once, in the order in which records first have it."""
+        if all(number in known for number in self._numbers()):
+            return []
         order = np.argsort(self.records, kind="stable")
-        return list(dict.fromkeys(self.ids[order].tolist()))
+        return [number for number in dict.fromkeys(self.ids[order].tolist()) if number not in known]
 
-    def first_record_without(self, known: Mapping[int, int]) -> tuple[int, int] | None:
+    def first_record_without(self, known: Container[int]) -> tuple[int, int] | None:
         """Returns the first record with an id that is not known, and this id."""
-        unknown = [number for number in np.unique(self.ids).tolist() if number not in known]
-        if not unknown:
-            return None
-        which = np.flatnonzero(np.isin(self.ids, unknown))
-        at = which[np.argmin(self.records[which])]
-        return int(self.records[at]), int(self.ids[at])
+        for number in self.unknown(known):
+            return int(self.records[self.ids == number].min()), number
+        return None
 
-    def translated(self, known: Mapping[int, int]) -> bytes | None:
+    def translated(self, known: Mapping[int, int]) -> bytearray | None:
         """Returns the records with the ids that are known for theirs, or None where all stay the same."""
-        old, inverse = np.unique(self.ids, return_inverse=True)
-        new = np.array([known[number] for number in old.tolist()], np.int64)
-        if (old == new).all():
+        old = self._numbers()
+        new = [known[number] for number in old]
+        if old == new:
             return None
-        octets = np.frombuffer(self.data, np.uint8).copy()
-        digits = new[inverse].astype(">u4").view(np.uint8).reshape(-1, 4)
-        octets[self.places[:, None] + np.arange(4)] = digits
-        return octets.tobytes()
+        data = bytearray(self.data)
+        digits = np.array(new, ">u4")[np.searchsorted(old, self.ids)]
+        blocks(np.frombuffer(data, np.uint8), _ID_BYTES)[self.places] = digits.view(f"V{_ID_BYTES}")
+        return data
+
+    def _numbers(self) -> list[int]:
+        """Returns each id once, in their order. Most batches have a single one, which needs no sort."""
+        others = self.ids[self.ids != self.ids[:1]]
+        numbers: list[int] = np.unique(self.ids).tolist() if len(others) else self.ids[:1].tolist()
+        return numbers
 
 
 def schema_ids(batch: Batch, spec: RewriteSpec) -> SchemaIds:
@@ -122,18 +133,21 @@ def _found(data: bytes, count: int) -> SchemaIds:
             raise MalformedBytes("a key or value does not fit its record")
         long = np.flatnonzero(size >= WIRE_PREFIX)
         begins.append((begin, long[octets[begin[long]] == 0]))
+    counts = octets[at]  # of headers
     found = []
     for name, (begin, which) in zip(_HEADERS, begins, strict=True):
-        if len(which) and name in data:
-            bare = [not _has_header(data[at[record] : stops[record]], name) for record in which.tolist()]
-            which = which[np.array(bare)]
+        with_headers = counts[which] != 0
+        if with_headers.any() and name in data:
+            named = [
+                bool(some) and _has_header(data[at[record] : stops[record]], name)
+                for record, some in zip(which.tolist(), with_headers.tolist(), strict=True)
+            ]
+            which = which[~np.array(named)]
         found.append((begin[which] + 1, which))
     (key_places, key_records), (value_places, value_records) = found
     where = np.concatenate((key_places, value_places))
     records = np.concatenate((key_records, value_records))
-    ids = np.zeros(len(where), np.int64)
-    for place in range(4):
-        ids = ids << 8 | octets[where + place]
+    ids = blocks(octets, _ID_BYTES)[where].view(">u4").astype(np.int64) if len(where) else where
     return SchemaIds(data, where, ids, records, len(key_places))
 
 
@@ -142,7 +156,7 @@ def _has_header(headers: bytes, name: bytes) -> bool:
 
 
 def with_records(
-    out: OutgoingBatch, data: bytes, spec: RewriteSpec, up_to: int | None = None
+    out: OutgoingBatch, data: bytes | bytearray, spec: RewriteSpec, up_to: int | None = None
 ) -> Iterator[OutgoingBatch]:
     """Yields the batch with these records in place of its own, which have the same lengths.
 
@@ -160,7 +174,7 @@ def with_records(
             return
     found: list[Raw] = []
     try:
-        scan(data, batch.records, 0, batch.base_timestamp, found)
+        scan(bytes(data), batch.records, 0, batch.base_timestamp, found)
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, source_offset(out, 0), f"unreadable records: {error}") from None
     offsets = chain.from_iterable(range(run.source, run.source + run.records) for run in out.segments)

@@ -70,15 +70,16 @@ class ReplayedSchemas:
                 return kept.stopped(passed, at, failure)
         return kept._replace(outgoing=passed)
 
-    async def _translated(self, ids: SchemaIds) -> tuple[bytes, int | None, str]:
+    async def _translated(self, ids: SchemaIds) -> tuple[bytes | bytearray, int | None, str]:
         """Returns the records with the destination's ids, and the first one without its schema there, if any.
 
         The text says why. Raises RegistryUnavailable.
         """
-        data, waiting = ids.data, list[tuple[int, str]]()
+        data: bytes | bytearray = ids.data
+        waiting: list[tuple[int, str]] = []
         for part, other in zip(PARTS, reversed(PARTS), strict=True):
             own = ids.without_part(other)
-            numbers = await self._ids.read([(part, number) for number in own.distinct()])
+            numbers = await self._ids.read([(part, number) for number in own.unknown(())])
             known = {here: there for (_, here), there in numbers.items() if isinstance(there, int)}
             if (missing := own.first_record_without(known)) is not None:
                 record, number = missing

@@ -223,7 +223,7 @@ class BrokerIntake:
         share = max(least, min(self._share, self._budget.left))
         if self._bucket.rate is not None:  # One fetch must not take the rate of several seconds.
             share = min(share, max(self._bucket.rate // 4, _MIN_RATED_SHARE))
-        if not self._unchanged:
+        if self._transformer is not None:
             share = min(share, _MAX_TRANSFORMED_SHARE)
         limits = self._session.limits
         wait = self._wait_ms()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,7 +24,7 @@ from runtime.batch.schema_ids import (
     with_records,
 )
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.schemas import PARTS, RecordPart
+from runtime.contract.spec.schemas import RecordPart
 from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.slot.context import Spawn
@@ -35,6 +34,7 @@ from runtime.slot.read.batch_filter import FilteredBatches
 # A response waits this long for schemas that are not known yet; then its partitions wait, and others go on.
 _PATIENCE_S = 1.0
 _MOST_AT_ONCE = 100  # schemas that one response may look up
+_PAUSE_BYTES = 2 << 20  # of unpacked records, after which other tasks of the slot have their turn
 _MOST_REASONS = 100
 _UNDER_WAY = "the schema registries have not answered yet"
 
@@ -93,6 +93,15 @@ _Named = int | RecordPart  # the id of a schema; or the keys or the values of a 
 _Key = tuple[str, _Named]  # with the topic
 
 
+class _Response(NamedTuple):
+    """A partition's response: where it ends, until when it waits for lookups, and those for its records."""
+
+    copy: PartitionCopy
+    end: Cursor
+    deadline: float
+    awaited: dict[_Named, _Awaited]
+
+
 class SchemaGate:
     """The gate of a flow knows the ids of the destination for those of the source, by topic.
 
@@ -120,65 +129,80 @@ class SchemaGate:
     async def admit(
         self, copy: PartitionCopy, filtered: FilteredBatches, spec: RewriteSpec
     ) -> FilteredBatches:
-        """Returns the batches with the destination's ids, up to the first record that must wait."""
-        found, failure = _read(filtered.outgoing, spec)
-        topic, earlier = copy.key.topic, self._awaited.get(copy, {})
-        parts = [part for part in PARTS if any(ids.first_record_of(part) is not None for ids in found)]
-        looked_up = [part for part in parts if part in earlier or (topic, part) not in self._with_schemas]
-        awaited = await self._look_up_all(copy, filtered, looked_up)
-        having = [part for part in parts if (topic, part) in self._with_schemas]
-        numbers = (
-            number
-            for number in _distinct(found, having)
-            if number in earlier or number not in self._known[topic]
-        )
-        awaited |= await self._look_up_all(copy, filtered, numbers)
+        """Returns the batches with the destination's ids, up to the first record that must wait.
+
+        One batch is unpacked at a time (R8).
+        """
+        response = self._response(copy, filtered)
         passed: list[tuple[OutgoingBatch, int]] = []
-        for at, ids in enumerate(found):
-            out, epoch = filtered.outgoing[at]
-            own, waits, why = self._own(copy, ids, filtered.outgoing[at], awaited)
+        read = 0
+        for at, (out, epoch) in enumerate(filtered.outgoing):
             stop: BatchFailure | None = None
-            if waits is not None:
-                stop = SchemaMissing(spec.where, source_offset(out, waits), why)
-            changed = own.translated(self._known[topic])
-            if changed is None and waits is None:
-                passed.append((out, epoch))
-                continue
-            try:  # the parts before a record that is refused have passed
-                passed.extend((part, epoch) for part in with_records(out, changed or ids.data, spec, waits))
+            try:
+                ids = schema_ids(out.batch, spec)
+                await self._look_up_new(response, out, epoch, ids)
+                own, waits, why = self._own(response, ids, out, epoch)
+                if waits is not None:
+                    stop = SchemaMissing(spec.where, source_offset(out, waits), why)
+                changed = own.translated(self._known[copy.key.topic])
+                if changed is None and waits is None:
+                    passed.append((out, epoch))
+                else:  # the parts before a record that is refused have passed
+                    data = ids.data if changed is None else changed
+                    passed.extend((part, epoch) for part in with_records(out, data, spec, waits))
             except BatchFailure as refused:
                 stop = refused
             if stop is not None:
-                self._awaited[copy] = awaited
+                self._awaited[copy] = response.awaited
                 return filtered.stopped(passed, at, stop)
+            read += len(ids.data)
+            if read > _PAUSE_BYTES:
+                read = 0
+                await asyncio.sleep(0)
         self._awaited.pop(copy, None)
-        if failure is not None:
-            return filtered.stopped(passed, len(found), failure)
         return filtered._replace(outgoing=passed)
 
+    def _response(self, copy: PartitionCopy, filtered: FilteredBatches) -> _Response:
+        """Returns the response with the earlier lookups that count for its first record and did not fail."""
+        out, epoch = filtered.outgoing[0]
+        topic_id, first = copy.progress.source_topic_id, source_offset(out, 0)
+        awaited = {
+            named: known
+            for named, known in self._awaited.get(copy, {}).items()
+            if not known.lookup.why and known.covers(topic_id, epoch, first)
+        }
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_S
+        return _Response(copy, filtered.cursor, deadline, awaited)
+
+    async def _look_up_new(self, response: _Response, out: OutgoingBatch, epoch: int, ids: SchemaIds) -> None:
+        """Looks up what is not known of the ids in a batch, and waits a moment for the answers."""
+        topic = response.copy.key.topic
+        if parts := [part for part in ids.parts if (topic, part) not in self._with_schemas]:
+            await self._look_up_all(response, out, epoch, parts)
+        for part in parts:
+            if (topic, part) not in self._with_schemas:
+                ids = ids.without_part(part)
+        if numbers := ids.unknown(self._known[topic]):
+            await self._look_up_all(response, out, epoch, numbers)
+
     def _own(
-        self,
-        copy: PartitionCopy,
-        ids: SchemaIds,
-        outgoing: tuple[OutgoingBatch, int],
-        awaited: Mapping[_Named, _Awaited],
+        self, response: _Response, ids: SchemaIds, out: OutgoingBatch, epoch: int
     ) -> tuple[SchemaIds, int | None, str]:
         """Returns which numbers of a batch are ids of schemas, up to the first record that must wait.
 
         Returns this record as well, if there is one, and why it waits.
         """
-        topic, topic_id = copy.key.topic, copy.progress.source_topic_id
+        topic, topic_id = response.copy.key.topic, response.copy.progress.source_topic_id
         waiting: list[tuple[int, str]] = []
         numbers: defaultdict[int, set[int]] = defaultdict(set)
-        for named, looked_up in awaited.items():
-            records = looked_up.without_schema(topic_id, *outgoing)
+        for named, looked_up in response.awaited.items():
+            records = looked_up.without_schema(topic_id, out, epoch)
             if isinstance(named, int):
                 numbers[records].add(named)
                 continue
             ids = ids.without_part(named, records)
-            record = ids.first_record_of(named)
-            if record is not None and (topic, named) not in self._with_schemas:
-                waiting.append((record, looked_up.lookup.why or _UNDER_WAY))
+            if named in ids.parts and (topic, named) not in self._with_schemas:
+                waiting.append((ids.first_record_of(named), looked_up.lookup.why or _UNDER_WAY))
                 ids = ids.without_part(named)
         for records, none in numbers.items():
             ids = ids.without(none, records)
@@ -192,33 +216,28 @@ class SchemaGate:
         return ids.before(first), first, why
 
     async def _look_up_all(
-        self, copy: PartitionCopy, filtered: FilteredBatches, names: Iterable[_Named]
-    ) -> dict[_Named, _Awaited]:
+        self, response: _Response, out: OutgoingBatch, epoch: int, names: Iterable[_Named]
+    ) -> None:
         """Looks these up side by side, and waits a moment for the answers of new lookups.
 
-        What was looked up for the first record here counts, if it did not fail: other partitions do not wait
-        for it again. A new lookup begins after these records were fetched.
+        A lookup of this response, or an earlier one that counts for this batch, is not made again. A new
+        lookup begins after the records of the response were fetched.
         """
-        topic, topic_id = copy.key.topic, copy.progress.source_topic_id
-        out, epoch = filtered.outgoing[0]
+        topic, topic_id = response.copy.key.topic, response.copy.progress.source_topic_id
         first = source_offset(out, 0)
-        earlier = self._awaited.get(copy, {})
-        awaited: dict[_Named, _Awaited] = {}
         new: list[_Lookup] = []
-        for named in islice(names, _MOST_AT_ONCE):
-            known = earlier.get(named)
-            if known is not None and not known.lookup.why and known.covers(topic_id, epoch, first):
-                awaited[named] = known
-                continue
-            new.append(self._look_up((topic, named), partial(self._ask, copy, named)))
-            awaited[named] = _Awaited(new[-1], topic_id, filtered.cursor)
-        if awaited:
-            await asyncio.sleep(0)  # lookups that are under way go on, however often this is called
+        for named in names:
+            known = response.awaited.get(named)
+            if known is None or not known.covers(topic_id, epoch, first):
+                if len(new) == _MOST_AT_ONCE:
+                    break
+                new.append(self._look_up((topic, named), partial(self._ask, response.copy, named)))
+                response.awaited[named] = _Awaited(new[-1], topic_id, response.end)
+        await asyncio.sleep(0)  # lookups that are under way go on, however often this is called
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout_at(response.deadline):
                 for lookup in new:
                     await lookup.ended.wait()
-        return awaited
 
     async def _ask(self, copy: PartitionCopy, named: _Named) -> bool:
         """Registers a schema, or returns whether keys or values have any.
@@ -253,24 +272,3 @@ class SchemaGate:
             self._reasons[key] = lookup.why
             if len(self._reasons) > _MOST_REASONS:
                 del self._reasons[next(iter(self._reasons))]
-
-
-def _read(
-    outgoing: Sequence[tuple[OutgoingBatch, int]], spec: RewriteSpec
-) -> tuple[list[SchemaIds], BatchFailure | None]:
-    """Returns the ids of the batches before the first one that can't be read, and why it can't."""
-    found = []
-    for out, _ in outgoing:
-        try:
-            found.append(schema_ids(out.batch, spec))
-        except BatchFailure as failure:
-            return found, failure
-    return found, None
-
-
-def _distinct(found: Iterable[SchemaIds], parts: Collection[RecordPart]) -> Iterable[int]:
-    """Returns each id in these parts once, in the order in which records first have it."""
-    for part in PARTS:
-        if part not in parts:
-            found = [ids.without_part(part) for ids in found]
-    return dict.fromkeys(number for ids in found for number in ids.distinct())
