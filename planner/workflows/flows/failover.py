@@ -7,7 +7,7 @@ it and activates the original flow.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from runtime.contract.results.status import ReplicationStatus, TopicHealth
 
 
-# How long the status is measured before a failover: a job that died with its cluster misses some heartbeats
-# meanwhile, so that the plan sees it dead.
-MEASURED_S = 3.5
+# How long a failover waits for a job's next heartbeat: one that died with its cluster misses some meanwhile,
+# so that the plan sees it dead.
+_SILENT_S = 3.5
 _MAY_FAIL_OVER = ("active", "paused", "failed_over")
 
 
@@ -162,7 +162,8 @@ async def _cost(
     from runtime.contract.results.groups import loss_of
 
     cluster, names = flows[0].source_cluster, _not_yet(flows)
-    status = await _status(topology, timeout_ms, MEASURED_S, given_up=cluster)
+    jobs = {flow.job for flow in flows}
+    status = await _status(topology, timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
     losses = tuple(loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names)
     progress(FlowLosses(losses, status.at_ms, cluster))
     return status, losses
@@ -195,12 +196,17 @@ def _not_yet(flows: list[Flow]) -> set[str]:
 
 
 async def _status(
-    topology: Topology, timeout_ms: int, over_s: float = 0.0, given_up: str | None = None
+    topology: Topology,
+    timeout_ms: int,
+    over_s: float = 0.0,
+    given_up: str | None = None,
+    until_alive: Collection[str] = (),
 ) -> "ReplicationStatus":
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import read_status
 
-    return await read_status(status_request(topology, given_up), over_s, timeout_ms / 1000)
+    wanted = status_request(topology, given_up)
+    return await read_status(wanted, over_s, timeout_ms / 1000, until_alive=until_alive)
 
 
 async def without_others(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -96,6 +96,7 @@ class ReconnectingCluster:
 
 DEFAULT_S = 10.0
 AGAIN_S = 2.0  # longer than the interval of heartbeats
+_HEARTBEAT_POLL_S = 0.3
 
 
 async def read_status(
@@ -105,15 +106,17 @@ async def read_status(
     *,
     retention: bool = False,
     every_offset: bool = False,
+    until_alive: Collection[str] = (),
 ) -> ReplicationStatus:
     """Inspects all clusters, reads the ledgers twice, at least `over_s` apart, and derives the status.
 
     A job or a standby that seems dead is inspected once more before the status reports it as dead.
+    `over_s` ends early once each job of `until_alive` has sent another heartbeat.
     """
     async with StatusReader(request, within_s, retention=retention, every_offset=every_offset) as reader:
         if over_s:
             await reader.read_ledgers()
-        return await reader.status(over_s, certain=True)
+        return await reader.status(over_s, certain=over_s < AGAIN_S, until_alive=until_alive)
 
 
 class _ClusterInspection:
@@ -290,13 +293,15 @@ class StatusReader:
         for site in self._sites.values():
             await site.close()
 
-    async def status(self, over_s: float = 0.0, *, certain: bool = False) -> ReplicationStatus:
+    async def status(
+        self, over_s: float = 0.0, *, certain: bool = False, until_alive: Collection[str] = ()
+    ) -> ReplicationStatus:
         """Inspects all clusters and derives the status, with rates since the inspection before.
 
-        Reading the ledgers begins at least `over_s` after it began before. With `certain`, a job that seems
-        dead is inspected once more.
+        Reading the ledgers begins at least `over_s` after it began before, or once each job of `until_alive`
+        has sent another heartbeat since. With `certain`, a job that seems dead is inspected once more.
         """
-        before, now = self._before, await self._read(over_s)
+        before, now = self._before, await self._read(over_s, until_alive=until_alive)
         if certain and any(
             doubtful(ledger, now.at_ms, self.request.standbys) for ledger in now.ledgers.values()
         ):
@@ -312,7 +317,7 @@ class StatusReader:
         await asyncio.gather(*(cluster.open() for cluster in clusters.values()))
         self._before = StatusSnapshot(_now_ms(), {}, await self._ledgers(clusters))
 
-    async def _read(self, over_s: float = 0.0) -> StatusSnapshot:
+    async def _read(self, over_s: float = 0.0, *, until_alive: Collection[str] = ()) -> StatusSnapshot:
         async def begin(cluster: _ClusterInspection) -> None:
             await cluster.open()
             await cluster.step(cluster.list_topics)
@@ -329,8 +334,13 @@ class StatusReader:
             *(cluster.step(cluster.read_starts) for cluster in clusters.values()),
             *(cluster.step(cluster.read_retention) for cluster in clusters.values()),
         )
-        await asyncio.sleep(self._ledgers_read_s + over_s - asyncio.get_running_loop().time())
+        due_s, loop = self._ledgers_read_s + over_s, asyncio.get_running_loop()
+        if not until_alive:
+            await asyncio.sleep(due_s - loop.time())
         ledgers = await self._ledgers(clusters)
+        while loop.time() < due_s and not self._moved(until_alive, ledgers):
+            await asyncio.sleep(min(_HEARTBEAT_POLL_S, due_s - loop.time()))
+            ledgers = await self._ledgers(clusters)
         self._select_mirrors(clusters, ledgers)
         await asyncio.gather(*(cluster.step(cluster.read_ends) for cluster in clusters.values()))
         if self._times:
@@ -343,6 +353,12 @@ class StatusReader:
         await asyncio.gather(*(cluster.step(cluster.read_traffic) for cluster in clusters.values()))
         facts = {name: cluster.facts for name, cluster in clusters.items()}
         return StatusSnapshot(_now_ms(), facts, ledgers)
+
+    def _moved(self, jobs: Collection[str], ledgers: Mapping[str, LedgerFacts]) -> bool:
+        """Returns whether each of the jobs has sent a heartbeat since the inspection before."""
+        assert self._before is not None
+        before, now = _heartbeats(self._before.ledgers), _heartbeats(ledgers)
+        return all(job in now and job in before and now[job] != before[job] for job in jobs)
 
     def _inspections(self) -> dict[str, _ClusterInspection]:
         return {
@@ -390,6 +406,16 @@ class StatusReader:
         await asyncio.gather(*(clusters[name].step(partial(refresh, name)) for name in flows))
         await asyncio.gather(*(clusters[name].step(partial(decode, name)) for name in refreshed))
         return facts
+
+
+def _heartbeats(ledgers: Mapping[str, LedgerFacts]) -> dict[str, int]:
+    """Returns when each job that is not stopped sent its last heartbeat."""
+    return {
+        name: status.at_ms
+        for ledger in ledgers.values()
+        for name, status in ledger.jobs.items()
+        if status.state != "stopped"
+    }
 
 
 def _now_ms() -> int:

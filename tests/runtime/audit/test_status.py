@@ -22,7 +22,7 @@ from runtime.audit.status.facts import (
 )
 from runtime.audit.status.join import join
 from runtime.audit.status.ledger_reader import StatusLedgerReader
-from runtime.audit.status.reader import StatusReader
+from runtime.audit.status.reader import StatusReader, read_status
 from runtime.audit.status.retention import kept_ms
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import PartitionState as S
@@ -439,6 +439,45 @@ def test_a_status_has_the_rates_since_the_one_before(
     monkeypatch.setattr(status_reader, "connect", connect)
     monkeypatch.setattr(status_reader, "StatusLedgerReader", SlowLedger)
     read_twice()
+
+
+class BeatingLedger:
+    """A ledger of a job that sends a heartbeat each second until it `ends_s`, by the event loop's clock."""
+
+    ends_s = 0.0
+
+    def __init__(self, cluster: OfferedLogs) -> None:
+        self.cluster = cluster
+
+    async def refresh(self, flows: Sequence[str], within: float) -> None: ...
+
+    def facts(self, flows: Sequence[str]) -> LedgerFacts:
+        last_s = min(int(asyncio.get_running_loop().time()), self.ends_s)
+        return LedgerFacts(jobs={JOB: job(age_ms=-int(last_s * 1000))})
+
+
+@pytest.mark.parametrize(
+    ("lives_s", "took_s", "up"),
+    [(60, 1.0, True), (0, 3.5, False)],  # the next heartbeat ends the wait, a dead job takes all of it
+)
+def test_the_next_heartbeat_of_a_job_ends_the_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch, lives_s: int, took_s: float, up: bool
+) -> None:
+    async def connect(*_: object) -> OfferedLogs:
+        return OfferedLogs({AT: PartitionLog()}, {TOPIC: HERE})
+
+    @jumping
+    async def read_once() -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        monkeypatch.setattr(BeatingLedger, "ends_s", int(began) + lives_s)
+        seen = await read_status(asked(), 3.5, 600, until_alive=[JOB])
+        assert clock() - began == pytest.approx(took_s, abs=0.5)
+        assert [job.up for job in seen.jobs] == [up]
+
+    monkeypatch.setattr(status_reader, "connect", connect)
+    monkeypatch.setattr(status_reader, "StatusLedgerReader", BeatingLedger)
+    read_once()
 
 
 @pytest.mark.parametrize(
