@@ -210,6 +210,7 @@ _PER_LANE = 16
 _WITHIN_S = 10.0
 _ATTEMPTS = 4
 _PAUSE_S = 0.1
+_LOADS_WITHIN_S = 3.0
 SHARE = "share"  # groups of this kind have start offsets in place of committed ones
 
 
@@ -237,10 +238,13 @@ class Listed(Struct, frozen=True):
 
 
 async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
-    """Lists the groups of every broker. Raises WireError if no broker answers."""
+    """Lists the groups of every broker. Raises WireError if no broker answers.
+
+    A broker that still loads groups, as after its start, is asked again for a few seconds.
+    """
     listed = Listed()
     nodes = list(cluster.brokers)
-    asking = (cluster.call(node, ListGroupsRequest(), PURPOSE, within) for node in nodes)
+    asking = (_groups_of(cluster, node, within) for node in nodes)
     for node, answer in zip(nodes, await asyncio.gather(*asking, return_exceptions=True), strict=True):
         if isinstance(answer, ConnectionFailure):
             listed.missing[node] = str(answer)
@@ -257,6 +261,17 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(listed.missing.values()))
         )
     return listed
+
+
+async def _groups_of(cluster: KafkaCluster, node: int, within: float) -> Sequence[ListedGroup] | ErrorCode:
+    """Returns the groups of a broker, or the error that it answers."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + min(within, _LOADS_WITHIN_S)
+    while True:
+        answer = await cluster.call(node, ListGroupsRequest(), PURPOSE, within)
+        if answer is not _LOADING or loop.time() >= until:
+            return answer
+        await asyncio.sleep(jittered(_PAUSE_S))
 
 
 async def committed_by(
