@@ -102,34 +102,10 @@ class RequestRefused(ClusterFailure):
         text = message or meaning(code)
         super().__init__(text if code.name in text else f"{text} ({code.name})")
         self.code = code
-        self.transient = code in _TRANSIENT
-
-
-# A missing topic is not transient: only the caller knows whether it is about to exist.
-_TRANSIENT = frozenset(
-    {
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    }
-)
+        # A missing topic is not transient: only the caller knows whether it is about to exist.
+        self.transient = code is ErrorCode.BROKER_NOT_AVAILABLE or (
+            code.retriable and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
 
 def meaning(code: ErrorCode, message: str | None = None) -> str:
@@ -147,43 +123,54 @@ _SIZE = struct.Struct(">i")
 Address = tuple[str, int]
 
 
-def no_tls(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
+class Peer(Struct, frozen=True):
+    """The broker that failed, and the timeout that applied."""
+
+    address: Address
+    where: str
+    settings: WireSettings
+    timeout_s: float
+
+
+def _no_tls(peer: Peer, why: str) -> Closed | Refused:
     """Explains a failed TLS handshake: checks whether the port speaks plaintext Kafka."""
-    if _ask(address, ApiVersionsRequest()) is not None:
-        other = SecurityProtocol.SASL_PLAINTEXT if settings.security.sasl else SecurityProtocol.PLAINTEXT
+    if _ask(peer.address, ApiVersionsRequest()) is not None:
+        other = SecurityProtocol.SASL_PLAINTEXT if peer.settings.security.sasl else SecurityProtocol.PLAINTEXT
         return Refused(
-            f"{where} does not speak TLS: it answers in plaintext",
+            f"{peer.where} does not speak TLS: it answers in plaintext",
             f"set security.protocol to {other.value}, or use the port of its TLS listener",
         )
-    return Closed(f"{where} broke off the TLS handshake ({why})", "is this the port of a Kafka TLS listener?")
+    return Closed(
+        f"{peer.where} broke off the TLS handshake ({why})", "is this the port of a Kafka TLS listener?"
+    )
 
 
-def no_plaintext(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
+def _no_plaintext(peer: Peer, why: str) -> Closed | Refused:
     """Explains a closed plaintext connection: checks whether the port speaks TLS."""
-    if _speaks_tls(address):
-        other = SecurityProtocol.SASL_SSL if settings.security.sasl else SecurityProtocol.SSL
+    if _speaks_tls(peer.address):
+        other = SecurityProtocol.SASL_SSL if peer.settings.security.sasl else SecurityProtocol.SSL
         return Refused(
-            f"{where} speaks TLS, and the client plaintext",
+            f"{peer.where} speaks TLS, and the client plaintext",
             f"set security.protocol to {other.value}, or use the port of its plaintext listener",
         )
-    return Closed(f"{where} closed the connection before answering ({why})", "is it a Kafka broker?")
+    return Closed(f"{peer.where} closed the connection before answering ({why})", "is it a Kafka broker?")
 
 
-def no_login(address: Address, where: str, settings: WireSettings, why: str) -> Closed | Refused:
+def _no_login(peer: Peer, why: str) -> Closed | Refused:
     """Explains a connection that closed after ApiVersions: checks whether the listener wants a login."""
-    answer = _ask(address, SaslHandshakeRequest("repl")) if not settings.security.tls else None
+    answer = _ask(peer.address, SaslHandshakeRequest("repl")) if not peer.settings.security.tls else None
     if answer is not None and answer.error is not ErrorCode.ILLEGAL_SASL_STATE:
         names = ", ".join(sorted(answer.mechanisms))
         return Refused(
-            f"{where} wants a SASL login (it offers {names}), and the client has none",
+            f"{peer.where} wants a SASL login (it offers {names}), and the client has none",
             "set security.protocol to SASL_PLAINTEXT, with sasl.mechanism, sasl.username and sasl.password",
         )
-    if settings.security.tls:
+    if peer.settings.security.tls:
         return Closed(
-            f"{where} closed the connection at the first request ({why})",
+            f"{peer.where} closed the connection at the first request ({why})",
             "if it wants a SASL login, set security.protocol to SASL_SSL",
         )
-    return Closed(f"{where} closed the connection at the first request ({why})")
+    return Closed(f"{peer.where} closed the connection at the first request ({why})")
 
 
 def accepts(address: Address, timeout_s: float = _TIMEOUT_S) -> bool:
@@ -232,15 +219,6 @@ _WRONG_HOST = frozenset({62, 64})
 _LOOK_AT_BOOTSTRAP = "look at the cluster's bootstrap"
 
 
-class Peer(Struct, frozen=True):
-    """The broker that failed, and the timeout that applied."""
-
-    address: tuple[str, int]
-    where: str
-    settings: WireSettings
-    timeout_s: float
-
-
 def why_no_connection(failure: WireError, peer: Peer) -> ClusterFailure:
     """Returns why no connection or no login was possible."""
     match failure:
@@ -250,7 +228,7 @@ def why_no_connection(failure: WireError, peer: Peer) -> ClusterFailure:
             why = "what it answers is not Kafka's protocol"
             if peer.settings.security.tls:
                 return Closed(f"{peer.where} closed the connection ({why})")
-            return no_plaintext(peer.address, peer.where, peer.settings, why)
+            return _no_plaintext(peer, why)
         case Malformed():
             return _malformed(failure, peer)
         case ConnectionFailure():
@@ -278,7 +256,7 @@ def why_no_answer(failure: WireError, peer: Peer, *, first: bool) -> ClusterFail
             return _malformed(failure, peer)
         case ConnectionFailure():
             if first and peer.settings.sasl is None:
-                return no_login(peer.address, peer.where, peer.settings, _reason(failure))
+                return _no_login(peer, _reason(failure))
             return Closed(f"{peer.where} closed the connection ({_reason(failure)})")
         case Unsupported():
             return TooOld(peer.where, failure.api.title().replace("_", ""))
@@ -328,7 +306,7 @@ def _malformed(failure: Malformed, peer: Peer) -> Refused:
 def _no_connection(failure: ConnectionFailure, peer: Peer) -> ClusterFailure:
     host = peer.address[0]
     if failure.reached is Reached.CONNECTED and not peer.settings.security.tls:
-        return no_plaintext(peer.address, peer.where, peer.settings, _reason(failure))
+        return _no_plaintext(peer, _reason(failure))
     if failure.reached is not Reached.NOTHING:
         return Closed(f"{peer.where} closed the connection ({_reason(failure)})")
     match failure.__cause__:
@@ -342,7 +320,7 @@ def _no_connection(failure: ConnectionFailure, peer: Peer) -> ClusterFailure:
             )
         case OSError() as wrong if peer.settings.security.tls and accepts(peer.address):
             certain = _tls_refusal(peer, wrong) if isinstance(wrong, ssl.SSLError) else None
-            return certain or no_tls(peer.address, peer.where, peer.settings, _reason(failure))
+            return certain or _no_tls(peer, _reason(failure))
         case _:
             return NoConnection(f"{peer.where} can't be reached ({_reason(failure)})")
 

@@ -230,11 +230,6 @@ class KafkaCluster:
                 await self.ask_any(MetadataRequest(sorted(self._watched), decoded=self.decoded))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
-    async def topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicMetadata]:
-        """Returns topics by id, without the cache. An unknown id has its error and an empty name."""
-        response = await self.ask_any(MetadataRequest(ids=tuple(ids)))
-        return {topic.id: topic for topic in response.topics}
-
     async def all_topics(self) -> dict[str, TopicMetadata]:
         response = await self.ask_any(MetadataRequest(None, decoded=self.decoded))
         return {topic.name: topic for topic in response.topics}

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from runtime.contract.client.settings import TokenSource, WireSettings
 from runtime.kafka.auth.login import Exchange, LoginError, advance, quoted
-from runtime.kafka.auth.oauthbearer import Token, Tokens, fetch_token
+from runtime.kafka.auth.oauthbearer import Tokens, fetch_token
 from runtime.kafka.auth.sasl import exchange_of, mechanism_of
 from runtime.kafka.auth.tls import TlsContexts
 from runtime.kafka.connection import BufferPool, Connection
@@ -54,12 +54,11 @@ class Dialer:
         *,
         old_brokers: bool = False,
         buffers: BufferPool | None = None,
-        obtain_token: Callable[[TokenSource], Token] = fetch_token,
     ) -> None:
         self.settings = settings
         self._old_brokers = old_brokers
         self._tls = _tls_of(settings)
-        self._tokens = Tokens(settings.sasl, obtain_token) if isinstance(settings.sasl, TokenSource) else None
+        self._tokens = Tokens(settings.sasl, fetch_token) if isinstance(settings.sasl, TokenSource) else None
         self._buffers = buffers or BufferPool()
         self._versions: LastDecoded[tuple[int, ApiVersionsResponse]] = LastDecoded()
 

@@ -152,14 +152,12 @@ class FetchSession:
         cluster: Caller,
         node: int,
         limits: FetchLimits,
-        isolation: Isolation = Isolation.READ_COMMITTED,
         purpose: str = "fetch",
     ) -> None:
         self.node = node
         self.limits = limits
         self.answered_ms = 0
         self._cluster = cluster
-        self._isolation = isolation
         self._purpose = purpose
         self._wanted: dict[Key, FetchFrom] = {}
         self._told: dict[Key, FetchFrom] = {}
@@ -227,7 +225,7 @@ class FetchSession:
         """
         if self._session_id == NO_SESSION:
             return
-        farewell = FetchRequest(0, 0, 0, self._isolation, self._session_id, NO_SESSION_EPOCH, {})
+        farewell = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, self._session_id, NO_SESSION_EPOCH, {})
         self._session_id = NO_SESSION
         self._begin_anew()
         try:
@@ -269,7 +267,7 @@ class FetchSession:
             limits.max_wait_ms,
             limits.min_bytes,
             limits.max_bytes,
-            self._isolation,
+            Isolation.READ_COMMITTED,
             self._session_id,
             epoch,
             partitions,

@@ -29,9 +29,6 @@ class TopicCache:
 
     def store(self, topics: Iterable[TopicMetadata], now: float) -> None:
         for topic in topics:
-            if not topic.name:
-                self._by_name.pop(self._names.pop(topic.id, ""), None)
-                continue
             before = self._by_name.get(topic.name)
             if before is not None and before.topic.id != topic.id:
                 self._names.pop(before.topic.id, None)

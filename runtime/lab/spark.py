@@ -198,10 +198,6 @@ class LabSpark:
         processes.kill([self._mark(daemon)])
         processes.kill_with_variable(f"{MARK}={self._mark(daemon)}")
 
-    def kill_alone(self, name: str) -> None:
-        """Kills a daemon with SIGKILL, and leaves the executors that it started alone."""
-        processes.kill([self._mark(self._daemon(name))])
-
     def status(self) -> SparkStatus:
         """Returns the state of each daemon, and how a job uses the cluster."""
         stored = self._existing()

@@ -24,7 +24,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import IO, Any, assert_never
+from typing import Any, assert_never
 
 from runtime.contract.client.keys import token_endpoint_problem
 from runtime.contract.client.secrets import remember
@@ -107,9 +107,16 @@ def request_token(source: TokenEndpoint, timeout_s: float, environ: Mapping[str,
     if problem is not None:
         raise LoginError(f"{where} {problem[0]}", problem[1])
     deadline = time.monotonic() + timeout_s
-    opener = urllib.request.build_opener(
-        _NoRedirect, _Http(deadline), _Https(deadline, tls_context(Tls(ca_location=source.ca_location)))
-    )
+    opener = (
+        urllib.request.OpenerDirector()
+    )  # it follows no redirect: the request carries the client's secret
+    for handler in (
+        _BoundedHandler(deadline, tls_context(Tls(ca_location=source.ca_location))),
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
     try:
         with opener.open(_request(source), timeout=timeout_s) as answer:
             body = answer.read(MAX_ANSWER_BYTES + 1)
@@ -168,15 +175,6 @@ def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """This handler follows no redirect, because the request carries the client's secret."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> None:
-        return None
-
-
 class _ReadsUntil(io.RawIOBase):
     """This reader stops at a deadline, however slowly the bytes arrive."""
 
@@ -200,42 +198,35 @@ class _ReadsUntil(io.RawIOBase):
         super().close()
 
 
-def _response_class(deadline: float) -> type[http.client.HTTPResponse]:
-    class Response(http.client.HTTPResponse):
-        def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
-            super().__init__(sock, *args, **more)
-            self.fp = io.BufferedReader(_ReadsUntil(self.fp, sock, deadline))
+class _BoundedHandler(urllib.request.HTTPSHandler):
+    """This handler opens connections, with TLS or without, whose responses end at a deadline."""
 
-    return Response
+    http_request = urllib.request.HTTPSHandler.do_request_
 
-
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, context: ssl.SSLContext) -> None:
         super().__init__()
         self._deadline = deadline
+        self._connect_tls = partial(http.client.HTTPSConnection, context=context)
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        def connection(host: str, **more: Any) -> http.client.HTTPConnection:
-            made = http.client.HTTPConnection(host, **more)
-            made.response_class = _response_class(self._deadline)
-            return made
-
-        return self.do_open(connection, req)
-
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: float, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._deadline = deadline
-        self._trust = context
+        return self.do_open(partial(self._connection, http.client.HTTPConnection), req)
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        def connection(host: str, **more: Any) -> http.client.HTTPSConnection:
-            made = http.client.HTTPSConnection(host, context=self._trust, **more)
-            made.response_class = _response_class(self._deadline)
-            return made
+        return self.do_open(partial(self._connection, self._connect_tls), req)
 
-        return self.do_open(connection, req)
+    def _connection(
+        self, connect: Callable[..., http.client.HTTPConnection], host: str, **more: Any
+    ) -> http.client.HTTPConnection:
+        deadline = self._deadline
+
+        class Response(http.client.HTTPResponse):
+            def __init__(self, sock: socket.socket, *args: Any, **more: Any) -> None:
+                super().__init__(sock, *args, **more)
+                self.fp = io.BufferedReader(_ReadsUntil(self.fp, sock, deadline))
+
+        connection = connect(host, **more)
+        connection.response_class = Response
+        return connection
 
 
 _TIMEOUT_S = 30.0

@@ -107,13 +107,6 @@ class Converted:
         self.kind = kind
 
 
-class AtMost(Struct, frozen=True):
-    """An AtMost is the limit of an array's items, and what they are called where there are more."""
-
-    items: int
-    called: str
-
-
 class EntryOrder:
     """An EntryOrder is that of an entry's parts: KEY, ERROR, VALUE, and the types that are skipped."""
 
@@ -213,7 +206,6 @@ class _Items:
     shared: bool = False
     listed: str = "{}"
     converted: str = ""
-    most: AtMost | None = None
     repeated: bool = False
 
 
@@ -379,7 +371,6 @@ def _items(base: Any, marks: Sequence[Any]) -> _Items:
             items = _divided(shared, items, nested, f"grouped({{}}, {shared[0].name!r})")
     if origin in (tuple, frozenset):
         items.converted = f"{origin.__name__}({{}})"
-    items.most = _mark_of(AtMost, marks)
     items.repeated = REPEATED in marks
     return items
 
@@ -667,9 +658,6 @@ class _Decoder(_Compiler):
         self._length(count, "READ_INT32", 4)
         refused = f"an array of {{{count}}} items in {{size - at}} bytes"
         self.line(f"if {count} > size - at: raise Truncated(f'{refused}')")
-        if items.most is not None:
-            refused = f"it lists {{{count}}} {items.most.called}; at most {items.most.items} are expected"
-            self.line(f"if {count} > {items.most.items}: raise ValueError(f'{refused}')")
         array = around if items.shared else self.new(item.name)
         (only,) = items.row.fields if items.single else (None,)
         if only is not None and only.fixed and not items.shared:

@@ -19,7 +19,6 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
     INLINE,
-    AtMost,
     Converted,
     Int32,
     Int64,
@@ -50,6 +49,7 @@ def check_address(node: int, host: str, port: int) -> None:
 
 
 NO_LEADER = -1
+_MOST_BROKERS = 10_000
 _NO_RIGHTS = -(1 << 31)  # the authorized operations of a response that has none
 
 
@@ -98,10 +98,7 @@ def _by_index(partitions: Sequence[Partition]) -> dict[int, Partition]:
 
 
 class TopicMetadata(Struct, frozen=True):
-    """The `name` of a TopicMetadata is empty for an id that the cluster does not know.
-
-    `rights` is None where they were not requested, or the broker does not return them.
-    """
+    """The `rights` of a TopicMetadata are None where they were not requested, or the broker returns none."""
 
     WIRE: ClassVar[tuple[str, ...]] = ("error", "name", "id", "internal", "partitions", "rights")
 
@@ -130,7 +127,7 @@ DecodedTopics = tuple[tuple[TopicMetadata, ...], Operations | None]
 
 
 class MetadataRequest(Request[MetadataResponse], frozen=True):
-    """With `names` of None and no ids this request reads every topic. Ids need Kafka 3.0.
+    """With `names` of None this request reads every topic.
 
     A topic without an id from the broker gets an id made of its name. `decoded` keeps topics from one
     response to the next.
@@ -141,13 +138,13 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
     VERSIONS = (9, 12)
     THROTTLED = since(3)
     BODY = tuple[
-        Sequence[tuple[Annotated[Uuid, since(10)], str | None]],  # the topics, by id or name
+        Sequence[tuple[Annotated[Uuid, since(10)], str | None]],  # the topics by name, with no id
         Annotated[Skipped[bool], since(4)],  # whether topics may be created
         Annotated[bool, between(8, 10)],  # whether the rights at the cluster are read
         Annotated[bool, since(8)],  # whether the rights at the topics are read
     ]
     RESPONSE = tuple[
-        Annotated[tuple[Broker, ...], AtMost(10_000, "brokers")],
+        tuple[Broker, ...],
         Annotated[str, since(2)],  # the cluster's id
         Int32,  # the controller
         Rest,  # the topics
@@ -155,29 +152,26 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
     NAME_IDS: ClassVar[bool] = True
 
     names: Sequence[str] | None = ()
-    ids: Sequence[bytes] = ()
     decoded: LastDecoded[DecodedTopics] | None = None
     rights: bool = False
 
     @property
     def versions(self) -> tuple[int, int]:
-        if self.ids:
-            return (12, 12)
         return (8, 10) if self.rights and self.brokers_only else self.VERSIONS
 
     @property
     def brokers_only(self) -> bool:
         """Returns whether the response lists brokers and no topic."""
-        return self.names is not None and not self.names and not self.ids
+        return self.names is not None and not self.names
 
     def values(self, version: int) -> Any:
-        topics = None
-        if self.names is not None:
-            topics = [(NO_TOPIC_ID, name) for name in self.names] + [(known, None) for known in self.ids]
+        topics = None if self.names is None else [(NO_TOPIC_ID, name) for name in self.names]
         return topics, self.rights, self.rights
 
     def answer(self, version: int, response: memoryview) -> tuple[int, MetadataResponse]:
         throttle_ms, (brokers, cluster_id, controller, encoded) = self.decoded_response(version, response)
+        if len(brokers) > _MOST_BROKERS:
+            raise ValueError(f"it lists {len(brokers)} brokers; at most {_MOST_BROKERS} are expected")
         for broker in brokers:
             check_address(broker.node_id, broker.host, broker.port)
 
@@ -191,7 +185,7 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
             topics, rights = decode()
         else:
             names = None if self.names is None else tuple(self.names)
-            topics, rights = self.decoded.value((version, names, tuple(self.ids)), encoded, decode)
+            topics, rights = self.decoded.value((version, names), encoded, decode)
         if not self.rights:
             rights = None
         return throttle_ms, MetadataResponse(brokers, cluster_id, controller, topics, rights)

@@ -57,12 +57,6 @@ def test_what_has_an_error_or_no_leader_is_asked_for_again() -> None:
     assert cache(gone, headless).stale(["gone", "headless"], now=1000) == ["gone", "headless"]
 
 
-def test_an_id_that_the_cluster_does_not_know_any_more_is_forgotten() -> None:
-    known = cache(ORDERS, TopicMetadata("", A, ErrorCode.UNKNOWN_TOPIC_ID, False, {}))
-
-    assert known.by_id(A) is known.by_name("orders") is None
-
-
 def test_a_hint_is_believed_when_it_is_newer() -> None:
     known = cache(ORDERS)
 

@@ -56,8 +56,6 @@ public class Golden {
 
         print("MetadataRequest.names", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
             new MetadataRequestData.MetadataRequestTopic().setName("orders"), new MetadataRequestData.MetadataRequestTopic().setName("päy"))), 9, 10, 11, 12);
-        print("MetadataRequest.ids", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(List.of(
-            new MetadataRequestData.MetadataRequestTopic().setTopicId(ONE).setName(null))), 12);
         print("MetadataRequest.all", new MetadataRequestData().setAllowAutoTopicCreation(false).setTopics(null), 12);
         for (short version = 1; version <= 12; version++) {
             MetadataRequestData asked = new MetadataRequestData().setAllowAutoTopicCreation(version < 4);

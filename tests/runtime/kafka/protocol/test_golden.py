@@ -153,7 +153,6 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
     ("SaslHandshakeRequest", SaslHandshakeRequest("SCRAM-SHA-512")),
     ("SaslAuthenticateRequest", SaslAuthenticateRequest(b"secret")),
     ("MetadataRequest.names", MetadataRequest(["orders", "päy"])),
-    ("MetadataRequest.ids", MetadataRequest(ids=[ONE])),
     ("MetadataRequest.all", MetadataRequest(None)),
     ("AnyMetadataRequest.names", AnyMetadataRequest(["orders"])),
     ("AnyMetadataRequest.all", AnyMetadataRequest(None)),

@@ -16,7 +16,6 @@ from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
     REPEATED,
-    AtMost,
     Int16,
     Int32,
     Int64,
@@ -147,20 +146,12 @@ def test_a_tag_shorter_than_its_structure_is_refused() -> None:
     [
         (Sequence[tuple[str]], "an array of 134217727 items in 0 bytes"),
         (Mapping[TopicPartition, str], "an array of 134217727 items in 0 bytes"),
-        (Annotated[Sequence[str], AtMost(9, "names")], "an array of 134217727 items"),
         (str, "134217727 bytes wanted"),
     ],
 )
 def test_a_length_beyond_the_bytes_is_refused_before_it_is_read(kind: Any, says: str) -> None:
     with pytest.raises(Truncated, match=says):
         Layout(kind, 0).decode(0, memoryview(uvarint(1 << 27)))
-
-
-def test_more_items_than_the_type_allows_are_refused() -> None:
-    with pytest.raises(ValueError, match="it lists 12 names; at most 9 are expected"):
-        Layout(Annotated[Sequence[tuple[str]], AtMost(9, "names")], 0).decode(
-            0, memoryview(uvarint(13) + bytes(40))
-        )
 
 
 def test_items_that_repeat_are_the_same_objects() -> None:
