@@ -168,7 +168,11 @@ def rewrite(
             return
         kept: list[Raw] = []
         for member in group:
-            _gather(member, spec, kept)
+            found = records_of(member, spec.max_unpacked)
+            whole = isinstance(member, Batch) and spec.start <= member.base_offset
+            if not (whole and member.last_offset < spec.end):
+                found = [record for record in found if spec.start <= record[0] < spec.end]
+            kept += found
         if rule.active:
             kept = rule.apply(kept)
         codec = _codec(group) if spec.codec is None else spec.codec
@@ -202,14 +206,6 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
 def unpacks_too_large(member: RecordSet, where: PartitionLocation, limit: int) -> TooLarge:
     why = f"a batch of {member.size} bytes unpacks to more than {limit}, the memory bound"
     return TooLarge(where, member.base_offset, member.size, limit, why)
-
-
-def _gather(member: RecordSet, spec: RewriteSpec, kept: list[Raw]) -> None:
-    found = records_of(member, spec.max_unpacked)
-    whole = isinstance(member, Batch) and spec.start <= member.base_offset and member.last_offset < spec.end
-    if not whole:
-        found = [record for record in found if spec.start <= record[0] < spec.end]
-    kept += found
 
 
 def _codec(group: Sequence[RecordSet]) -> Codec:

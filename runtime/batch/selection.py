@@ -36,7 +36,7 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
     batch = out.batch
     try:
         raw = records_of(batch, spec.max_unpacked)
-        offsets = _offsets(out)
+        offsets = [source + at for _, source, records in out.segments for at in range(records)]
         found: list[UnpackedRecord] = []
         for offset, (_, timestamp, tail) in zip(offsets, raw, strict=True):
             key, value_at = sized(tail, 0)
@@ -49,10 +49,6 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, batch.base_offset, f"unreadable records: {error}") from None
     return found
-
-
-def _offsets(out: OutgoingBatch) -> list[int]:
-    return [source + at for _, source, records in out.segments for at in range(records)]
 
 
 class QuarantinedRecord(NamedTuple):

@@ -163,10 +163,13 @@ class ConsumerTimeTable:
             await _request_all(wanted, lambda at, offset: time_at(source, at, offset))
         ).items():
             for item in wanted[place]:
-                if found is not None:
-                    self._add(item, OffsetTimestamp(place[1], found))
-                else:
-                    self._retries.note_failure(self._key(item), place[1], _now_ms())
+                key = self._key(item)
+                if found is None:
+                    self._retries.note_failure(key, place[1], _now_ms())
+                    continue
+                before = self._known.get(key, ConsumerTimes((), 0))
+                self._known[key] = before.later(OffsetTimestamp(place[1], found), self._most, _now_ms())
+                self._unsaved.add(key)
 
     def _not_known(
         self, offsets: Mapping[GroupPartition, int], at_most: int | None
@@ -240,13 +243,6 @@ class ConsumerTimeTable:
                 self._known[key] = group_records.decode_times(value)
         except UnreadableValue:
             return
-
-    def _add(self, item: GroupPartition, moment: OffsetTimestamp) -> None:
-        """Adds a timestamp that was read from the source, to be stored at the destination."""
-        key = self._key(item)
-        before = self._known.get(key, ConsumerTimes((), 0))
-        self._known[key] = before.later(moment, self._most, _now_ms())
-        self._unsaved.add(key)
 
     def _key(self, item: GroupPartition) -> GroupKey:
         return GroupKey(self._flow, *item)

@@ -191,10 +191,6 @@ READ_FAILURES = (TopicReplaced, BatchFailure, UnreadableRecord)
 """The errors of reading an internal topic, beside WireError. A flow that needs its records stops (R7)."""
 
 
-def _nothing() -> None:
-    """Does nothing, for callers that take the news after the whole read."""
-
-
 class InternalTopicScan:
     """A scan owns the read position in one partition of an internal topic; `fold` holds what was read."""
 
@@ -211,7 +207,7 @@ class InternalTopicScan:
         self._done = 0  # the number of the newest read that came to its end
 
     async def refresh(
-        self, within: float = 30.0, taken: Callable[[], None] = _nothing, *, exact: bool = False
+        self, within: float = 30.0, taken: Callable[[], None] = lambda: None, *, exact: bool = False
     ) -> None:
         """Reads up to a high watermark that is taken after this call began, with `exact` not further.
 
@@ -228,7 +224,8 @@ class InternalTopicScan:
                 taken()
                 return
             self._begun += 1
-            end = await self._end(within)
+            at = TopicPartition(self._topic, self._partition)
+            end = (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
             while self.fold.position < end:
                 answer = await self._fetch(within)
                 if answer is None:
@@ -247,11 +244,6 @@ class InternalTopicScan:
                 else:
                     await asyncio.sleep(_PAUSE_S)
             self._done = self._begun
-
-    async def _end(self, within: float) -> int:
-        """Returns the high watermark from the leader."""
-        at = TopicPartition(self._topic, self._partition)
-        return (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
 
     async def _fetch(self, within: float) -> FetchedPartition | None:
         """Fetches with retries; returns None where the log start and the position have moved."""

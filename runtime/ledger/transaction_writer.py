@@ -53,10 +53,6 @@ _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED
 _ANSWER_WITHIN_S = 15.0
 
 
-def _no_failpoint(_name: str) -> None:
-    """Does nothing, for every run that is not a test."""
-
-
 async def send(
     cluster: KafkaCluster,
     at: TopicPartition,
@@ -208,7 +204,7 @@ class TransactionWriter:
         cluster: KafkaCluster,
         transactional_id: str,
         transaction_timeout_ms: int = 30_000,
-        failpoint: Callable[[str], None] = _no_failpoint,
+        failpoint: Callable[[str], None] = lambda _name: None,
     ) -> TransactionWriter:
         """Initialises the transactional id and returns its writer. Raises WireError.
 

@@ -113,11 +113,7 @@ class RateLimit:
         return count
 
 
-def _flush_suppressed(event: str, count: int) -> None:
-    _write(logging.INFO, event, {"suppressed": count})
-
-
-_limit = RateLimit(_flush_suppressed)
+_limit = RateLimit(lambda event, count: _write(logging.INFO, event, {"suppressed": count}))
 
 
 def log_event(

@@ -122,7 +122,7 @@ class Slot:
                 await asyncio.wait([stopping, end], return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
                 if not end.done():
-                    await self._drain()
+                    await asyncio.gather(*(run.drain() for run in self._runs.values()))
             ended = end.result() if end.done() else Stopped()
             log.info(
                 "slot_ended",
@@ -273,9 +273,6 @@ class Slot:
                 end.set_result(Fenced(str(error)))
             case _:
                 self._failed(error)
-
-    async def _drain(self) -> None:
-        await asyncio.gather(*(run.drain() for run in self._runs.values()))
 
     async def _close(self) -> None:
         tasks = list(self._tasks)

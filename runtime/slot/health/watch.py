@@ -67,7 +67,9 @@ async def open_transactions(
     states = {one: await _state(cluster, one) for one in sorted(set(listed.ids.values()))}
     unnamed = listed.why
     if not unnamed and any(one.producer_id not in listed.ids for one in oldest.values()):
-        unnamed = await _why_unnamed(cluster)
+        # Either the right to describe it is missing, or no coordinator knows the producer any more.
+        probed = await _state(cluster, _PROBE)
+        unnamed = _FORGOTTEN if isinstance(probed, TransactionState) else probed
     for place, producer in oldest.items():
         name = listed.ids.get(producer.producer_id)
         state = states[name] if name is not None else unnamed
@@ -174,15 +176,6 @@ async def _state(cluster: KafkaCluster, transactional_id: str) -> TransactionSta
         return f"its coordinator can't be asked: {error}"
     state = states.get(transactional_id, ErrorCode.UNKNOWN_SERVER_ERROR)
     return _why_not(state) if isinstance(state, ErrorCode) else state
-
-
-async def _why_unnamed(cluster: KafkaCluster) -> str:
-    """Returns why no transactional id is listed.
-
-    Either the right to describe it is missing, or no coordinator knows the producer any more.
-    """
-    probed = await _state(cluster, _PROBE)
-    return _FORGOTTEN if isinstance(probed, TransactionState) else probed
 
 
 def _why_not(code: ErrorCode) -> str:

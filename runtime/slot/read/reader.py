@@ -273,8 +273,11 @@ class BrokerIntake:
             if not self._unchanged:
                 await self._queue_changed(walks, held)
                 return
-            for copy, answer, one in walks:
-                self._handle_partition(copy, answer, one, held)
+            for copy, answer, walked in walks:
+                if self._accept(copy, answer):
+                    if walked.sets or walked.failure:
+                        self._queue_batches(copy, answer, self._filtered(copy, answer, walked), held)
+                    copy.settle()
         finally:
             held.release_memory()
 
@@ -284,15 +287,6 @@ class BrokerIntake:
         if copy is None or self._requested.get(copy) != (copy.rewinds, copy.cursor.offset):
             return None
         return copy
-
-    def _handle_partition(
-        self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches, held: ResponseMemory
-    ) -> None:
-        """Handles the response for one partition: its error, its truncation or its batches."""
-        if self._accept(copy, answer):
-            if walked.sets or walked.failure:
-                self._queue_batches(copy, answer, self._filtered(copy, answer, walked), held)
-            copy.settle()
 
     async def _queue_changed(
         self,

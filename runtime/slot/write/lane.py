@@ -247,9 +247,15 @@ class Lane:
         self._ended.set()
 
     async def _send_until_due(self, tx: Transaction) -> None:
-        """Adds partitions and sends batches until the transaction is due to end."""
-        await self._join_ahead(tx)
-        window = self._window()
+        """Adds partitions and sends batches until the transaction is due to end.
+
+        It begins with the partitions that were active lately, and those that have a batch. Their first
+        batches then need not wait for the coordinator, nor for the markers of the transaction before. The
+        longest duration is such that closing costs little of the time, and never longer than the rpo allows.
+        """
+        if self._active:
+            await self._add(tx, [*self._joining.take(), *self._joining.take_active(self.copies)])
+        window = min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
         timers: dict[float, asyncio.TimerHandle] = {}
         try:
             while True:
@@ -295,13 +301,6 @@ class Lane:
             return tx.sent_at + window
         return tx.started + max(window, self._settings.ahead_s)
 
-    def _window(self) -> float:
-        """Returns the transaction's longest duration in seconds.
-
-        It is long enough that closing costs little of the time, and never longer than the rpo allows.
-        """
-        return min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
-
     # Joining
 
     async def _join(self, tx: Transaction) -> bool:
@@ -309,15 +308,6 @@ class Lane:
         if self.solo:
             return not tx.parts and await self._add(tx, self._joining.take(1))
         return await self._add(tx, self._joining.take())
-
-    async def _join_ahead(self, tx: Transaction) -> None:
-        """Begins the transaction with the partitions that were active lately, and those that have a batch.
-
-        Their first batches then need not wait for the coordinator, nor for the markers of the transaction
-        before.
-        """
-        if self._active:
-            await self._add(tx, [*self._joining.take(), *self._joining.take_active(self.copies)])
 
     async def _add(self, tx: Transaction, joining: list[TransactionPartition]) -> bool:
         """Adds partitions to the transaction, and the ledger's with the first of them."""

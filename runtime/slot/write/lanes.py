@@ -44,7 +44,8 @@ class LaneSet:
     def place(self, copy: PartitionCopy) -> None:
         """Moves a partition to its proper lane; it must not be in an open transaction."""
         before = self._lanes.get(copy)
-        lane = self._solo if copy.suspect else self._home_lane()
+        # All home lanes and spare lanes may be stuck.
+        lane = self._solo if copy.suspect else self._usable_lane() or self._homes[0]
         if before is lane:
             lane.offer(copy)
             return
@@ -73,7 +74,7 @@ class LaneSet:
 
     def move_from_stuck_lane(self, transactional_id: str) -> list[PartitionCopy]:
         """Moves a stuck lane's partitions to other lanes; returns those that stay in its transaction."""
-        lane = self._lane(transactional_id)
+        (lane,) = (lane for lane in self.all if lane.transactional_id == transactional_id)
         staying = [copy for copy in lane.copies if copy.in_transaction]
         for copy in list(lane.copies):
             if not copy.in_transaction and self._usable_lane() is not None:
@@ -109,16 +110,8 @@ class LaneSet:
         """Returns how many transactions of all lanes were aborted."""
         return sum(lane.aborts for lane in self.all)
 
-    def _lane(self, transactional_id: str) -> Lane:
-        (lane,) = (lane for lane in self.all if lane.transactional_id == transactional_id)
-        return lane
-
-    def _home_lane(self) -> Lane:
-        """Returns the home lane with the fewest partitions, or a spare lane while all of them are stuck."""
-        return self._usable_lane() or self._homes[0]
-
     def _usable_lane(self) -> Lane | None:
-        """Returns the lane to use among those that are not stuck; home lanes take precedence."""
+        """Returns the lane with the fewest partitions that is not stuck; home lanes take precedence."""
         return _least_loaded(self._homes) or _least_loaded(self._spares)
 
 
