@@ -54,7 +54,13 @@ async def fetch_many(
     throttled_ms = 0
     while throttled_ms < _MOST_THROTTLED_MS:
         request = _request(cluster, wanted, topic_ids, isolation, wait_ms)
-        response = await _response(cluster, node, request, wanted, purpose, within)
+        try:
+            response = await cluster.call(node, request, purpose, within)
+            if response.error is not ErrorCode.NONE:
+                raise BrokerError(response.error, _name(wanted))
+        except WireError:
+            _doubt(cluster, wanted)
+            raise
         if response.partitions or response.throttle_ms <= 0:
             answers = _answers(wanted, request, response)
             _doubt(cluster, (at for at, one in answers.items() if one.error is not ErrorCode.NONE))
@@ -94,25 +100,6 @@ def _request(
         partitions,
         topics=topics,
     )
-
-
-async def _response(
-    cluster: KafkaCluster,
-    node: int,
-    request: FetchRequest,
-    wanted: Mapping[TopicPartition, FetchFrom],
-    purpose: str,
-    within: float | None,
-) -> FetchResponse:
-    """Returns the response. Raises WireError, after which the leaders are looked up."""
-    try:
-        response = await cluster.call(node, request, purpose, within)
-        if response.error is not ErrorCode.NONE:
-            raise BrokerError(response.error, _name(wanted))
-    except WireError:
-        _doubt(cluster, wanted)
-        raise
-    return response
 
 
 def _answers(

@@ -113,20 +113,16 @@ def _counted(lines: Iterable[str], request: IvyRequest, report: Report) -> Itera
 
 
 def _module(dependencies: Iterable[IvyDependency]) -> str:
-    wanted = "".join(_dependency(one) for one in dependencies)
+    wanted = "".join(
+        f"<dependency org={quoteattr(each.organisation)} name={quoteattr(each.name)}"
+        f" rev={quoteattr(each.version)} transitive={quoteattr(str(each.transitive).lower())}"
+        f" conf={quoteattr('default->master,compile,runtime' if each.transitive else 'default->master')}/>"
+        for each in dependencies
+    )
     return (
         '<ivy-module version="2.0"><info organisation="repl" module="lab"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{wanted}</dependencies></ivy-module>"
-    )
-
-
-def _dependency(one: IvyDependency) -> str:
-    configurations = "master,compile,runtime" if one.transitive else "master"
-    return (
-        f"<dependency org={quoteattr(one.organisation)} name={quoteattr(one.name)}"
-        f" rev={quoteattr(one.version)} transitive={quoteattr(str(one.transitive).lower())}"
-        f" conf={quoteattr(f'default->{configurations}')}/>"
     )
 
 
@@ -278,12 +274,11 @@ def _fetch(
 
 
 def _listing(folder: Path) -> dict[str, list[object]]:
-    return {jar.name: [jar.stat().st_size, _checksum(jar)] for jar in sorted(folder.glob("*.jar"))}
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    listing: dict[str, list[object]] = {}
+    for jar in sorted(folder.glob("*.jar")):
+        with jar.open("rb") as file:
+            listing[jar.name] = [jar.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
+    return listing
 
 
 def _ivy_jar() -> Path:
@@ -371,16 +366,12 @@ def _classes(jars: Path) -> set[str]:
     found: set[str] = set()
     for jar in jars.glob("kafka*.jar"):
         with zipfile.ZipFile(jar) as archive:
-            found |= {_class(entry) for entry in archive.namelist() if _is_tool(entry)}
+            found |= {
+                entry.removesuffix(".class").replace("/", ".")
+                for entry in archive.namelist()
+                if entry.startswith(_PACKAGES) and entry.endswith(".class") and "$" not in entry
+            }
     return found
-
-
-def _class(entry: str) -> str:
-    return entry.removesuffix(".class").replace("/", ".")
-
-
-def _is_tool(entry: str) -> bool:
-    return entry.startswith(_PACKAGES) and entry.endswith(".class") and "$" not in entry
 
 
 @dataclass(frozen=True, slots=True)

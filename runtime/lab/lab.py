@@ -215,7 +215,7 @@ class Lab:
             made = create.create(self.home, new, self.clusters.values(), kits)
             self.clusters |= {cluster.name: cluster for cluster in made}
             try:
-                self._run(kits, [self.clusters[spec.name] for spec in specs], timeout)
+                self._launch(kits, _brokers(self.clusters[spec.name] for spec in specs), timeout)
             except BaseException:
                 for cluster in made:
                     create.discard(cluster)
@@ -324,9 +324,6 @@ class Lab:
         create.store(upgraded)
         self.clusters[cluster.name] = upgraded
 
-    def _run(self, kits: Kits, clusters: Sequence[LabKafkaCluster], timeout: float) -> None:
-        self._launch(kits, _brokers(clusters), timeout)
-
     def _launch(self, kits: Kits, brokers: Sequence[LabBroker], timeout: float) -> None:
         """Starts those brokers that do not run and continues paused ones. Raises LabError."""
         running = processes.find([broker.mark for broker in brokers])
@@ -368,7 +365,7 @@ class Lab:
         scratch.mkdir()
         made = create.create(scratch, [spec], (), {version: kit})
         try:
-            one._run({version: kit}, made, timeout=TIMEOUT)
+            one._launch({version: kit}, _brokers(made), TIMEOUT)
             stop(_brokers(made), TIMEOUT)  # the archive is written at the end
         finally:
             stop(_brokers(made), 0)

@@ -20,7 +20,7 @@ from runtime.kafka.protocol.layout import (
     Int64,
     Records,
     Uuid,
-    indexes,
+    grouped,
     since,
     tag,
     until,
@@ -189,7 +189,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
             )
         forgotten = [
             (*item, partitions)
-            for topic_id, partitions in indexes(self.forgotten)
+            for topic_id, partitions in grouped(self.forgotten)
             if (item := self._named(topic_id, version)) is not None
         ]
         limits = self.max_wait_ms, self.min_bytes, self.max_bytes

@@ -47,6 +47,7 @@ from msgspec.structs import fields as struct_fields
 from runtime.kafka.errors import ErrorCode, Refusal
 
 T = TypeVar("T")
+K = TypeVar("K")
 Buffer = bytes | bytearray | memoryview
 
 
@@ -355,7 +356,7 @@ def _items(base: Any, marks: Sequence[Any]) -> _Items:
         inner = _Items(
             _alone(key.fields[1]), add=lambda names, array: f"{array}.append({key.build(names)})", single=True
         )
-        items = _divided(key.fields[:1], inner, nested or Nested(1), "indexes({})")
+        items = _divided(key.fields[:1], inner, nested or Nested(1), "grouped({})")
     else:
         item = _marks(args[0])[0]
         row = _part("item", args[0])
@@ -368,7 +369,9 @@ def _items(base: Any, marks: Sequence[Any]) -> _Items:
         if nested is not None:
             shared = row.fields[: nested.fields]
             items.row = _Part(row.fields[nested.fields :], row.build, row.spread)
-            items = _divided(shared, items, nested, f"grouped({{}}, {shared[0].name!r})")
+            items = _divided(
+                shared, items, nested, f"grouped((item.{shared[0].name}, item) for item in {{}})"
+            )
     if origin in (tuple, frozenset):
         items.converted = f"{origin.__name__}({{}})"
     items.repeated = REPEATED in marks
@@ -767,26 +770,19 @@ def skip_tags(buffer: Buffer, at: int) -> int:
     return at
 
 
-def indexes(partitions: Iterable[tuple[T, int]]) -> list[tuple[T, list[int]]]:
-    """Returns topics, each with the indexes of its partitions."""
-    topics: dict[T, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    return list(topics.items())
+def grouped(pairs: Iterable[tuple[K, T]]) -> list[tuple[K, list[T]]]:
+    """Returns the first parts of pairs, each with the second parts that stand beside it."""
+    groups: dict[K, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return list(groups.items())
 
 
 def _by_topic(partitions: Mapping[tuple[str, int], T]) -> list[tuple[str, list[tuple[tuple[str, int], T]]]]:
     topics: dict[str, list[tuple[tuple[str, int], T]]] = {}
-    for at, value in partitions.items():
-        topics.setdefault(at[0], []).append((at, value))
+    for item in partitions.items():
+        topics.setdefault(item[0][0], []).append(item)
     return list(topics.items())
-
-
-def _grouped(items: Iterable[T], name: str) -> list[tuple[Any, list[T]]]:
-    groups: dict[Any, list[T]] = {}
-    for item in items:
-        groups.setdefault(getattr(item, name), []).append(item)
-    return list(groups.items())
 
 
 _SMALL = [bytes((value,)) for value in range(0x80)]
@@ -800,8 +796,7 @@ _GLOBALS: dict[str, Any] = {
     "READ_INT32": struct.Struct(">i").unpack_from,
     "Truncated": Truncated,
     "by_topic": _by_topic,
-    "grouped": _grouped,
-    "indexes": indexes,
+    "grouped": grouped,
     "longer": _longer,
     "pack": struct.pack,
     "read_uvarint": read_uvarint,

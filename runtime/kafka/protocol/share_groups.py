@@ -9,6 +9,7 @@ records before it are acknowledged or archived. Records behind it may be acknowl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from runtime.kafka.errors import ErrorCode
@@ -28,13 +29,12 @@ from runtime.kafka.protocol.layout import (
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
-
-def _start(offset: int) -> CommittedOffset:
-    return CommittedOffset(offset, of_share_group=True)
-
-
 _Starts = Annotated[
-    Mapping[TopicPartition, Annotated[CommittedOffset, Converted(_start, Int64)] | ErrorCode],
+    Mapping[
+        TopicPartition,
+        Annotated[CommittedOffset, Converted(partial(CommittedOffset, of_share_group=True), Int64)]
+        | ErrorCode,
+    ],
     Nested(1, Uuid),  # the topic's id
     EntryOrder(KEY, VALUE, Int32, Int64, ERROR, str),  # the leader's epoch and the lag; the error's message
 ]

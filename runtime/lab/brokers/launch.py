@@ -5,7 +5,7 @@ The error for a dead broker holds its last log lines.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,29 +17,6 @@ from runtime.lab.brokers import zookeeper
 from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
 from runtime.lab.files import LabError, last_lines, size_of
 from runtime.lab.kit import Kit
-
-
-def wait_until_ready(
-    brokers: Iterable[tuple[LabKafkaCluster, BrokerPorts]], *, timeout: float, check: Callable[[], None]
-) -> list[tuple[LabKafkaCluster, BrokerPorts]]:
-    """Waits until each broker lists all of its cluster's brokers in `brokers`; returns those that do not.
-
-    `check` is called between requests and may raise, because waiting for a broker that died is pointless.
-    """
-    deadline = time.monotonic() + timeout
-    waiting = list(brokers)
-    admins = {(cluster.name, node.id): _admin(cluster, node) for cluster, node in waiting}
-    expected: dict[str, set[int]] = {}
-    for cluster, node in waiting:
-        expected.setdefault(cluster.name, set()).add(node.id)
-    while waiting and time.monotonic() < deadline:
-        check()
-        waiting = [
-            (cluster, node)
-            for cluster, node in waiting
-            if not expected[cluster.name] <= _listed_brokers(admins[cluster.name, node.id], 0.25)
-        ]
-    return waiting
 
 
 def answers(cluster: LabKafkaCluster, node: BrokerPorts, timeout: float) -> bool:
@@ -60,15 +37,11 @@ def _admin(cluster: LabKafkaCluster, node: BrokerPorts) -> AdminClient:
         "bootstrap.servers": cluster.address(node),
         # A broker that does not answer yet is expected, so librdkafka must not log it.
         "log_level": 0,
-        "error_cb": _ignore,
+        "error_cb": lambda _: None,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 200,
     }
     return AdminClient(settings)
-
-
-def _ignore(_: object) -> None:
-    return None
 
 
 SCRATCH = "scratch"  # for the native libraries that Java unpacks
@@ -119,20 +92,47 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
                 zookeeper.wait_unregistered(cluster, mine)
         for one in brokers:
             _spawn(kits, one)
-        check = _DeathCheck(brokers, log_starts)
-        late = wait_until_ready(brokers, timeout=timeout, check=check)
-        if late:
-            names = ", ".join(str(LabBroker(*each)) for each in late)
-            first = LabBroker(*late[0])
-            last = last_lines(first.log, log_starts[first.mark])
+        if late := _wait_until_ready(brokers, log_starts, timeout):
+            last = last_lines(late[0].log, log_starts[late[0].mark])
             raise LabError(
-                f"{names} did not answer within {timeout:.0f} s: {last}",
+                f"{', '.join(map(str, late))} did not answer within {timeout:.0f} s: {last}",
                 "is the machine very busy? Try again, or choose fewer brokers",
-                where=str(first.log),
+                where=str(late[0].log),
             )
     except BaseException:
         processes.kill([node.mark for node in nodes])
         raise
+
+
+def _wait_until_ready(
+    brokers: Sequence[LabBroker], log_starts: Mapping[str, int], timeout: float
+) -> list[LabBroker]:
+    """Waits until each broker lists all of its cluster's brokers among these; returns those that do not.
+
+    Raises LabError for a broker that has died.
+    """
+    deadline = time.monotonic() + timeout
+    waiting = list(brokers)
+    admins = {broker.mark: _admin(*broker) for broker in brokers}
+    expected: dict[str, set[int]] = {}
+    for cluster, node in brokers:
+        expected.setdefault(cluster.name, set()).add(node.id)
+    while waiting and time.monotonic() < deadline:
+        alive = processes.find(admins)
+        for broker in brokers:
+            if broker.mark not in alive:
+                last = last_lines(broker.log, log_starts[broker.mark])
+                raise LabError(
+                    f"{broker} died at its start. Its last words:\n{last}",
+                    "correct what was set with --set, or see the whole log",
+                    where=str(broker.log),
+                )
+        waiting = [
+            broker
+            for broker in waiting
+            if not expected[broker.cluster.name] <= _listed_brokers(admins[broker.mark], 0.25)
+        ]
+    return waiting
 
 
 def _spawn(kits: Kits, one: LabBroker) -> None:
@@ -169,22 +169,3 @@ def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:
     )
     java = kit.command(*jvm, heap=cluster.spec.heap)
     return [*cluster.spec.prefix, *java, "kafka.Kafka", str(cluster.properties_file(node))]
-
-
-class _DeathCheck:
-    """This callable is called while brokers start, and raises LabError when one has died."""
-
-    def __init__(self, brokers: Sequence[LabBroker], beginnings: Mapping[str, int]) -> None:
-        self.brokers = brokers
-        self.beginnings = beginnings
-
-    def __call__(self) -> None:
-        alive = processes.find([broker.mark for broker in self.brokers])
-        for broker in self.brokers:
-            if broker.mark not in alive:
-                last = last_lines(broker.log, self.beginnings[broker.mark])
-                raise LabError(
-                    f"{broker} died at its start. Its last words:\n{last}",
-                    "correct what was set with --set, or see the whole log",
-                    where=str(broker.log),
-                )

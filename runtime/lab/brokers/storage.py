@@ -71,11 +71,8 @@ def server_properties(
 
 def render_properties(properties: Mapping[str, str]) -> str:
     """Returns the settings in the format of a properties file."""
-    return "".join(f"{key}={_escape(value)}\n" for key, value in properties.items())
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
+    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in properties.items()}
+    return "".join(f"{key}={value}\n" for key, value in escaped.items())
 
 
 def _kraft(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
@@ -262,7 +259,14 @@ def _format_with_tool(
             arguments = cluster.secret_file("format.args")
             words = format_command(cluster, kits[cluster.spec.version], passwords[cluster.name])
             write(arguments, "\n".join(_quote(word) for word in words[1:]), secret=True)
-            running.append((cluster, _run_tool(words[0], arguments)))
+            tool = subprocess.Popen(
+                [words[0], f"@{arguments}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            running.append((cluster, tool))
         for cluster, process in running:
             output, _ = process.communicate()
             if process.returncode:
@@ -276,16 +280,6 @@ def _format_with_tool(
         for _, process in running:
             with process:
                 process.kill()
-
-
-def _run_tool(java: str, arguments: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [java, f"@{arguments}"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def _quote(word: str) -> str:
