@@ -32,14 +32,6 @@ class InternalRecord(NamedTuple):
     value: bytes | None
 
 
-class StoredRecord(NamedTuple):
-    """A record that was read, with its offset."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
 def build(records: Sequence[InternalRecord], now_ms: int) -> Batch:
     """Returns one uncompressed batch, which is then stamped with a producer's identity or sent `plain`."""
     raw: list[Raw] = [(at, now_ms, _tail(record)) for at, record in enumerate(records)]
@@ -93,12 +85,9 @@ def batches_of(records: Sequence[InternalRecord]) -> list[Batch]:
     return [build(chunk, now_ms) for chunk in chunks(records, BATCH_BYTES)]
 
 
-def read(batch: Batch, where: PartitionLocation = _INTERNAL_TOPIC) -> list[StoredRecord]:
+def read(batch: Batch, where: PartitionLocation = _INTERNAL_TOPIC) -> list[Record]:
     """Returns the records of a batch. Raises BatchFailure."""
-    return [
-        StoredRecord(record.offset, record.key, record.value)
-        for record in records_of(batch, where, MAX_UNPACKED)
-    ]
+    return records_of(batch, where, MAX_UNPACKED)
 
 
 def committed(response: FetchedPartition, at: TopicPartition, position: int) -> tuple[list[Record], int]:

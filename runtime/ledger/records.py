@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from runtime.batch import Batch, BatchFailure, PartitionLocation, RecordSet, marker_type, walk
+from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, RecordSet, marker_type, walk
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
@@ -18,7 +18,7 @@ from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import log_start, offsets_of
-from runtime.kafka.records import StoredRecord, read
+from runtime.kafka.records import read
 from runtime.kafka.timing import RetryDeadline
 
 _COMMIT = 1
@@ -43,10 +43,10 @@ class _Open(NamedTuple):
     """
 
     epoch: int
-    records: list[StoredRecord]
+    records: list[Record]
     newest: dict[bytes, int]
 
-    def extend(self, records: Iterable[StoredRecord]) -> None:
+    def extend(self, records: Iterable[Record]) -> None:
         """Appends records."""
         for record in records:
             self.records.append(record)
@@ -156,16 +156,16 @@ class CommittedValues:
             self._apply(pending.records)
         self._drop_tombstones(pending.newest)
 
-    def _unread(self, batch: Batch) -> list[StoredRecord]:
+    def _unread(self, batch: Batch) -> list[Record]:
         """Returns the records of a batch that are not read yet."""
         return [record for record in read(batch) if record.offset >= self.position]
 
-    def _apply(self, records: Iterable[StoredRecord]) -> None:
+    def _apply(self, records: Iterable[Record]) -> None:
         """Applies records by their offsets, not by the order of markers, as compaction does.
 
         Compaction keeps the record with the highest offset of a key.
         """
-        for offset, key, value in records:
+        for offset, _, key, value, _ in records:
             if key is None:
                 continue
             kept = self._kept.get(key)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
+from runtime.batch import Record
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Assign, Assignment, SlotSpec, StopSlot
 from runtime.contract.records.job_status import JobKey, JobStatus
@@ -17,7 +18,7 @@ from runtime.driver.clusters import DriverClusters, last_status, open_destinatio
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post
 from runtime.driver.task import SlotStartRequest, listen
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.records import InternalRecord, StoredRecord
+from runtime.kafka.records import InternalRecord
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S
 from tests.runtime.conftest import sides_of
@@ -94,7 +95,7 @@ def test_a_batch_that_unpacks_past_the_bound_is_skipped(dc2: Side, fresh: Fresh)
         producer.produce(topic, b"x" * (64 << 20), partition=0)
         assert await asyncio.to_thread(producer.flush, 60) == 0
         await post(cluster, topic, [InternalRecord(b"k", b"next")])
-        found: list[StoredRecord] = []
+        found: list[Record] = []
         while not found:
             found = await tail.read()
         assert [one.value for one in found] == [b"next"]

@@ -11,14 +11,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from runtime.batch import Batch, BatchFailure, PartitionLocation, walk
+from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, walk
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import log_start, offsets_of
-from runtime.kafka.records import InternalRecord, StoredRecord, batches_of, plain, read
+from runtime.kafka.records import InternalRecord, batches_of, plain, read
 from runtime.ledger.transaction_writer import send
 from runtime.slot.log import log_driver_message
 
@@ -117,7 +117,7 @@ class TopicTail:
             await self._moved.wait()
         return not self._lost
 
-    async def records(self) -> AsyncIterator[StoredRecord]:
+    async def records(self) -> AsyncIterator[Record]:
         """Yields each record as it comes, until cancelled; it reads on while the cluster does not answer."""
         while True:
             try:
@@ -128,7 +128,7 @@ class TopicTail:
             for record in found:
                 yield record
 
-    async def read(self) -> list[StoredRecord]:
+    async def read(self) -> list[Record]:
         """Returns new records, or none after half a second. Raises WireError; the caller then retries."""
         answer = await fetch_once(
             self.cluster,
@@ -147,7 +147,7 @@ class TopicTail:
             raise BrokerError(answer.error, self._topic)
         self._topic_id = answer.topic_id
         walked = walk(answer.records, PartitionLocation(self._topic, _PARTITION))
-        found: list[StoredRecord] = []
+        found: list[Record] = []
         for batch in walked.sets:
             if isinstance(batch, Batch) and batch.next_offset > self._offset:
                 if not (batch.control or batch.transactional):
@@ -156,7 +156,7 @@ class TopicTail:
                 self._moved.set()
         return found
 
-    def _records(self, batch: Batch) -> list[StoredRecord]:
+    def _records(self, batch: Batch) -> list[Record]:
         """Returns the records of a batch.
 
         There are none when the batch can't be decoded or exceeds the memory bound.

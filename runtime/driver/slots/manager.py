@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from runtime.batch import Record
 from runtime.contract.records import job_status
 from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import (
@@ -29,7 +30,6 @@ from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
 from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
 from runtime.kafka.errors import WireError
-from runtime.kafka.records import StoredRecord
 from runtime.kafka.timing import BackgroundTasks
 from runtime.slot.log import log_driver_message
 
@@ -66,7 +66,7 @@ class SlotManager:
         self._on_report = on_report
         self.jvm_trouble = ""
         self._changed = asyncio.Event()
-        self._unread: dict[int, StoredRecord] = {}
+        self._unread: dict[int, Record] = {}
         self._arrived = asyncio.Event()
         self._releasing_since: dict[int, float] = {}
         self._out: set[int] = set()  # slots that get no partitions before they run again
@@ -146,7 +146,7 @@ class SlotManager:
                 self._take_record(record)
             self.end_read(time.monotonic())
 
-    def _take_record(self, record: StoredRecord) -> None:
+    def _take_record(self, record: Record) -> None:
         """Takes a heartbeat, or keeps a report; a heartbeat that can't be read is skipped."""
         match job_status.decode_key(record.key):
             case SlotKey(self._context.job, slot) if record.value is not None:

@@ -8,9 +8,9 @@ from confluent_kafka import Producer
 
 from runtime.audit import partition_logs as audited
 from runtime.audit.partition_logs import RecordsExpired, fetch_records
+from runtime.batch import Record
 from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.records import StoredRecord
 from runtime.ledger.records import InternalTopicScan
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Side
@@ -79,7 +79,7 @@ def _write(side: Side, topic: str, numbers: Iterable[int]) -> None:
     side.write(topic, [{"key": b"%d" % one, "value": b"%d" % one} for one in numbers])
 
 
-async def _next(tail: TopicTail) -> list[StoredRecord]:
+async def _next(tail: TopicTail) -> list[Record]:
     async with asyncio.timeout(PATIENCE_S):
         while not (found := await tail.read()):
             pass
