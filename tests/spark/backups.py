@@ -16,13 +16,11 @@ from runtime.contract.records.manifest import BackupState, Commit, FilePosition,
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.driver.application import RoundWork
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.files_sink import advanced
 from runtime.files.backup import read_backup
-from runtime.files.compaction import compact
 from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
 from runtime.files.manifest import ManifestFolder, ManifestState
 from runtime.files.snapshots import SnapshotFolder
@@ -34,6 +32,7 @@ from runtime.kafka.protocol.offsets import TopicPartition as At
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.replay.request import RestorePartition, RestoreRequest
+from tests.runtime.files.lake import in_this_process
 from tests.spark.job import flow_of
 
 FLOW = "to-archive"
@@ -148,9 +147,6 @@ class BackupWriter:
 
     def merge(self) -> None:
         """Merges its small files, as a job does, and removes those that were replaced."""
-
-        async def in_this_process(_work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
-            return list(compact(tickets))
 
         last = self._state.last
         assert last is not None

@@ -14,7 +14,7 @@ from runtime.files.snapshots import SnapshotFolder
 from runtime.files.store import LocalFolder
 from tests.runtime.batch.forge import batch_bytes
 
-OWNER = ManifestOwner(topology="t", job="archive", cluster_id="c1")
+OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
 ONE, TWO, UNNAMED = "11" * 16, "22" * 16, "00" * 16
 WHERE = PartitionLocation("orders", 0)
 
@@ -23,6 +23,34 @@ Place = tuple[str, dict[str, Any]]  # the address of an endpoint, and the settin
 
 def text_of(first: int, times: Sequence[int]) -> bytes:
     return batch_bytes([Record(first + at, stamp, b"k", b"v", ()) for at, stamp in enumerate(times)])
+
+
+def file(first: int, size: int, folder: str = "orders", partition: int = 0, topic_id: str = ONE) -> DataFile:
+    return DataFile(
+        path=f"{folder}/f-{partition:05d}-{first:020d}-{topic_id[:8]}.log",
+        staged="staging/1/x.part",
+        topic="orders",
+        topic_id=topic_id,
+        partition=partition,
+        first=first,
+        end=first + 1,
+        records=1,
+        size=size,
+        crc32c=0,
+    )
+
+
+def commit_of(number: int, files: Sequence[DataFile] = (), **changes: Any) -> Commit:
+    return Commit(
+        number=number,
+        flow="f",
+        owner=OWNER,
+        generation=1,
+        at_ms=number,
+        format="raw",
+        files=list(files),
+        **changes,
+    )
 
 
 def root_of(folder: ManifestFolder | SnapshotFolder) -> Path:
@@ -71,16 +99,12 @@ class WrittenBackup:
         self, at_ms: int, topic_id: str, position: int, files: list[DataFile], replaced: Sequence[str] = ()
     ) -> None:
         last = self._state.last
-        commit = Commit(
-            number=last.number + 1 if last is not None else 1,
+        commit = replace(
+            commit_of(last.number + 1 if last is not None else 1, files, replaced=list(replaced)),
             flow=self._flow,
-            owner=OWNER,
-            generation=1,
             at_ms=at_ms,
             format=self._format,
             positions=[FilePosition(topic="orders", topic_id=topic_id, partition=0, position=position)],
-            files=files,
-            replaced=list(replaced),
         )
         self.manifest.add(self._state, commit)
 
@@ -89,16 +113,11 @@ class WrittenBackup:
         path = f"orders/f-{members[0].base_offset}-{topic_id[:8]}.log"
         (self.folder / "orders").mkdir(exist_ok=True)
         (self.folder / path).write_bytes(text)
-        return DataFile(
+        return replace(
+            file(members[0].base_offset, len(text), topic_id=topic_id),
             path=path,
-            staged="staging/1/x.part",
-            topic="orders",
-            topic_id=topic_id,
-            partition=0,
-            first=members[0].base_offset,
             end=end,
             records=sum(one.records for one in members),
-            size=len(text),
             crc32c=crc32c(text),
             first_timestamp=members[0].base_timestamp,
             last_timestamp=max(one.max_timestamp for one in members),

@@ -9,7 +9,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from runtime.batch import Record
-from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
+from runtime.contract.records.manifest import Commit, FilePosition
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.driver.application import RoundWork
 from runtime.driver.duties.compaction import CompactionDuty
@@ -18,38 +18,9 @@ from runtime.files.compaction import MergedFiles, compact
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, ManifestState
 from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import ONE, WHERE, Place
+from tests.runtime.files.backups import ONE, WHERE, Place, commit_of
 
-OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
 NOON = 1_700_049_600_000
-
-
-def file(first: int, size: int, folder: str = "orders", partition: int = 0, topic_id: str = ONE) -> DataFile:
-    return DataFile(
-        path=f"{folder}/f-{partition:05d}-{first:020d}-{topic_id[:8]}.log",
-        staged="staging/1/x.part",
-        topic="orders",
-        topic_id=topic_id,
-        partition=partition,
-        first=first,
-        end=first + 1,
-        records=1,
-        size=size,
-        crc32c=0,
-    )
-
-
-def commit_of(number: int, files: Sequence[DataFile] = (), **changes: Any) -> Commit:
-    return Commit(
-        number=number,
-        flow="f",
-        owner=OWNER,
-        generation=1,
-        at_ms=number,
-        format="raw",
-        files=list(files),
-        **changes,
-    )
 
 
 class Lake:

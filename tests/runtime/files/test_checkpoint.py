@@ -16,8 +16,8 @@ from runtime.files.backup import Backup, read_backup
 from runtime.files.checkpoint import write_checkpoint
 from runtime.files.compaction import FileIndex, read_index
 from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestState
-from tests.runtime.files.backups import ONE, TWO, UNNAMED, Place, own_of
-from tests.runtime.files.lake import NOON, Lake, commit_of, file
+from tests.runtime.files.backups import ONE, TWO, UNNAMED, Place, commit_of, file, own_of
+from tests.runtime.files.lake import NOON, Lake
 from tests.runtime.files.test_compaction import documented_files, lines_in
 from tests.spark.exported import lines_of
 

@@ -30,8 +30,8 @@ from runtime.files.compaction import (
 from runtime.files.manifest import ManifestFolder, ManifestProblem, ManifestTaken
 from tests.checker.shapes import digest
 from tests.runtime.batch.forge import sets
-from tests.runtime.files.backups import TWO, WHERE, own_of, root_of
-from tests.runtime.files.lake import NOON, Lake, commit_of, file, in_this_process, offsets_in
+from tests.runtime.files.backups import TWO, WHERE, commit_of, file, own_of, root_of
+from tests.runtime.files.lake import NOON, Lake, in_this_process, offsets_in
 from tests.spark.exported import files_of, lines_of
 
 K = 1 << 10

@@ -11,7 +11,6 @@ from runtime.contract.records.manifest import (
     Commit,
     DataFile,
     FilePosition,
-    ManifestOwner,
     UnreadableCommit,
     decode,
     encode,
@@ -23,42 +22,20 @@ from runtime.files.manifest import (
     ManifestState,
     owner_problem,
 )
-from tests.runtime.files.backups import own_of, root_of
-
-OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
+from tests.runtime.files.backups import OWNER, commit_of, file, own_of, root_of
 
 
-def commit(
-    number: int, generation: int = 1, *, position: int = 0, files: tuple[DataFile, ...] = ()
-) -> Commit:
+def commit(number: int, *, position: int = 0) -> Commit:
     moved = FilePosition(topic="orders", topic_id="aa", partition=0, position=position)
-    return Commit(
-        number=number,
-        flow="f",
-        owner=OWNER,
-        generation=generation,
-        at_ms=number,
-        format="raw",
-        positions=[moved],
-    )
+    return commit_of(number, positions=[moved])
 
 
-def staged(folder: ManifestFolder, text: bytes, path: str = "orders/a.log") -> DataFile:
-    place = root_of(folder) / folder.staging(1)
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "x.part").write_bytes(text)
-    return DataFile(
-        path=path,
-        staged="staging/1/x.part",
-        topic="orders",
-        topic_id="aa",
-        partition=0,
-        first=0,
-        end=1,
-        records=1,
-        size=len(text),
-        crc32c=0,
-    )
+def staged(folder: ManifestFolder, text: bytes) -> DataFile:
+    described = file(0, len(text))
+    place = own_of(folder) / described.staged
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(text)
+    return described
 
 
 @pytest.fixture
@@ -79,11 +56,11 @@ def test_the_state_is_that_of_the_last_commit(folder: ManifestFolder) -> None:
 
 
 def test_what_the_driver_does_not_see_is_not_committed(folder: ManifestFolder) -> None:
-    file = staged(folder, b"abc")
+    described = staged(folder, b"abc")
     with pytest.raises(EndpointUnavailable, match="has 3 bytes in place of 4"):
-        folder.check_staged([replace(file, size=4)])
+        folder.check_staged([replace(described, size=4)])
     with pytest.raises(EndpointUnavailable, match="is not there for the driver"):
-        folder.check_staged([replace(file, staged="staging/1/other.part")])
+        folder.check_staged([replace(described, staged="staging/1/other.part")])
 
 
 def test_files_have_the_mode_that_the_umask_gives(folder: ManifestFolder) -> None:

@@ -23,8 +23,8 @@ from runtime.files.manifest import (
 from runtime.files.object_store import ObjectStore, explained
 from runtime.files.open_store import opened
 from runtime.files.store import FileStore, LocalFolder, NameTaken, NotExclusive
-from tests.runtime.files.backups import Place
-from tests.runtime.files.lake import NOON, Lake, commit_of
+from tests.runtime.files.backups import Place, commit_of
+from tests.runtime.files.lake import NOON, Lake
 from tests.runtime.kafka.auth.test_tls import Authority
 from tests.s3 import ADMIN, KEY, SECRET, S3Server, s3_server_with_tls
 
