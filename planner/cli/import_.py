@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from planner.cli.command import ApprovedOutput, Output, command
-from planner.cli.output import new_file, show
+from planner.cli.output import show
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.workflows.new_files import new_file
 from planner.workflows.options import Option
 from planner.workflows.requests import AdoptRequest, ChangeRequest, ImportRequest, TakeOver
 

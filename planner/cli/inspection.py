@@ -10,8 +10,9 @@ from msgspec import to_builtins
 from msgspec.json import encode
 
 from planner.cli.command import CommandWithWords, Output, command
-from planner.cli.output import new_file, say
+from planner.cli.output import say
 from planner.model.diagnostic import ExitCode
+from planner.workflows.new_files import new_file
 from planner.workflows.options import DURATION, MOMENT, Option, TextFormat
 from planner.workflows.requests import (
     ClusterRequest,

@@ -9,8 +9,7 @@ import json
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -111,35 +110,6 @@ def write_report(file: Path, text: str) -> None:
 def reader_is_gone() -> None:
     """Sends the rest of stdout to nowhere: the reader went away (repl … | head)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def new_file(file: Path, *, private: bool = True) -> Iterator[Callable[[str], object]]:
-    """Yields the function that writes to a new file. In the end the whole file exists, or none.
-
-    Only its owner may read it, for it holds records, unless `private` is off. Failure where the file is there
-    already, or can't be written.
-    """
-    if file.exists():
-        raise Failure(error(f"{file} is there already", "name a new file"))
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.absolute().parent, prefix=f".{file.name}.", delete=False
-        ) as begun:
-            try:
-                yield begun.write
-                begun.flush()
-                os.fsync(begun.fileno())
-                if not private:
-                    os.umask(mask := os.umask(0))
-                    os.fchmod(begun.fileno(), 0o666 & ~mask)
-                os.link(begun.name, file)  # unlike a rename, it never replaces another file
-            finally:
-                Path(begun.name).unlink()
-    except OSError as problem:
-        raise Failure(
-            error(f"{file} can't be written: {problem.strerror or problem}", "name another")
-        ) from None
 
 
 def print_plan(plan: "Plan") -> None:

@@ -8,9 +8,9 @@ import click
 from msgspec.structs import replace
 
 from planner.cli.command import ApprovedOutput, command, given
-from planner.cli.output import new_file
 from planner.cli.plan_output import SavedPlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.workflows.new_files import new_file
 from planner.workflows.options import Option
 from planner.workflows.requests import (
     CutoverRequest,
@@ -138,8 +138,12 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
 
     Waits for the gate of the wave, shows the plan, asks, stops the producers at the source, waits until the
     last record is copied, promotes the topics and moves the groups. Run it again after an interruption: it
-    continues. Without --wave it moves the first wave that is left. --back takes a wave back that has not
-    moved yet. Exit code 1 where the gate is not reached, or records are left at the timeout.
+    continues. Without --wave it moves the first wave that is left. Exit code 1 where the gate is not reached,
+    or records are left at the timeout.
+
+    --back takes back a wave that has not moved yet. Of a wave that has moved it copies back what is new, as
+    repl failback does: it needs flows of its own. Then stop its producers at the destination and run it again
+    with --back --switch: its flows copy as before, and its groups move back to the exact record.
     """
     from planner.cli.console import print_lines
     from planner.cli.view import emit_each
@@ -151,6 +155,11 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
         emit_each("wave", [result.wave])
     else:
         print_lines(lambda _: wave_lines([result.wave]))
+    back = f"repl cutover {request.cutover} --wave {result.wave.wave} --back"
+    if result.switch_follows:
+        click.echo(f"Next: stop its producers at the destination, then {back} --switch", err=True)
+    elif request.switch and result.exit_code is ExitCode.DONE:
+        click.echo("Next: start its consumers at the source, then its producers", err=True)
     return result.exit_code
 
 

@@ -20,6 +20,7 @@ from planner.config.load import NOTHING_EDITED
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, Failure, Severity, error
 from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
+from planner.workflows.new_files import new_file
 from runtime.contract.spec.shapes import record_of
 
 HOME = "REPL_HOME"
@@ -177,15 +178,13 @@ def write_new(file: Path, text: str) -> list[Path]:
     """
     from planner.config.schema import schema_text
 
-    written = []
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        for path, content in ((file, text), (file.parent / SCHEMA, schema_text())):
-            if path != file and path.exists():
-                continue
-            with path.open("x", encoding="utf-8") as opened:
-                opened.write(content)
-            written.append(path)
     except OSError as wrong:
         raise Failure(error(f"{file}: {wrong.strerror}", "name a folder that can be written to")) from None
-    return written
+    schema = file.parent / SCHEMA
+    written = {file: text} if schema.exists() else {file: text, schema: schema_text()}
+    for path, content in written.items():
+        with new_file(path, private=False) as write:
+            write(content)
+    return list(written)

@@ -20,6 +20,7 @@ PARSING = {
     "planner.render",
     "planner.render.readable",
     "planner.workflows",
+    "planner.workflows.new_files",
     "planner.workflows.options",
     "planner.workflows.requests",
     "runtime",
