@@ -22,7 +22,7 @@ def wave_lines(waves: Sequence[WaveProgress]) -> Iterator[Text]:
             (f"{wave.wave:<{longest}}", "bold"),
             "  ",
             (f"{wave.state:<7}", _STYLES[wave.state]),
-            f"  {_topics(wave)}{_pause(wave)}",
+            f"  {_topics(wave)}; fence: {wave.fence}{_pause(wave)}",
         )
         for straggler in wave.stragglers:
             written = f"{count(straggler.records)} records written since" if straggler.records else ""

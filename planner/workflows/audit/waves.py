@@ -6,12 +6,14 @@ Everything is derived: from the YAML, the logs and ledgers of both clusters, and
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.diff.record import recorded_flow
 from planner.graph.cutovers import (
+    FENCED_RATE,
+    RATE,
     WaveTopics,
     fence_addresses,
     source_of,
@@ -19,10 +21,13 @@ from planner.graph.cutovers import (
     waves_of,
 )
 from planner.graph.routes import router_of
+from planner.kafka import ClusterClient
+from planner.kafka.client import BrokerConnection
+from planner.kafka.principals import read_acls, read_quotas
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure
 from planner.model.step import ApplyRecord, Result, Step
-from planner.model.topology import Cutover, Topology
+from planner.model.topology import Cutover, Fence, Topology
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.audit.history import histories
@@ -71,6 +76,7 @@ class WaveReader:
         self._read_s = -math.inf
         self._applies: tuple[ApplyRecord, ...] = ()
         self._clients: dict[str, ClusterClients] = {}
+        self._fences: dict[tuple[str, Fence], frozenset[str]] = {}
 
     async def progress(self, status: "ReplicationStatus") -> list[WaveProgress]:
         """Returns how far each wave of each cutover is."""
@@ -80,7 +86,9 @@ class WaveReader:
         if waves and now_s - self._read_s > _AGAIN_S:
             self._read_s = now_s
             await self._read(waves, status)
-        return [_progress(wave, topology, status, self._applies, self._clients) for wave in waves]
+        return [
+            _progress(wave, topology, status, self._applies, self._clients, self._fences) for wave in waves
+        ]
 
     async def _read(self, waves: Iterable[WaveTopics], status: "ReplicationStatus") -> None:
         topology = self._topology
@@ -93,6 +101,29 @@ class WaveReader:
         ):
             with suppress(Failure):
                 self._clients[source] = await clients_of(topology, source, self._within_s)
+        for source, fence in {(source_of(wave.cutover, topology), wave.cutover.fence) for wave in waves}:
+            self._fences.pop((source, fence), None)
+            if fence is not Fence.NONE:
+                with suppress(Failure):
+                    async with source_client(topology, source, self._within_s) as client:
+                        self._fences[source, fence] = await fences_shown(client, fence)
+
+
+def source_client(topology: Topology, source: str, timeout_s: float) -> ClusterClient:
+    return ClusterClient(endpoints_of([topology.clusters[source]])[source], timeout_s)
+
+
+async def fences_shown(
+    client: ClusterClient, fence: Fence, broker: BrokerConnection | None = None
+) -> frozenset[str]:
+    """Returns the names of the rules at a cluster, or of the entities that a fence limits there.
+
+    Any broker says so, or this one.
+    """
+    if fence is Fence.ACL:
+        return frozenset(rule.name for rule in await read_acls(client, broker) or ())
+    quotas = await read_quotas(client, broker)
+    return frozenset(entity.name for entity, limits in quotas.items() if limits.get(RATE) == FENCED_RATE)
 
 
 async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diagnostic, ...]:
@@ -136,19 +167,23 @@ def _progress(
     status: "ReplicationStatus",
     applies: Sequence[ApplyRecord],
     clients: "Mapping[str, ClusterClients]",
+    shown: Mapping[tuple[str, Fence], frozenset[str]],
 ) -> WaveProgress:
     gate = wave.wave.gate
     healths = healths_of(wave, status)
     lags = [topic.lag_records for topic in healths]
     moved = has_moved(wave, status)
     source = source_of(wave.cutover, topology)
-    fences = fenced_at(wave, topology, applies) if wave.wave.fenced else []
+    made = fence_at_source(wave, topology, shown.get((source, wave.cutover.fence)))
+    state = WaveState.MOVED if moved else WaveState.FENCED if made.stops else WaveState.WAITING
+    fences = fenced_at(wave, topology, applies) if state is not WaveState.WAITING else []
     fenced_ms, moved_ms = pause_of(wave, fences, applies) if moved else (max(fences, default=None), None)
     until_ms = moved_ms if moved else status.at_ms
     return WaveProgress(
         cutover=wave.cutover.name,
         wave=wave.wave.name,
-        state=WaveState.MOVED if moved else WaveState.FENCED if wave.wave.fenced else WaveState.WAITING,
+        state=state,
+        fence=made.text,
         topics=tuple(wave.names),
         left=None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags),
         gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
@@ -157,6 +192,29 @@ def _progress(
         if source in clients and moved
         else (),
     )
+
+
+class FenceAtSource(NamedTuple):
+    """What of a wave's fence is at the source: whether it stops producers, and how people read that."""
+
+    stops: bool
+    text: str
+
+
+def fence_at_source(wave: WaveTopics, topology: Topology, shown: Collection[str] | None) -> FenceAtSource:
+    """Returns the fence of a wave as its source shows it; None where that could not be read."""
+    source, declared = source_of(wave.cutover, topology), wave.wave.fenced
+    if wave.cutover.fence is Fence.NONE:
+        return FenceAtSource(declared, "none")
+    if shown is None:
+        return FenceAtSource(declared, f"{source} could not be read")
+    fence = {address.name for address in fence_addresses(wave, topology)}
+    kind = "rules" if wave.cutover.fence is Fence.ACL else "quotas"
+    made = len(fence.intersection(shown))
+    if not made:
+        return FenceAtSource(False, f"missing at {source}" if declared else "not made")
+    here = f"{made} of {len(fence)} {kind} at {source}"
+    return FenceAtSource(True, here if declared else f"{here}, though the topology has no fence")
 
 
 def pause_of(

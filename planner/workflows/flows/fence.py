@@ -9,12 +9,10 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from planner.graph.cutovers import FENCED_RATE, RATE, WaveTopics, fence_addresses, source_of
+from planner.graph.cutovers import WaveTopics, fence_addresses, source_of
 from planner.graph.messages import few
 from planner.kafka import ClusterClient
-from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import Closed, NoAnswer
-from planner.kafka.principals import read_acls, read_quotas
 from planner.model.address import Address
 from planner.model.change import Action
 from planner.model.desired import FencedBy
@@ -22,7 +20,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.plan.steps.registry import Own
-from planner.workflows.audit.access import endpoints_of
+from planner.workflows.audit.waves import fences_shown, source_client
 from runtime.contract.results.waves import WaveState
 
 _EVERY_S = 0.2
@@ -94,10 +92,9 @@ async def wait_until_in_effect(
     if not names:
         return
     source = source_of(wave.cutover, topology)
-    endpoint = endpoints_of([topology.clusters[source]])[source]
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within_s
-    async with ClusterClient(endpoint, timeout_s) as client:
+    async with source_client(topology, source, timeout_s) as client:
         while behind := await _brokers_behind(client, wave.cutover.fence, names):
             if loop.time() > deadline:
                 what = (
@@ -114,7 +111,7 @@ async def _brokers_behind(client: ClusterClient, fence: Fence, names: Collection
     try:
         for broker, connection in sorted(reached.connections.items()):
             try:
-                shown = await _shown_by(client, connection, fence)
+                shown = await fences_shown(client, fence, connection)
             except (Closed, NoAnswer):
                 continue
             if not shown.issuperset(names):
@@ -122,11 +119,3 @@ async def _brokers_behind(client: ClusterClient, fence: Fence, names: Collection
     finally:
         reached.close()
     return behind
-
-
-async def _shown_by(client: ClusterClient, broker: BrokerConnection, fence: Fence) -> frozenset[str]:
-    """Returns the names of the rules that a broker shows, or of the entities that a fence limits there."""
-    if fence is Fence.ACL:
-        return frozenset(rule.name for rule in await read_acls(client, broker) or ())
-    quotas = await read_quotas(client, broker)
-    return frozenset(entity.name for entity, limits in quotas.items() if limits.get(RATE) == FENCED_RATE)

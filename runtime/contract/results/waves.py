@@ -33,7 +33,8 @@ class WaveProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Says how far a wave is. `left` are records that are not copied; None where that is not known.
 
     `pause_ms`: how long nobody could write its topics: from the fence to the end of the promotion, or until
-    now. None where no fence says when that began.
+    now. None where no fence says when that began. `fence` says what of the fence is at the source, whatever
+    the key `fenced` says; `state` follows from that.
     """
 
     cutover: str
@@ -43,4 +44,5 @@ class WaveProgress(msgspec.Struct, frozen=True, kw_only=True):
     left: int | None
     gate: str
     pause_ms: int | None = None
+    fence: str = ""
     stragglers: tuple[Straggler, ...] = ()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from planner.model.diagnostic import Failure, error
 from planner.ui.pages import MOST_ARROWS_DOWN
 from runtime.contract.results.status import ClusterTraffic, ReplicationStatus
+from runtime.contract.results.waves import Straggler, WaveProgress, WaveState
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
@@ -43,6 +44,24 @@ def hostile() -> ReplicationStatus:
     return replace(seen, topology=HOSTILE, flows=[changed], jobs=jobs, clusters=clusters)
 
 
+WAVE = WaveProgress(
+    cutover="to-cloud",
+    wave="billing",
+    state=WaveState.FENCED,
+    topics=("orders",),
+    left=7,
+    gate="lag 0 for 30 s, verify 1%",
+    fence="1 of 1 rules at dc1",
+    pause_ms=2_600,
+)
+MOVED = replace(
+    WAVE,
+    wave="audit",
+    state=WaveState.MOVED,
+    left=0,
+    stragglers=(Straggler(topic="orders", records=3, producers=(HOSTILE,), groups=("old",)),),
+)
+WAVES = replace(scenes.caught_up(), waves=[WAVE, MOVED, replace(WAVE, wave="rest", state=WaveState.WAITING)])
 EMPTY = replace(scenes.caught_up(), flows=[], jobs=[], clusters=[])
 ONE = scenes.caught_up().flows[0]
 INTO_FILES = replace(scenes.caught_up(), flows=[ONE, replace(ONE, name="to-lake", destination="lake")])
@@ -55,6 +74,11 @@ TOO_LARGE = "orders-0: the record at offset 90 has 2,000,000 bytes, dc2 takes 1,
     {
         "caught up": (scenes.caught_up(), "/", "Fail over dc1: safe, nothing would be lost|caught up"),
         "copying": (scenes.copying(), "/", "would lose 400 records, 0.3 s: within the RPO|2,000/s|5.0 s met"),
+        "waves": (
+            WAVES,
+            "/",
+            "Cutovers|fenced|1 of 1 rules at dc1|2.6 s|3 records written since|read by old",
+        ),
         "waits": (scenes.needs_someone(), "/", "beyond the RPO|record too large|20 min|5.0 s exceeded"),
         "job down": (scenes.job_down(), "/", "job dc2 is down: its heartbeat stopped 60 s ago|down"),
         "no source": (
