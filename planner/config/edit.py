@@ -136,6 +136,12 @@ def with_promoted(text: str, flow: str, pattern: str) -> str | None:
     return _insert_lines(text, end, f"{' ' * node.entries[0].column}- {word}")
 
 
+def without_promoted(text: str, flow: str) -> str | None:
+    """Returns the text in which no topic of a flow is promoted on its own; None if the flow is not there."""
+    written = find_flow(text, flow)
+    return None if written is None else _with_key(written, PROMOTED, "[]")
+
+
 def _quoted_pattern(pattern: str, written: FlowText) -> str:
     doubled = pattern.replace("'", "''")
     return json.dumps(pattern) if written.as_json else f"'{doubled}'"

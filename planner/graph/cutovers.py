@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 from msgspec import Struct
 
 from planner.graph.acl_protection import job_principal
@@ -35,7 +36,8 @@ RATE = "producer_byte_rate"
 class WaveTopics(Struct, frozen=True):
     """A wave with its topics at the source, by flow, and those of them that have moved.
 
-    `others` are the topics that each flow copies for other waves, or for none.
+    `others` are the topics that each flow of the cutover copies for other waves, or for none. `waiting` are
+    the other waves that have not moved, in their order: topics of theirs may be created at any time.
     """
 
     cutover: Cutover
@@ -43,6 +45,7 @@ class WaveTopics(Struct, frozen=True):
     topics: Mapping[str, tuple[str, ...]]
     moved: Mapping[str, frozenset[str]]
     others: Mapping[str, tuple[str, ...]]
+    waiting: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -97,11 +100,15 @@ def waves_of(cutover: Cutover, topology: Topology, taken: Mapping[str, Collectio
                         for (other, topic), name in wave_of.items()
                         if other == flow and name != wave.name and copied.copies(flow, topic)
                     )
-                    for flow in topics
+                    for flow in cutover.flows
                 },
             )
         )
-    return waves
+    left = [wave.wave.name for wave in waves if not wave.is_moved]
+    return [
+        msgspec.structs.replace(wave, waiting=tuple(name for name in left if name != wave.wave.name))
+        for wave in waves
+    ]
 
 
 def source_of(cutover: Cutover, topology: Topology) -> str:
@@ -317,8 +324,6 @@ def _stopped_flows(
     wave: WaveTopics, graph: ReplicationGraph, source: ObservedCluster
 ) -> Iterator[Diagnostic]:
     """Yields a diagnostic where the rules of a wave would keep a job from copying into its topics."""
-    job = job_principal(graph.topology.clusters[source.name])
-    stopped = not wave.wave.producers or job is None or job in wave.wave.producers
     into = sorted(
         {
             edge.flow
@@ -326,7 +331,7 @@ def _stopped_flows(
             if edge.destination.cluster == source.name and edge.destination.topic in wave.names
         }
     )
-    if into and stopped:
+    if into and stops_jobs(wave, graph.topology):
         yield _about(
             _severity(wave),
             wave,
@@ -336,6 +341,13 @@ def _stopped_flows(
             f"{source.name}.principal; once the wave has moved, take its key fenced out",
             "fence-stops-flow",
         )
+
+
+def stops_jobs(wave: WaveTopics, topology: Topology) -> bool:
+    """Returns whether the rules of a wave's fence would keep a job from writing its topics at the source."""
+    job = job_principal(topology.clusters[source_of(wave.cutover, topology)])
+    everyone = not wave.wave.producers or job is None
+    return wave.cutover.fence is Fence.ACL and (everyone or job in wave.wave.producers)
 
 
 def _severity(wave: WaveTopics) -> Callable[..., Diagnostic]:

@@ -184,7 +184,7 @@ def check(
         *protection(observed, changes, topology),
         *max_deletes(topology.policies.max_deletes, ended, observed, changes, mode),
         *transitions(flows, topology, observed),
-        *promotions(flows, desired),
+        *promotions(flows, desired, topology),
         *(problem for job, spec in jobs if job.needed for problem in secret_problems(job, spec)),
         *owned_by_others(places, topology.name, observed),
         *unmet_requirements(topology.policies.require, topics, observed),

@@ -128,7 +128,7 @@ def changes_of_silent_sources(
                 yield Change(address, action, "its source does not answer", fields)
 
 
-def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnostic]:
+def promotions(changes: Iterable[Change], desired: Desired, topology: Topology) -> Iterator[Diagnostic]:
     """Yields refusals of promotions that can't be done or undone."""
     flows = {flow.flow.name: flow for flow in desired.flows}
     for change in changes:
@@ -139,7 +139,7 @@ def promotions(changes: Iterable[Change], desired: Desired) -> Iterator[Diagnost
         if removed and not _restarts(known.flow, change):
             yield _refuse_taken_back(known.flow, removed)
         if new:
-            yield from _refuse_new(known, new)
+            yield from _refuse_new(known, new, topology)
 
 
 def _restarts(flow: Flow, change: Change) -> bool:
@@ -167,8 +167,11 @@ def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
     )
 
 
-def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
-    """Yields refusals of newly promoted topics."""
+def _refuse_new(known: DesiredFlow, new: Sequence[str], topology: Topology) -> Iterator[Diagnostic]:
+    """Yields refusals of newly promoted topics.
+
+    A flow of a cutover may have nothing to copy for a while: topics of later waves may be created.
+    """
     flow = known.flow
     if flow.state == "paused":
         yield flow_refused(
@@ -187,7 +190,8 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str]) -> Iterator[Diagnostic]:
             summary = f"promoted: {pattern!r} matches none of its topics"
             hint = matches_nothing(pattern, [*copied, *known.promoted])
             yield flow_diagnostic(error, flow, summary, hint, "promotes-nothing")
-    if not copied and known.promoted:
+    has_waves = any(flow.name in cutover.flows and len(cutover.waves) > 1 for cutover in topology.cutovers)
+    if not copied and known.promoted and not has_waves:
         summary = f"promoted: {', '.join(new)} leaves no topic to copy"
         hint = f"promote the flow: repl promote {flow.name} (state: promoted)"
         yield flow_diagnostic(error, flow, summary, hint, "promotes-all")

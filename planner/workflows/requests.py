@@ -265,6 +265,9 @@ class CutoverRequest(ChangeRequest, frozen=True, kw_only=True):
     back: Annotated[
         bool, Option("--back", "Take the wave back: let its producers write at the source again.")
     ] = False
+    switch: Annotated[
+        bool, Option("--switch", "With --back, once all is copied back: its clients return to the source.")
+    ] = False
 
 
 class SalvageFlowRequest(TopologyRequest, frozen=True, kw_only=True):

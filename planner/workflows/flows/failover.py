@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from planner.config.edit import with_reverse_flow
+from planner.config.edit import with_reverse_flow, without_promoted
+from planner.graph.cutovers import WaveTopics, stops_jobs
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import may_follow
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.audit.access import flow_accesses
+from planner.workflows.audit.waves import waves_seen
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
     copied,
@@ -30,6 +32,7 @@ from planner.workflows.flows.ending import (
     warn_of_unread_replays,
 )
 from planner.workflows.flows.states import apply_edited, apply_with_states, edit_flow, in_state
+from planner.workflows.flows.wave_edits import check_fenced, fence_edit
 from planner.workflows.interaction import (
     UNATTENDED,
     FlowLosses,
@@ -40,7 +43,7 @@ from planner.workflows.interaction import (
     silent,
 )
 from planner.workflows.observing import observe, schema_registries
-from planner.workflows.requests import FailbackRequest, FailoverRequest
+from planner.workflows.requests import ChangeRequest, FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState
 
@@ -304,26 +307,59 @@ async def failback(request: FailbackRequest, interaction: Interaction = UNATTEND
     failbacks = pending_failbacks(topology, request.cluster)
     if not failbacks:
         raise _nothing_ended(topology, request.cluster)
-    await _report_unsent(topology, failbacks, request, interaction.progress)
+    return await copy_back(topology, failbacks, request, request.copied_within_ms, interaction)
+
+
+async def copy_back(
+    topology: Topology,
+    failbacks: Sequence[Failback],
+    request: ChangeRequest,
+    copied_within_ms: int,
+    interaction: Interaction,
+) -> FailbackResult:
+    """Runs the reverse flows of some flows that ended, until everything is copied back.
+
+    A fence that would keep the job from writing at the source is removed by the same plan.
+    """
+    status = await _status(topology, request.timeout_ms)
+    _report_unsent(status, failbacks, interaction.progress)
     failbacks = await without_others(topology, failbacks, request.timeout_ms, interaction.progress)
-    applied = await apply_edited(
-        with_failback_flows(topology, failbacks),
-        [failback.name for failback in failbacks],
-        request,
-        interaction,
-        lambda edited: check_failback_edit(edited, failbacks),
-    )
-    destination = failbacks[0].flow.destination_cluster
+    waves = _returning_waves(topology, status, failbacks)
+    fenced = [wave for wave in waves if wave.wave.fenced and stops_jobs(wave, topology)]
+    edits = with_failback_flows(topology, failbacks)
+    for wave in fenced:
+        fence_edit(edits, wave, fenced=False)
+
+    def check(edited: Topology) -> None:
+        check_failback_edit(edited, failbacks)
+        check_fenced(fenced, edited, fenced=False)
+
+    names = [failback.name for failback in failbacks]
+    applied = await apply_edited(edits, names, request, interaction, check)
+    cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster
     if not applied.complete:
-        return FailbackResult(applied, request.cluster, destination)
+        return FailbackResult(applied, cluster, destination)
     if request.wait:
         edited = checked(request.path, request.var_files).topology
         for failback in failbacks:
             back = edited.flows[failback.name]
-            await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
+            await copied(edited, back, copied_within_ms / 1000, interaction.progress)
             interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
     switch_follows = any(failback.flow.reverse_of is None for failback in failbacks)
-    return FailbackResult(applied, request.cluster, destination, switch_follows)
+    return FailbackResult(applied, cluster, destination, switch_follows)
+
+
+def _returning_waves(
+    topology: Topology, status: "ReplicationStatus", failbacks: Iterable[Failback]
+) -> list[WaveTopics]:
+    """Returns the waves of cutovers whose topics all return with these flows."""
+    returning = {failback.flow.name for failback in failbacks}
+    return [
+        wave
+        for cutover in topology.cutovers
+        for wave in waves_seen(cutover, topology, status)
+        if wave.topics and wave.topics.keys() <= returning
+    ]
 
 
 @Workflow
@@ -334,36 +370,75 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
     """
     topology = checked(request.path, request.var_files).topology
     cluster_of(topology, request.cluster)
+    failbacks = failbacks_to_switch(topology, request.cluster)
+    return await switch_flows(topology, failbacks, request, request.copied_within_ms, interaction)
+
+
+async def switch_flows(
+    topology: Topology,
+    failbacks: Sequence[Failback],
+    request: ChangeRequest,
+    copied_within_ms: int,
+    interaction: Interaction,
+) -> FailbackResult:
+    """Promotes the reverse flows of some flows and activates these.
+
+    Waves of cutovers return with their flows: fences are removed, and their topics are copied again.
+    """
     states: dict[str, FlowState] = {}
-    failbacks = _to_switch(topology, request.cluster)
-    for failback in failbacks:
-        assert failback.back is not None
-        if failback.back.state == "active":
-            await drained(topology, failback.back, request.copied_within_ms / 1000, interaction.progress)
-        states |= {failback.back.name: "promoted", failback.flow.name: "active"}
+    _check_copied_back(failbacks)
     backs = [failback.back for failback in failbacks if failback.back is not None]
+    for failback, back in zip(failbacks, backs, strict=True):
+        if back.state == "active":
+            await drained(topology, back, copied_within_ms / 1000, interaction.progress)
+        states |= {back.name: "promoted", failback.flow.name: "active"}
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
-    applied = await apply_with_states(states, request, interaction)
-    destination = failbacks[0].flow.destination_cluster
+    waves = _returning_waves(topology, await _status(topology, request.timeout_ms), failbacks)
+    fenced = [wave for wave in waves if wave.wave.fenced]
+    edits: dict[Path, str] = {}
+    for wave in fenced:
+        fence_edit(edits, wave, fenced=False)
+    for flow in {name for wave in waves for name in wave.topics if topology.flows[name].promoted}:
+        hint = "take what the cutover wrote out of its promoted, and run the same command again"
+        edit_flow(edits, topology.flows[flow], partial(without_promoted, flow=flow), hint)
+    applied = await apply_with_states(
+        states,
+        request,
+        interaction,
+        edits=edits,
+        check=lambda edited: check_fenced(fenced, edited, fenced=False),
+    )
+    cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster
     if not applied.complete:
-        return FailbackResult(applied, request.cluster, destination)
+        return FailbackResult(applied, cluster, destination)
     groups = await report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
-    return FailbackResult(applied, request.cluster, destination, subscriptions=groups)
+    return FailbackResult(applied, cluster, destination, subscriptions=groups)
 
 
-def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
-    ended = [
-        failback for failback in pending_failbacks(topology, cluster) if failback.flow.reverse_of is None
-    ]
-    failbacks = ended or resumed_failbacks(topology, cluster)
-    if not failbacks:
-        raise _nothing_ended(topology, cluster)
+def failbacks_to_switch(
+    topology: Topology, cluster: str, flows: Collection[str] | None = None
+) -> list[Failback]:
+    """Returns the flows to switch: those that ended, else those that a switch has made active already.
+
+    `flows` limits that to some flows. Failure where there are none.
+    """
+    pending, resumed = pending_failbacks(topology, cluster), resumed_failbacks(topology, cluster)
+    ended = [failback for failback in pending if failback.flow.reverse_of is None]
+    for failbacks in (ended, resumed):
+        chosen = [failback for failback in failbacks if flows is None or failback.flow.name in flows]
+        if chosen:
+            return chosen
+    raise _nothing_ended(topology, cluster)
+
+
+def _check_copied_back(failbacks: Iterable[Failback]) -> None:
+    """Failure where a reverse flow is not there, or ended before it had copied everything back."""
     for failback in failbacks:
         if failback.back is None:
             raise Failure(
                 error(
                     f"nothing of flow.{failback.flow.name} was copied back yet",
-                    f"begin with repl failback {cluster}",
+                    f"begin with repl failback {failback.flow.source_cluster}",
                     source=failback.flow.source,
                     exit=ExitCode.REFUSED,
                 )
@@ -378,7 +453,6 @@ def _to_switch(topology: Topology, cluster: str) -> Sequence[Failback]:
                     exit=ExitCode.REFUSED,
                 )
             )
-    return failbacks
 
 
 def _nothing_ended(topology: Topology, cluster: str) -> Failure:
@@ -389,11 +463,11 @@ def _nothing_ended(topology: Topology, cluster: str) -> Failure:
     return Failure(error(why, may_follow("active"), exit=ExitCode.REFUSED))
 
 
-async def _report_unsent(
-    topology: Topology, failbacks: Sequence[Failback], request: FailbackRequest, progress: ProgressHandler
+def _report_unsent(
+    status: "ReplicationStatus", failbacks: Sequence[Failback], progress: ProgressHandler
 ) -> None:
     """Reports what the old source holds and never sent. Failure where a cluster does not answer."""
-    seen = {flow.name: flow for flow in (await _status(topology, request.timeout_ms)).flows}
+    seen = {flow.name: flow for flow in status.flows}
     for failback in failbacks:
         flow = seen[failback.flow.name]
         if not flow.source_answers or not flow.destination_answers:

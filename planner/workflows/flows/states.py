@@ -16,6 +16,7 @@ from msgspec import Struct
 from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
+from planner.config.load import NOTHING_EDITED
 from planner.graph.messages import few
 from planner.graph.routes import router_of
 from planner.kafka import ClusterClient
@@ -66,10 +67,15 @@ async def apply_with_states(
     *,
     given_up: str | None = None,
     must_copy: bool = False,
+    edits: Mapping[Path, str] = NOTHING_EDITED,
+    check: Callable[[Topology], None] = lambda _: None,
 ) -> ApplyResult:
-    """Writes the state of each flow into the topology, and applies the edited topology."""
+    """Writes the state of each flow into the topology, and applies the edited topology.
+
+    `edits` are other edits of the same plan, and `check` raises Failure where these have another effect.
+    """
     topology = checked(request.path, request.var_files).topology
-    after: dict[Path, str] = {}
+    after = dict(edits)
     for name, state in states.items():
         flow = job_flow_of(topology, name)
         edit_flow(
@@ -79,13 +85,14 @@ async def apply_with_states(
             f"write state: {state} there, then run repl apply",
         )
 
-    def check(edited: Topology) -> None:
+    def check_states(edited: Topology) -> None:
+        check(edited)
         for name, state in states.items():
             if edited.job_flows[name].state != state:
                 raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
     return await apply_edited(
-        after, states, request, interaction, check, given_up=given_up, must_copy=must_copy
+        after, states, request, interaction, check_states, given_up=given_up, must_copy=must_copy
     )
 
 

@@ -17,18 +17,18 @@ from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import Cutover, Fence, Topology, Wave
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.registry import Own
-from planner.workflows.audit.waves import fenced_at, pause_of, readers_left, stragglers
-from planner.workflows.flows.cutover import (
-    CopiesKeepUp,
-    SeenWave,
-    check_fenced,
-    fenced_edit,
-    leaves,
-    not_drained,
-    promote_edit,
-    wave_to_return,
+from planner.workflows.audit.waves import (
+    fence_at_source,
+    fenced_at,
+    pause_of,
+    readers_left,
+    stragglers,
 )
+from planner.workflows.flows.cutover import wave_to_return
 from planner.workflows.flows.fence import check_still_fenced, fence_in, state_of
+from planner.workflows.flows.handing_out import leaves
+from planner.workflows.flows.wave_edits import check_fenced, check_promotes_only, fence_edit, promote_edit
+from planner.workflows.flows.wave_waits import CopiesKeepUp, SeenWave, not_drained
 from planner.workflows.requests import CutoverRequest
 from runtime.contract.results.records import (
     ConsumerGroup,
@@ -340,6 +340,27 @@ def test_the_source_says_whether_a_wave_is_fenced(
 
 
 @pytest.mark.parametrize(
+    ("fenced", "fence", "shown", "stops", "text"),
+    [
+        (True, Fence.ACL, {FENCE.name}, True, "1 of 1 rules at dc1"),
+        (True, Fence.ACL, set(), False, "missing at dc1"),
+        (False, Fence.ACL, {FENCE.name}, True, "1 of 1 rules at dc1, though the topology has no fence"),
+        (False, Fence.ACL, {"another"}, False, "not made"),
+        (True, Fence.ACL, None, True, "dc1 could not be read"),
+        (True, Fence.QUOTA, {"client-id/shop"}, True, "1 of 2 quotas at dc1"),
+        (True, Fence.NONE, None, True, "none"),
+    ],
+)
+def test_the_status_shows_the_fence_that_is_at_the_source(
+    fenced: bool, fence: Fence, shown: set[str] | None, stops: bool, text: str
+) -> None:
+    producers = ("shop", "desk") if fence is Fence.QUOTA else ()
+    declared = Wave("billing", ("orders",), producers=producers, fenced=fenced)
+    (of_orders,) = waves_of(Cutover("to-cloud", ("go",), (declared,), fence), shop(), {"go": ["orders"]})
+    assert fence_at_source(of_orders, shop(), shown) == (stops, text)
+
+
+@pytest.mark.parametrize(
     ("fenced", "live", "moved", "chosen"),
     [
         ("a", [], [], "a"),
@@ -347,7 +368,6 @@ def test_the_source_says_whether_a_wave_is_fenced(
         # Cut behind the edit of --back: the rules are there, the key is not.
         ("", ["a"], [], "a"),
         ("a", ["a", "b"], ["a"], "b"),
-        ("a", ["a"], ["a"], "a"),
     ],
 )
 def test_the_way_back_takes_the_last_wave_that_is_fenced_and_has_not_moved(
@@ -364,6 +384,8 @@ def test_no_wave_returns_where_none_has_begun() -> None:
     request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True)
     with pytest.raises(Failure, match="has begun"):
         wave_to_return(waves, [], [], request)
+    with pytest.raises(Failure, match="moved to the destination"):
+        wave_to_return(waves, ["a"], ["a"], request)
 
 
 TEXT = """\
@@ -378,24 +400,70 @@ flows:
 """
 
 
+def in_waves(topics: str, *before: str) -> WaveTopics:
+    """The wave `last` of the flow go: its topics, behind waves with one pattern each.
+
+    A word with ! is a pattern whose topic does not exist yet.
+    """
+    names = tuple(f"{name.strip('!')}" for name in before)
+    declared = (*(Wave(name, (name,)) for name in names), Wave("last", tuple(topics.split()), fenced=True))
+    there = [name for name in before if not name.endswith("!")]
+    taken = {"go": [*there, *(topic for topic in ("orders", "b", "c.d") if topic not in names)]}
+    return waves_of(Cutover("to-cloud", ("go",), declared), shop(), taken)[-1]
+
+
 @pytest.mark.parametrize(
-    ("moved", "others", "patterns", "written"),
+    ("moving", "written"),
     [
-        (("orders",), (), ("orders.*",), "state: promoted"),
-        (("orders",), ("refunds",), ("orders.*",), "promoted: ['orders.*']"),
-        (("orders",), ("refunds",), ("orders", "absent"), "promoted: ['orders']"),
-        # The pattern would take a topic of another wave along.
-        (("b", "c.d"), ("a",), (".*",), "promoted: ['b', 'c\\.d']"),
+        (in_waves(".*"), "state: promoted"),
+        # The pattern would take a topic of another wave along, or one that is created later.
+        (in_waves("b c.*", "a"), "promoted: ['b', 'c\\.d']"),
+        (in_waves(".*", "a!"), "promoted: ['b', 'c\\.d', 'orders']"),
     ],
 )
 def test_the_promotion_of_a_wave_takes_only_its_topics(
-    tmp_path: Path, moved: tuple[str, ...], others: tuple[str, ...], patterns: tuple[str, ...], written: str
+    tmp_path: Path, moving: WaveTopics, written: str
 ) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(TEXT)
     after: dict[Path, str] = {}
-    promote_edit(after, load(file), wave(*moved, others=others, patterns=patterns))
+    promote_edit(after, load(file), moving)
     assert after[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
+
+
+def test_the_flows_of_a_cutover_end_with_its_last_wave(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(f"{TEXT}  - {{name: too, from: dc1, to: dc2, topics: {{include: [refunds]}}}}\n")
+    waves = Wave("first", ("orders",)), Wave("rest", (".*",))
+    cutover = Cutover("to-cloud", ("go", "too"), waves)
+    taken = {"go": ["orders"], "too": ["refunds"]}
+    texts = []
+    for wave_at in (0, 1):
+        before, after = load(file), dict[Path, str]()
+        promote_edit(after, before, waves_of(cutover, before, taken)[wave_at])
+        file.write_text(after[file])
+        flows = load(file).flows
+        texts.append([(flows[name].state, flows[name].promoted) for name in ("go", "too")])
+    assert texts == [
+        [("active", ("orders",)), ("active", ())],
+        [("promoted", ("orders",)), ("promoted", ())],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at_source", "refused"),
+    [(("orders",), False), (("orders", "orders.new"), True), (("orders", "__consumer_offsets"), False)],
+)
+def test_a_topic_that_no_job_copies_yet_is_never_promoted(at_source: tuple[str, ...], refused: bool) -> None:
+    before = topology(flow("go=dc1>dc2"))
+    edited = topology(flow("go=dc1>dc2", state="promoted"))
+    live = observed(cluster("dc1", *at_source), cluster("dc2", "orders"))
+    plan = Plan(PlanInputs(release="", mode=Mode.APPLY, topology=edited, observed=live), (), ())
+    if refused:
+        with pytest.raises(Failure, match=r"the topic orders\.new would be promoted with the wave billing"):
+            check_promotes_only(wave(), before, plan)
+    else:
+        check_promotes_only(wave(), before, plan)
 
 
 def test_a_symbolic_link_leads_no_file_out_of_the_folder(tmp_path: Path) -> None:
@@ -434,12 +502,13 @@ def test_the_fence_of_one_cutover_never_fences_another(tmp_path: Path, waves: st
     before = load(file)
     taken = {"go": ["orders"], "too": ["refunds"]}
     of_first = waves_of(before.cutovers[0], before, taken)[0]
-    edited = fenced_edit(of_first, fenced=True)[file]
-    file.write_text(edited)
+    edits: dict[Path, str] = {}
+    fence_edit(edits, of_first, fenced=True)
+    file.write_text(edits[file])
     after = load(file)
     if shared:
         with pytest.raises(Failure, match="shares its text with the cutover second"):
-            check_fenced(of_first, after, fenced=True)
+            check_fenced([of_first], after, fenced=True)
     else:
-        check_fenced(of_first, after, fenced=True)
+        check_fenced([of_first], after, fenced=True)
         assert [wave.fenced for cutover in after.cutovers for wave in cutover.waves] == [True, False]

@@ -1,0 +1,126 @@
+"""The edits of a topology that stop the producers of a wave, let them write again, and promote its topics.
+
+Each edit has a check: a key may be set elsewhere too, by an alias or by another file.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+
+from planner.config.edit import with_fenced, with_promoted
+from planner.graph.cutovers import WaveTopics, source_of
+from planner.graph.messages import counted
+from planner.graph.routes import CopiedTopics, router_of
+from planner.model.diagnostic import Failure, error
+from planner.model.plan import Plan
+from planner.model.topology import Fence, Topology
+from planner.workflows.flows.states import edit_file, edit_flow, in_state
+from runtime.contract.spec.flow import RUNNING
+from runtime.contract.spec.selection import NamePatterns
+
+
+def fence_edit(after: dict[Path, str], wave: WaveTopics, *, fenced: bool) -> None:
+    """Writes whether the producers of a wave are stopped at the source."""
+    edit_file(
+        after,
+        wave.wave.source,
+        lambda text: with_fenced(text, wave.cutover.name, wave.wave.name, fenced=fenced),
+        f"write fenced: {str(fenced).lower()} there, then run the same command again",
+        f"the place where the wave {wave.wave.name} is written is not found",
+    )
+
+
+def check_fenced(waves: Iterable[WaveTopics], edited: Topology, *, fenced: bool) -> None:
+    """Failure where the edit did not set the key, or where a wave of another cutover shares its text."""
+    declared = {(cutover.name, wave.name): wave for cutover in edited.cutovers for wave in cutover.waves}
+    for wave in waves:
+        own = declared.get((wave.cutover.name, wave.wave.name))
+        if own is None or own.fenced != fenced:
+            what = f"the key fenced of the wave {wave.wave.name} is set elsewhere"
+            hint = f"write fenced: {str(fenced).lower()} by hand, or run the command again"
+            raise Failure(error(what, hint))
+        shared = sorted(
+            cutover
+            for (cutover, _), other in declared.items()
+            if own.source is not None and other is not own and other.source == own.source
+        )
+        if shared:
+            what = f"the wave {own.name} of {wave.cutover.name} shares its text with the cutover {shared[0]}"
+            raise Failure(error(what, "write the waves of each cutover out, without an alias"))
+
+
+def promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
+    """Writes the promotion of what is left of a wave: patterns of topics, or the states of its flows.
+
+    Flows end with the last wave: until then topics of the others may be created.
+    """
+    ending = [name for name in wave.cutover.flows if not (wave.waiting or wave.others[name])]
+    for name in ending:
+        flow = topology.flows[name]
+        if flow.state in RUNNING:
+            hint = "write state: promoted there, then run repl apply"
+            edit_flow(after, flow, partial(in_state, flow, "promoted"), hint)
+    for name, topics in sorted(wave.left.items()):
+        for pattern in () if name in ending else _patterns(wave, topics):
+            edit_flow(
+                after,
+                topology.flows[name],
+                partial(_with_pattern, name, pattern),
+                f"write {pattern!r} under its promoted, then run repl apply",
+            )
+
+
+def _with_pattern(flow: str, pattern: str, text: str) -> str | None:
+    return with_promoted(text, flow, pattern)
+
+
+def _patterns(wave: WaveTopics, topics: Sequence[str]) -> list[str]:
+    """Returns the patterns of a wave where no other wave may have what they match, else names of topics.
+
+    A topic that an earlier wave matches too belongs to that one, also a topic that is created later.
+    """
+    earlier = takewhile(lambda other: other.name != wave.wave.name, wave.cutover.waves)
+    if any(other.name in wave.waiting for other in earlier):
+        return [re.escape(topic).replace("\\-", "-") for topic in topics]
+    return [pattern for pattern in wave.wave.topics if any(map(NamePatterns([pattern]).match, topics))]
+
+
+def check_promoted(wave: WaveTopics, edited: Topology) -> None:
+    """Failure where the edits do not stop the producers of a wave, or do not promote all its topics."""
+    if wave.cutover.fence is not Fence.NONE:
+        check_fenced([wave], edited, fenced=True)
+    copied = CopiedTopics(edited)
+    for name, topics in wave.topics.items():
+        if any(copied.copies(name, topic) for topic in topics):
+            what = f"the promotion of flow {name} is written elsewhere"
+            raise Failure(error(what, "edit it by hand"))
+
+
+def check_promotes_only(wave: WaveTopics, before: Topology, plan: Plan) -> None:
+    """Failure where a plan would promote topics that no job has copied yet, or that are not of the wave.
+
+    Such a topic was created at the source a moment ago. Promoted, it would never be copied.
+    """
+    edited = plan.inputs.topology
+    source = plan.inputs.observed.reachable(source_of(wave.cutover, edited))
+    router, was, now = router_of(edited), CopiedTopics(before), CopiedTopics(edited)
+    strays = {
+        topic
+        for flow in wave.cutover.flows
+        for topic in (source.topics if source is not None else ())
+        if router.routes[flow].answer(topic).taken
+        and was.copies(flow, topic)
+        and not now.copies(flow, topic)
+        and topic not in wave.topics.get(flow, ())
+    }
+    if strays:
+        raise Failure(
+            error(
+                f"{counted(sorted(strays))} would be promoted with the wave {wave.wave.name}, and no job has"
+                " copied it yet",
+                "nothing was promoted. Wait until repl status shows it, then run the same command again",
+                source=wave.wave.source,
+            )
+        )
