@@ -10,25 +10,26 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, LedgerNotFound, NothingCopied, open_ledger
 from runtime.audit.partition_logs import RecordsExpired, fetch_records
-from runtime.audit.verify.schemas import framed
+from runtime.audit.verify.schemas import framed, guids_of
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.results.failover import SchemaCheck
-from runtime.contract.spec.schemas import PARTS, RegistrySpec, SchemaSync
+from runtime.contract.spec.schemas import PARTS, RecordPart, RegistrySpec, SchemaSync
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.schemas.client import (
+    GuidsUnknown,
     NotInRegistry,
     RegistryRefused,
     RegistryUnavailable,
     SchemaRegistry,
     shown,
 )
-from runtime.schemas.id_map import RecordId
 from runtime.schemas.subjects import at_destination, subjects_of_topic
 from runtime.schemas.versions import missing_versions, with_referred
 
@@ -54,6 +55,9 @@ async def check_schemas(
         return check.result()
 
 
+_RecordId = tuple[RecordPart, int]
+
+
 class _Topics(NamedTuple):
     """A topic at the source, and its name at the destination."""
 
@@ -72,6 +76,7 @@ class _Check:
         self._missing: list[str] = []
         self._uncertain: list[str] = []
         self._source_unread = ""
+        self._guids: dict[UUID, str] = {}  # in headers, each with a place that has it
         self.unread: list[str] = []
 
     def result(self) -> SchemaCheck:
@@ -101,9 +106,9 @@ class _Check:
 
     async def _last_ids(
         self, cluster: KafkaCluster, progress: Mapping[PartitionKey, Progress]
-    ) -> dict[tuple[_Topics, RecordId], str]:
+    ) -> dict[tuple[_Topics, _RecordId], str]:
         """Returns what may be ids in the last records of the mirrors, each with a place that has it."""
-        found: dict[tuple[_Topics, RecordId], str] = {}
+        found: dict[tuple[_Topics, _RecordId], str] = {}
         turns = asyncio.Semaphore(_AT_A_TIME)
 
         async def read(key: PartitionKey, made: Progress) -> None:
@@ -116,6 +121,8 @@ class _Check:
                 return
             self._records += len(records)
             for record in records:
+                for guid in guids_of(record):
+                    self._guids.setdefault(guid, f"{at.topic}-{at.partition}:{record.offset}")
                 for part, (number, _) in zip(PARTS, framed(record), strict=True):
                     if number is not None:
                         place = f"{at.topic}-{at.partition}:{record.offset}"
@@ -124,7 +131,7 @@ class _Check:
         await asyncio.gather(*(read(key, made) for key, made in sorted(progress.items())))
         return found
 
-    async def _look_up(self, places: Mapping[tuple[_Topics, RecordId], str]) -> None:
+    async def _look_up(self, places: Mapping[tuple[_Topics, _RecordId], str]) -> None:
         some = sorted(places)[:_MOST_IDS]
         if len(places) > len(some):
             self.unread.append(f"{len(places) - len(some):,} more numbers that look like ids")
@@ -143,6 +150,22 @@ class _Check:
             else:
                 self._uncertain.append(where)
         self._schemas = len(found)
+        guids = list(self._guids)[:_MOST_IDS]
+        if len(self._guids) > len(guids):
+            self.unread.append(f"{len(self._guids) - len(guids):,} more GUIDs of schemas")
+        have = await asyncio.gather(*map(self._has_guid, guids))
+        for guid, has in zip(guids, have, strict=True):
+            where = f"schema {guid} in a header of {self._guids[guid]}"
+            if has:
+                self._schemas += 1
+            else:
+                (self._uncertain if has is None else self._missing).append(where)
+
+    async def _has_guid(self, guid: UUID) -> bool | None:
+        try:
+            return await self._destination.has_guid(guid)
+        except GuidsUnknown:
+            return None
 
     async def _has(self, registry: SchemaRegistry, number: int) -> bool:
         try:
@@ -151,7 +174,7 @@ class _Check:
             return False
         return True
 
-    async def _is_id(self, topics: _Topics, record_id: RecordId) -> bool | None:
+    async def _is_id(self, topics: _Topics, record_id: _RecordId) -> bool | None:
         """Returns whether a number in a record is the id of a schema; None where that can't be known."""
         part, number = record_id
         try:

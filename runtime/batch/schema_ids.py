@@ -1,15 +1,17 @@
-"""Finds the ids of schemas in the keys and values of a batch, and writes others in their place.
+"""Finds the ids of schemas in the keys, values and headers of a batch, and writes others in their place.
 
 Confluent's wire format begins with a zero byte and the id in four bytes. A key or value that is shorter or
-begins otherwise has no id, and neither has one whose record names its schema in a header: there, the payload
-may begin with a zero byte of its own.
+begins otherwise has no id. Where a header of the record names the schema, the payload may begin with a zero
+byte of its own: the header holds the same five bytes, or a one and a GUID, which registries compute alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
+from operator import itemgetter
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +22,18 @@ from runtime.batch.failure import BatchFailure, CorruptBatch
 from runtime.batch.layout import HEADER_SIZE, LOG_OVERHEAD, Batch
 from runtime.batch.rewrite import fitting, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
-from runtime.batch.splice import Raw, headers_of, scan
+from runtime.batch.splice import Raw, header_places, scan
 from runtime.batch.varint import MalformedBytes
-from runtime.contract.spec.schemas import ID_HEADERS, PARTS, WIRE_PREFIX, RecordPart
+from runtime.contract.spec.schemas import (
+    GUID_PREFIX,
+    ID_HEADERS,
+    PARTS,
+    WIRE_GUID,
+    WIRE_ID,
+    WIRE_PREFIX,
+    RecordPart,
+    SchemaName,
+)
 
 _HEADERS: Final = tuple(name.encode() for name in ID_HEADERS)
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
@@ -45,6 +56,7 @@ class SchemaIds(NamedTuple):
     ids: Integers
     records: Integers
     keys: int
+    guids: tuple[tuple[int, UUID], ...] = ()
 
     def without(self, numbers: Set[int], before: int) -> SchemaIds:
         """Returns the ids that are none of these numbers, in the records before this one."""
@@ -71,26 +83,27 @@ class SchemaIds(NamedTuple):
 
     def before(self, record: int) -> SchemaIds:
         """Returns the ids of the records before this one."""
-        return self._only(self.records < record)
+        guids = tuple(guid for guid in self.guids if guid[0] < record)
+        return self._only(self.records < record)._replace(guids=guids)
 
     def _only(self, which: npt.NDArray[np.bool_]) -> SchemaIds:
         keys = int(np.count_nonzero(which[: self.keys]))
-        return SchemaIds(self.data, self.places[which], self.ids[which], self.records[which], keys)
+        return self._replace(
+            places=self.places[which], ids=self.ids[which], records=self.records[which], keys=keys
+        )
 
-    def unknown(self, known: Container[int]) -> list[int]:
-        """Returns each id that is not known once, in the order in which records first have it."""
-        if all(number in known for number in self._numbers()):
-            return []
-        order = np.argsort(self.records, kind="stable")
-        return [number for number in dict.fromkeys(self.ids[order].tolist()) if number not in known]
+    def unknown(self, known: Container[SchemaName]) -> dict[SchemaName, int]:
+        """Returns each id and GUID that is not known, with the first record that has it, in their order."""
+        if all(name in known for name in self._numbers()) and all(guid in known for _, guid in self.guids):
+            return {}
+        pairs = [*zip(self.records.tolist(), self.ids.tolist(), strict=True), *self.guids]
+        first: dict[SchemaName, int] = {}
+        for record, name in sorted(pairs, key=itemgetter(0)):
+            if name not in known:
+                first.setdefault(name, record)
+        return first
 
-    def first_record_without(self, known: Container[int]) -> tuple[int, int] | None:
-        """Returns the first record with an id that is not known, and this id."""
-        for number in self.unknown(known):
-            return int(self.records[self.ids == number].min()), number
-        return None
-
-    def translated(self, known: Mapping[int, int]) -> bytearray | None:
+    def translated(self, known: Mapping[SchemaName, int] | Mapping[int, int]) -> bytearray | None:
         """Returns the records with the ids that are known for theirs, or None where all stay the same."""
         old = self._numbers()
         new = [known[number] for number in old]
@@ -125,34 +138,61 @@ def _found(data: bytes, count: int) -> SchemaIds:
     if len(starts) and stops[-1] > len(data):
         raise MalformedBytes("a record's length does not fit")
     at = skip_varints(octets, skip_varints(octets, starts + 1))
-    begins = []
+    prefixed: list[tuple[Integers, Integers]] = []  # where the ids are, and which records have them
     for _ in PARTS:
         size, begin = read_varints(octets, at, _SIZE_BYTES)
         at = begin + np.maximum(size, 0)
         if (size < -1).any() or (at >= stops).any():
             raise MalformedBytes("a key or value does not fit its record")
         long = np.flatnonzero(size >= WIRE_PREFIX)
-        begins.append((begin, long[octets[begin[long]] == 0]))
-    counts = octets[at]  # of headers
-    found = []
-    for name, (begin, which) in zip(_HEADERS, begins, strict=True):
-        with_headers = counts[which] != 0
-        if with_headers.any() and name in data:
-            named = [
-                bool(some) and _has_header(data[at[record] : stops[record]], name)
-                for record, some in zip(which.tolist(), with_headers.tolist(), strict=True)
-            ]
-            which = which[~np.array(named)]
-        found.append((begin[which] + 1, which))
-    (key_places, key_records), (value_places, value_records) = found
+        which = long[octets[begin[long]] == WIRE_ID]
+        prefixed.append((begin[which] + 1, which))
+    guids: list[tuple[int, UUID]] = []
+    with_headers = np.flatnonzero(octets[at])
+    if len(with_headers) and any(name in data for name in _HEADERS):
+        named, guids = _in_headers(data, with_headers.tolist(), at.tolist(), stops.tolist())
+        prefixed = [_with_named(own, part) for own, part in zip(prefixed, named, strict=True)]
+    (key_places, key_records), (value_places, value_records) = prefixed
     where = np.concatenate((key_places, value_places))
     records = np.concatenate((key_records, value_records))
     ids = blocks(octets, _ID_BYTES)[where].view(">u4").astype(np.int64) if len(where) else where
-    return SchemaIds(data, where, ids, records, len(key_places))
+    return SchemaIds(data, where, ids, records, len(key_places), tuple(guids))
 
 
-def _has_header(headers: bytes, name: bytes) -> bool:
-    return any(name == header for header, _ in headers_of(headers, 0))
+class _Named(NamedTuple):
+    """The records whose headers name the schema of one part, and the places of the ids in these headers."""
+
+    records: list[int]
+    ids: list[tuple[int, int]]  # place and record
+
+
+def _in_headers(
+    data: bytes, records: Iterable[int], begins: Sequence[int], ends: Sequence[int]
+) -> tuple[list[_Named], list[tuple[int, UUID]]]:
+    """Returns what headers of these records name, by part. A header begins otherwise: it has neither."""
+    named = [_Named([], []) for _ in PARTS]
+    guids = []
+    for record in records:
+        for name, content, end in header_places(data[begins[record] : ends[record]], 0):
+            if name in _HEADERS:
+                part = named[_HEADERS.index(name)]
+                part.records.append(record)
+                kind, size = (content[0], len(content)) if content else (None, 0)
+                if kind == WIRE_ID and size >= WIRE_PREFIX:
+                    part.ids.append((begins[record] + end - size + 1, record))
+                elif content and kind == WIRE_GUID and size >= GUID_PREFIX:
+                    guids.append((record, UUID(bytes=content[1:GUID_PREFIX])))
+    return named, guids
+
+
+def _with_named(prefixed: tuple[Integers, Integers], named: _Named) -> tuple[Integers, Integers]:
+    """Returns the ids of one part in the order of their records: a payload holds none where a header does."""
+    places, records = prefixed
+    own = ~np.isin(records, named.records)
+    more = np.array(named.ids, np.int64).reshape(-1, 2)
+    records = np.concatenate((records[own], more[:, 1]))
+    order = np.argsort(records, kind="stable")
+    return np.concatenate((places[own], more[:, 0]))[order], records[order]
 
 
 def with_records(

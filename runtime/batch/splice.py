@@ -4,7 +4,7 @@ A record: length, attributes, timestamp delta, offset delta, then its tail: key,
 The loops are long on purpose: a call per field would double the time of each record.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from runtime.batch.varint import TABLE, TABLE_REACH, MalformedBytes, encode, read, read_size, varint
@@ -95,19 +95,22 @@ def with_header(tail: bytes, header: bytes) -> bytes:
 
 
 def headers_of(tail: bytes, at: int) -> list[tuple[bytes, bytes | None]]:
+    return [(name, value) for name, value, _ in header_places(tail, at)]
+
+
+def header_places(tail: bytes, at: int) -> Iterator[tuple[bytes, bytes | None, int]]:
+    """Yields the name and the value of each header, and where the value ends."""
     if not tail[at] and at + 1 == len(tail):
-        return []
+        return
     count, position = read(tail, at)
     if not 0 <= count <= len(tail):
         raise MalformedBytes(f"{count} headers")
-    found: list[tuple[bytes, bytes | None]] = []
     for _ in range(count):
         name, position = sized(tail, position)
         value, position = sized(tail, position)
-        found.append((name or b"", value))
+        yield name or b"", value, position
     if position != len(tail):
         raise MalformedBytes("bytes behind the last header")
-    return found
 
 
 def sized(tail: bytes, position: int) -> tuple[bytes | None, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import islice
 
 from runtime.audit.registries import open_registries
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
@@ -81,9 +82,8 @@ class ReplayedSchemas:
             own = ids.without_part(other)
             numbers = await self._ids.read([(part, number) for number in own.unknown(())])
             known = {here: there for (_, here), there in numbers.items() if isinstance(there, int)}
-            if (missing := own.first_record_without(known)) is not None:
-                record, number = missing
-                waiting.append((record, str(numbers[part, number])))
+            for name, record in islice(own.unknown(known).items(), 1):
+                waiting.append((record, str(numbers[part, name])))
                 own = own.before(record)
             data = own._replace(data=data).translated(known) or data
         return data, *min(waiting, default=(None, ""))

@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -62,6 +63,10 @@ class RegistryUnavailable(Exception):
 
 class NotInRegistry(Exception):
     """The registry does not have what was asked for."""
+
+
+class GuidsUnknown(Exception):
+    """The registry is older than GUIDs of schemas, or of another vendor: none is found by its GUID there."""
 
 
 async def own_setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:
@@ -145,6 +150,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 class _Id(msgspec.Struct, frozen=True):
     id: SchemaNumber
+    context: str = "."  # of the registry; this one is the default
 
 
 class _Compatibility(msgspec.Struct, frozen=True):
@@ -199,6 +205,30 @@ class SchemaRegistry:
         path = f"/schemas/ids/{number}/versions{'?deleted=true' if deleted else ''}"
         found = await self._get(path, what, list[_Place], _MOST_LIST_BYTES)
         return [(place.subject, place.version) for place in found]
+
+    async def number_of(self, guid: UUID) -> int:
+        """Returns the id of the schema of a GUID. Raises GuidsUnknown."""
+        found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_Id])
+        if not found:
+            raise NotInRegistry(f"the registry has no schema {guid}")
+        return min(found, key=lambda known: (known.context != ".", known.context)).id
+
+    async def has_guid(self, guid: UUID) -> bool:
+        """Returns whether consumers find a schema by its GUID. Raises GuidsUnknown."""
+        try:
+            await self._of_guid(f"/schemas/guids/{guid}", guid, Schema)
+        except NotInRegistry:
+            return False
+        return True
+
+    async def _of_guid(self, path: str, guid: UUID, kind: type[T]) -> T:
+        try:
+            return await self._get(path, f"schema {guid}", kind)
+        except RegistryRefused as refused:
+            if refused.code != NOT_FOUND:
+                raise
+        await self.compatibility()  # a proxy without its registry answers 404 to this, too
+        raise GuidsUnknown(f"{self.url}: it knows no GUIDs of schemas")
 
     async def subjects(self, *, deleted: bool = False) -> list[str]:
         """Returns the names of all subjects; with `deleted` those that were soft-deleted, too."""

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -52,6 +53,8 @@ class SchemaSource(Protocol):
 
     async def schema(self, number: int) -> Schema: ...
 
+    async def number_of(self, guid: UUID) -> int: ...
+
     async def places(self, number: int, *, deleted: bool = False) -> list[tuple[str, int]]: ...
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]: ...
@@ -90,6 +93,22 @@ class DestinationSchemas(ABC):
         does not know it, or not in a subject of the topic. Raises RegistryUnavailable, and SchemaNotCopied
         where the destination does not have the schema.
         """
+
+    async def ensure_guid(self, guid: UUID, topic: str, renamed: str) -> None:
+        """Makes sure that consumers at the destination find the schema of a GUID, as `ensure` does.
+
+        Raises RegistryUnavailable, SchemaNotCopied, and GuidsUnknown where a registry finds none by its GUID.
+        """
+        try:
+            if await self._destination.has_guid(guid):
+                return
+            await self.ensure(await self._source.number_of(guid), topic, renamed)
+            if not await self._destination.has_guid(guid):
+                raise SchemaNotCopied(
+                    "the schema has another GUID at the destination, since it refers to other versions there"
+                )
+        except (NotInRegistry, RegistryRefused) as error:
+            raise SchemaNotCopied(str(error)) from None
 
     async def _places(self, number: int) -> list[tuple[str, int]]:
         """Returns where the source has a schema; if it was soft-deleted everywhere, where it was."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from typing import Final
+from uuid import UUID
 
-from runtime.contract.spec.schemas import RecordPart
+from runtime.contract.spec.schemas import RecordPart, SchemaName
+from runtime.schemas.client import GuidsUnknown
 from runtime.schemas.copier import DestinationSchemas, SchemaNotCopied
 
 _MOST_KNOWN: Final = 20_000
 
-RecordId = tuple[RecordPart, int]  # "key" or "value", and four bytes in it that may be the id of a schema
+# "key" or "value", and four bytes in it that may be the id of a schema, or the GUID in its header
+RecordId = tuple[RecordPart, SchemaName]
 
 
 class SchemaIdMap:
@@ -23,7 +26,7 @@ class SchemaIdMap:
         self._with_schemas: dict[RecordPart, bool] = {}
 
     async def read(self, ids: Collection[RecordId]) -> Mapping[RecordId, int | str]:
-        """Returns the number that stands at the destination in place of each of these.
+        """Returns the number that stands at the destination in place of each of these, 0 for a GUID.
 
         It is the same where the number is no id. A text says why the destination does not have the schema.
         Raises RegistryUnavailable.
@@ -31,19 +34,27 @@ class SchemaIdMap:
         if len(self._known) > _MOST_KNOWN:  # the bytes of any record may look like an id
             self._known.clear()
         known = {key: self._known[key] for key in ids if key in self._known}
-        new = sorted(set(ids) - known.keys())
-        for part in {part for part, _ in new} - self._with_schemas.keys():
+        new = list(set(ids) - known.keys())
+        for part in {part for part, name in new if isinstance(name, int)} - self._with_schemas.keys():
             self._with_schemas[part] = await self._schemas.has_schemas(self._topic, self._renamed, part)
-        numbers = await asyncio.gather(*(self._number(part, number) for part, number in new))
+        numbers = await asyncio.gather(*(self._number(*key) for key in new))
         found = dict(zip(new, numbers, strict=True))
         self._known |= {key: number for key, number in found.items() if not isinstance(number, str)}
         return known | found
 
-    async def _number(self, part: RecordPart, number: int) -> int | str:
+    async def _number(self, part: RecordPart, name: SchemaName) -> int | str:
+        if isinstance(name, UUID):
+            try:
+                await self._schemas.ensure_guid(name, self._topic, self._renamed)
+            except SchemaNotCopied as error:
+                return f"schema {name}: {error}"
+            except GuidsUnknown:
+                pass
+            return 0
         if not self._with_schemas[part]:
-            return number
+            return name
         try:
-            there = await self._schemas.ensure(number, self._topic, self._renamed)
+            there = await self._schemas.ensure(name, self._topic, self._renamed)
         except SchemaNotCopied as error:
-            return f"schema id {number}: {error}"
-        return number if there is None else there
+            return f"schema id {name}: {error}"
+        return name if there is None else there

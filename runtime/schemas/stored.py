@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from runtime.contract.records.manifest import StoredSchemas, StoredVersion
 from runtime.contract.spec.schemas import SubjectNames
-from runtime.schemas.client import NotInRegistry, Reference, RegisteredSchema, Schema, shown, summary
+from runtime.schemas.client import (
+    GuidsUnknown,
+    NotInRegistry,
+    Reference,
+    RegisteredSchema,
+    Schema,
+    shown,
+    summary,
+)
 from runtime.schemas.versions import SchemaVersion
 
 
@@ -45,6 +54,9 @@ class BackedUpSchemas:
         if number not in self._schemas:
             raise NotInRegistry(f"the backup has no schema id {number}")
         return self._schemas[number]
+
+    async def number_of(self, guid: UUID) -> int:
+        raise GuidsUnknown("a backup has no GUIDs of schemas")
 
     async def places(self, number: int, *, deleted: bool = False) -> list[tuple[str, int]]:
         return [

@@ -30,8 +30,9 @@ class RegistryServer:
 
     The versions in `soft_deleted` are listed for who asks for them.
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
-    Without `lists`, it has no list of all schemas, as older registries. Without `levels_of_new`, a subject
-    has a version before it has a compatibility, as in Apicurio. Each answer takes `slow_s`, and waits
+    Without `guids`, it finds no schema by its GUID, and without `lists`, it has no list of all schemas, as
+    older registries. Without `levels_of_new`, a subject has a version before it has a compatibility, as in
+    Apicurio. Each answer takes `slow_s`, and waits
     until `open` is set.
     """
 
@@ -45,6 +46,7 @@ class RegistryServer:
         self.authorization: str | None = None
         self.down = False
         self.lists = True
+        self.guids = True
         self.levels_of_new = True
         self.slow_s = 0.0
         self.open = threading.Event()
@@ -99,18 +101,25 @@ class RegistryServer:
         match at:
             case [] if self.lists:
                 return self._page(query)
-            case "ids", number:
-                return self._schema(int(number))
-            case "guids", guid:
-                for known in self.schemas:
-                    if self._schema(known)["guid"] == guid:
-                        return self._schema(known)
+            case "ids", known:
+                return self._schema(int(known))
+            case "guids", guid, "ids" if self.guids:
+                return [{"context": ".", "id": number} for number in self._numbers_of(guid)]
+            case "guids", guid if self.guids:
+                for number in self._numbers_of(guid):
+                    return self._schema(number)
                 raise _Problem(404, 40403, f"Schema {guid} not found")
-            case "ids", number, "versions":
-                self._schema(int(number))
-                places = self._places(int(number))
+            case "ids", known, "versions":
+                self._schema(int(known))
+                places = self._places(int(known))
                 return [at for at in places if self._is_seen(at["subject"], at["version"], query)]
         raise _Problem(404, 404, "HTTP 404 Not Found")
+
+    def guid(self, number: int) -> str:
+        return str(self._schema(number)["guid"])
+
+    def _numbers_of(self, guid: str) -> list[int]:
+        return [number for number in self.schemas if self.guid(number) == guid]
 
     def _setting(
         self, method: str, setting: str, subject: str | None, body: Any, query: dict[str, list[str]]

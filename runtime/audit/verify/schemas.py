@@ -7,15 +7,16 @@ the id of another schema is a difference.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
+from uuid import UUID
 
 from runtime.audit.registries import open_registries
 from runtime.audit.verify.pieces import RecordContent, VerifyRequest
 from runtime.audit.verify.provenance import copied_content, own_headers
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.spec.schemas import ID_HEADERS, PARTS, WIRE_PREFIX
+from runtime.contract.spec.schemas import GUID_PREFIX, ID_HEADERS, PARTS, WIRE_GUID, WIRE_ID, WIRE_PREFIX
 from runtime.schemas.copier import SchemaFinder
 from runtime.schemas.id_map import RecordId, SchemaIdMap
 
@@ -69,14 +70,29 @@ Frame = tuple[int | None, bytes | None]  # an id in Confluent's wire format, and
 
 def framed(record: ConsumerRecord) -> tuple[Frame, Frame]:
     """Splits the key and the value. Where a header names the schema, the payload holds no id."""
-    names = {name for name, _ in record.headers}
+    named = dict(reversed(record.headers))
     key, value = (
-        (None, content)
-        if content is None or len(content) < WIRE_PREFIX or content[0] != 0 or header in names
-        else (int.from_bytes(content[1:WIRE_PREFIX]), content[WIRE_PREFIX:])
+        (_id_in(named[header]), content)
+        if header in named
+        else (number, content[WIRE_PREFIX:] if content is not None and number is not None else content)
         for header, content in zip(ID_HEADERS, (record.key, record.value), strict=True)
+        for number in (_id_in(content),)
     )
     return key, value
+
+
+def _id_in(content: bytes | None) -> int | None:
+    """Returns the id with which a payload or a header begins in Confluent's wire format."""
+    if content is None or len(content) < WIRE_PREFIX or content[0] != WIRE_ID:
+        return None
+    return int.from_bytes(content[1:WIRE_PREFIX])
+
+
+def guids_of(record: ConsumerRecord) -> Iterator[UUID]:
+    """Yields the GUIDs of schemas that headers of the record have."""
+    for name, content in record.headers:
+        if name in ID_HEADERS and content and content[0] == WIRE_GUID and len(content) >= GUID_PREFIX:
+            yield UUID(bytes=content[1:GUID_PREFIX])
 
 
 def _content(
@@ -86,11 +102,17 @@ def _content(
         known.get((part, number), number) if number is not None else None
         for part, (number, _) in zip(PARTS, (key, value), strict=True)
     )
+    headers = tuple(
+        (name, content[WIRE_PREFIX:])
+        if content is not None and name in ID_HEADERS and _id_in(content) is not None
+        else (name, content)
+        for name, content in own_headers(record)
+    )
     return RecordContent.of(
         record.timestamp,
         key[1],
         value[1],
-        own_headers(record),
+        headers,
         key_schema=key_schema,
         value_schema=value_schema,
     )

@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
@@ -24,10 +26,11 @@ from runtime.batch.schema_ids import (
     with_records,
 )
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.schemas import RecordPart
-from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
+from runtime.contract.spec.schemas import PARTS, RecordPart, SchemaName
+from runtime.schemas.client import GuidsUnknown, RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.slot.context import Spawn
+from runtime.slot.log import log_event
 from runtime.slot.partition import Cursor, PartitionCopy
 from runtime.slot.read.batch_filter import FilteredBatches
 
@@ -89,7 +92,7 @@ class _Awaited(NamedTuple):
         return records_before(out, self.end.offset)
 
 
-_Named = int | RecordPart  # the id of a schema; or the keys or the values of a topic, if they have any
+_Named = SchemaName | RecordPart  # a schema; or the keys or the values of a topic, if they have any
 _Key = tuple[str, _Named]  # with the topic
 
 
@@ -114,8 +117,10 @@ class SchemaGate:
         self, spec: FlowSpec, source: SchemaRegistry, destination: SchemaRegistry, spawn: Spawn
     ) -> None:
         self._spawn = spawn
+        self._flow = spec.name
+        self._without_guids = False  # a registry finds no schema by its GUID: records with one pass
         self._copier = SchemaCopier(source, destination, spec.schemas)
-        self._known: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._known: defaultdict[str, dict[SchemaName, int]] = defaultdict(dict)
         self._with_schemas: set[tuple[str, RecordPart]] = set()
         self._lookups: dict[_Key, _Lookup] = {}
         self._awaited: WeakKeyDictionary[PartitionCopy, dict[_Named, _Awaited]] = WeakKeyDictionary()
@@ -124,7 +129,8 @@ class SchemaGate:
     @property
     def waiting(self) -> int:
         """The number of schemas that can't be registered now, or that are being registered."""
-        return len({key for _, key in self._reasons.keys() | self._lookups.keys() if isinstance(key, int)})
+        waiting = {name for _, name in self._reasons.keys() | self._lookups.keys()}
+        return len(waiting.difference(PARTS))
 
     async def admit(
         self, copy: PartitionCopy, filtered: FilteredBatches, spec: RewriteSpec
@@ -140,6 +146,8 @@ class SchemaGate:
             stop: BatchFailure | None = None
             try:
                 ids = schema_ids(out.batch, spec)
+                if self._without_guids:
+                    ids = ids._replace(guids=())
                 await self._look_up_new(response, out, epoch, ids)
                 own, waits, why = self._own(response, ids, out, epoch)
                 if waits is not None:
@@ -182,8 +190,8 @@ class SchemaGate:
         for part in parts:
             if (topic, part) not in self._with_schemas:
                 ids = ids.without_part(part)
-        if numbers := ids.unknown(self._known[topic]):
-            await self._look_up_all(response, out, epoch, numbers)
+        if names := ids.unknown(self._known[topic]):
+            await self._look_up_all(response, out, epoch, names)
 
     def _own(
         self, response: _Response, ids: SchemaIds, out: OutgoingBatch, epoch: int
@@ -199,6 +207,7 @@ class SchemaGate:
             records = looked_up.without_schema(topic_id, out, epoch)
             if isinstance(named, int):
                 numbers[records].add(named)
+            if not isinstance(named, str):
                 continue
             ids = ids.without_part(named, records)
             if named in ids.parts and (topic, named) not in self._with_schemas:
@@ -206,10 +215,9 @@ class SchemaGate:
                 ids = ids.without_part(named)
         for records, none in numbers.items():
             ids = ids.without(none, records)
-        if (missing := ids.first_record_without(self._known[topic])) is not None:
-            record, number = missing
-            why = self._reasons.get((topic, number), _UNDER_WAY)
-            waiting.append((record, f"schema id {number}: {why}"))
+        for name, record in islice(ids.unknown(self._known[topic]).items(), 1):
+            what = f"schema id {name}" if isinstance(name, int) else f"schema {name}"
+            waiting.append((record, f"{what}: {self._reasons.get((topic, name), _UNDER_WAY)}"))
         if not waiting:
             return ids, None, ""
         first, why = min(waiting)
@@ -245,7 +253,16 @@ class SchemaGate:
         Returns False for a number that is no id of a schema. Raises RegistryUnavailable, SchemaNotCopied.
         """
         assigned, known = copy.assigned, self._known[copy.key.topic]
-        if not isinstance(named, int):
+        if isinstance(named, UUID):
+            try:
+                await self._copier.ensure_guid(named, assigned.topic, assigned.destination_topic)
+            except GuidsUnknown as unknown:
+                if not self._without_guids:
+                    log_event("schema_guids_unknown", key=self._flow, flow=self._flow, error=str(unknown))
+                self._without_guids = True
+            known[named] = 0
+            return True
+        if isinstance(named, str):
             if await self._copier.has_schemas(assigned.topic, assigned.destination_topic, named):
                 self._with_schemas.add((assigned.topic, named))
             return (assigned.topic, named) in self._with_schemas

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from runtime.audit.verify.pieces import ComparedRecord, RecordDifference
 from runtime.audit.verify.results import differences_of
 from runtime.audit.verify.schemas import ComparableContents
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.schemas.client import SchemaRegistry
 from runtime.schemas.copier import SchemaFinder
@@ -62,3 +63,16 @@ async def test_a_value_whose_header_names_the_schema_is_compared_as_it_is(
     named = replace(ORIGINAL, headers=(("__value_schema_id", b"guid"),))
     (content,) = await contents.originals([named])
     assert content == contents.copy(named)
+
+
+async def test_an_id_in_a_header_is_compared_by_what_it_means(
+    there: RegistryServer, contents: ComparableContents
+) -> None:
+    there.add(9, ORDER, "copied-value")
+
+    def named(number: int) -> ConsumerRecord:
+        return replace(ORIGINAL, headers=(("__value_schema_id", number.to_bytes(5) + b"more"),))
+
+    (content,) = await contents.originals([named(7)])
+    assert content == contents.copy(named(9))
+    assert content != contents.copy(named(7))

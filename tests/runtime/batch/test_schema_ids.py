@@ -1,7 +1,8 @@
 """Ids of schemas are found in exactly the keys and values that begin with them, and replaced there alone."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -26,8 +27,16 @@ content = (
     | st.builds(framed, numbers, st.binary(max_size=20))
     | st.builds(framed, numbers, st.sampled_from([b"x" * 9_000]))
 )
+GUID = UUID(int=9)
 headers = st.lists(
-    st.tuples(st.sampled_from(["a", "__key_schema_id", "__value_schema_id"]), st.none() | st.binary()),
+    st.tuples(
+        st.sampled_from(["a", "__key_schema_id", "__value_schema_id"]),
+        st.none()
+        | st.binary()
+        | st.builds(framed, numbers, st.binary(max_size=3))
+        | st.just(b"\1" + GUID.bytes)
+        | st.just(b"\1" + GUID.bytes + b"more"),
+    ),
     max_size=2,
 )
 rows = st.lists(st.tuples(content, content, headers), min_size=1, max_size=70)
@@ -45,15 +54,20 @@ def forged(shapes: Shapes, codec: Codec) -> tuple[list[Record], OutgoingBatch]:
     return inside, out
 
 
-def numbered(record: Record) -> tuple[int | None, int | None]:
-    """The ids of a record's key and value, read as Confluent's deserializers read them."""
-    names = {name for name, _ in record.headers}
-    return tuple(
+def framed_parts(record: Record) -> Iterator[tuple[str, bytes | None]]:
+    """What may begin with an id, read as Confluent's deserializers read it: headers, else the payload."""
+    for part, data in (("key", record.key), ("value", record.value)):
+        named = [content for name, content in record.headers if name == f"__{part}_schema_id"]
+        for content in named or [data]:
+            yield part, content
+
+
+def numbered(record: Record, part: str) -> list[int]:
+    return [
         struct.unpack(">I", data[1:5])[0]
-        if data and len(data) >= 5 and data[0] == 0 and f"__{part}_schema_id" not in names
-        else None
-        for part, data in (("key", record.key), ("value", record.value))
-    )  # type: ignore[return-value]
+        for own, data in framed_parts(record)
+        if own == part and data and len(data) >= 5 and data[0] == 0
+    ]
 
 
 @given(rows, st.sampled_from(list(Codec)))
@@ -61,16 +75,19 @@ def test_each_id_is_found_where_a_deserializer_reads_it(shapes: Shapes, codec: C
     inside, out = forged(shapes, codec)
     found = schema_ids(out.batch, SPEC)
     pairs = list(zip(found.records.tolist(), found.ids.tolist(), strict=True))
-    expected = [numbered(one) for one in inside]
-    assert pairs[: found.keys] == [(at, key) for at, (key, _) in enumerate(expected) if key is not None]
-    assert pairs[found.keys :] == [(at, value) for at, (_, value) in enumerate(expected) if value is not None]
+    for part, own in (("key", pairs[: found.keys]), ("value", pairs[found.keys :])):
+        assert own == [(at, number) for at, record in enumerate(inside) for number in numbered(record, part)]
+    named = [(at, name, content) for at, record in enumerate(inside) for name, content in record.headers]
+    assert list(found.guids) == [
+        (at, GUID) for at, name, content in named if name != "a" and content and content[1:17] == GUID.bytes
+    ]
 
 
 @given(rows, st.sampled_from(list(Codec)), st.integers(0, 2**20))
 def test_only_ids_change(shapes: Shapes, codec: Codec, more: int) -> None:
     inside, out = forged(shapes, codec)
     found = schema_ids(out.batch, SPEC)
-    known = {number: (number + more) % 2**32 for number in found.unknown({})}
+    known = {number: (number + more) % 2**32 for number in found.unknown({GUID}) if isinstance(number, int)}
     changed = found.translated(known)
     if changed is None:
         assert all(old == new for old, new in known.items())
@@ -80,9 +97,14 @@ def test_only_ids_change(shapes: Shapes, codec: Codec, more: int) -> None:
     assert new.position == out.position
     assert (new.batch.base_timestamp, new.batch.records) == (out.batch.base_timestamp, out.batch.records)
     for before, after in zip(inside, records(new.batch, HERE), strict=True):
-        assert after._replace(key=None, value=None) == before._replace(key=None, value=None)
-        for old, now, number in zip(before[2:4], after[2:4], numbered(before), strict=True):
-            assert now == (old if number is None else framed(known[number], (old or b"")[5:]))
+        assert [name for name, _ in after.headers] == [name for name, _ in before.headers]
+        for (part, old), (_, now) in zip(framed_parts(before), framed_parts(after), strict=True):
+            if old and len(old) >= 5 and old[0] == 0:
+                old = framed(known[int.from_bytes(old[1:5])], old[5:])
+            assert (part, now) == (part, old)
+        for part in ("key", "value"):
+            if any(name == f"__{part}_schema_id" for name, _ in before.headers):
+                assert getattr(after, part) == getattr(before, part)
 
 
 @given(rows, st.data())
@@ -114,20 +136,25 @@ def test_a_batch_that_grows_over_the_limit_becomes_several_with_the_same_offsets
 
 
 def test_records_that_wait_are_the_first_with_an_unknown_id() -> None:
-    shapes = [(framed(1), framed(2), ()), (None, framed(9), ()), (framed(8), framed(2), ())]
+    guid = [("a", None), ("a", b"\1" + GUID.bytes), ("__value_schema_id", b"\1" + GUID.bytes)]
+    shapes = [
+        (framed(1), framed(2), ()),
+        (None, framed(9), ()),
+        (framed(8), framed(2), ()),
+        (None, b"", guid),
+    ]
     _, out = forged(shapes, Codec.NONE)
     found = schema_ids(out.batch, SPEC)
-    assert found.unknown({}) == [1, 2, 9, 8]
-    assert found.first_record_without({1: 1, 2: 2}) == (1, 9)
-    assert found.first_record_without({1: 1, 2: 2, 9: 9}) == (2, 8)
-    assert found.first_record_without({1: 1, 2: 2, 8: 8, 9: 9}) is None
-    assert found.without({9}, before=2).first_record_without({1: 1, 2: 2}) == (2, 8)
-    assert found.without({9}, before=1).first_record_without({1: 1, 2: 2}) == (1, 9)
-    assert found.without_part("key").unknown({}) == [2, 9]
-    assert found.without_part("value").unknown({}) == [1, 8]
-    assert found.without_part("value", before=1).unknown({}) == [1, 9, 8, 2]
+    assert list(found.unknown({}).items()) == [(1, 0), (2, 0), (9, 1), (8, 2), (GUID, 3)]
+    assert found.unknown({1, 2}) == {9: 1, 8: 2, GUID: 3}
+    assert found.unknown({1, 2, 8, 9, GUID}) == {}
+    assert found.without({9}, before=2).unknown({1, 2, GUID}) == {8: 2}
+    assert found.without({9}, before=1).unknown({1, 2, GUID}) == {9: 1, 8: 2}
+    assert found.without_part("key").unknown({GUID}) == {2: 0, 9: 1}
+    assert found.without_part("value").unknown({GUID}) == {1: 0, 8: 2}
+    assert list(found.without_part("value", before=1).unknown({GUID})) == [1, 9, 8, 2]
     assert (found.first_record_of("key"), found.first_record_of("value")) == (0, 0)
-    assert found.before(1).unknown({}) == [1, 2]
+    assert list(found.before(1).unknown({})) == [1, 2]
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(1, 5))

@@ -3,7 +3,8 @@
 import asyncio
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +14,7 @@ from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
 from runtime.schemas.client import SchemaRegistry
 from runtime.slot.partition import Cursor, PartitionCopy
+from runtime.slot.read import schema_gate
 from runtime.slot.read.batch_filter import FilteredBatches
 from runtime.slot.read.schema_gate import SchemaGate
 from tests.fakes.partition import partition
@@ -46,13 +48,14 @@ class Gated:
         self,
         *values: bytes | None,
         key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
         spec: RewriteSpec = SPEC,
         number: int = 0,
         first: int = 100,
         epoch: int = 7,
     ) -> FilteredBatches:
         """Admits a batch of these values in a partition, from offset 100 on."""
-        inside = [Record(first + at, START, key, value, ()) for at, value in enumerate(values)]
+        inside = [Record(first + at, START, key, value, tuple(headers)) for at, value in enumerate(values)]
         outgoing = [(out, epoch) for out in prepare(sets(batch_bytes(inside)), SPEC, START).outgoing]
         before = FilteredBatches(outgoing, Cursor(first + len(values), epoch), [], None)
         return await self.gate.admit(self.copies[number], before, spec)
@@ -292,3 +295,69 @@ async def test_more_schemas_than_a_response_may_ask_for_pass_with_the_next_one(g
         assert value is not None
         (there,) = struct.unpack(">I", value[1:5])
         assert gated.there.schemas[there]["schema"] == gated.here.schemas[number]["schema"]
+
+
+def in_header(guid: str) -> list[tuple[str, bytes | None]]:
+    return [("__value_schema_id", b"\1" + UUID(guid).bytes)]
+
+
+async def test_a_record_waits_until_its_schema_is_found_by_the_guid_in_its_header(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    guid = gated.here.guid(1)
+    gated.there.down = True
+    stopped = await gated.admit(framed(9), headers=in_header(guid))
+    assert (read(stopped), stopped.cursor.offset) == ([], 100)
+    assert f"schema {guid}: " in str(stopped.failure)
+    gated.there.down = False
+    assert read(await gated.admit(framed(9), headers=in_header(guid))) == [(100, framed(9))]
+    assert gated.there.subjects["copied-value"] == {1: 5}
+    gated.there.asked.clear()
+    await gated.admit(framed(9), headers=in_header(guid))
+    assert gated.there.asked == []
+
+
+async def test_a_guid_that_the_source_does_not_know_waits_by_name(gated: Gated) -> None:
+    guid = str(UUID(int=7))
+    stopped = await gated.admit(b"payload", headers=in_header(guid))
+    assert read(stopped) == []
+    assert f"schema {guid}: the registry has no schema {guid}" in str(stopped.failure)
+
+
+async def test_a_schema_with_another_guid_at_the_destination_holds_its_records(gated: Gated) -> None:
+    """Its references have other versions there."""
+    gated.here.add(1, {"type": "string"}, "customer")
+    gated.here.add(2, {"type": "int"}, "customer")
+    gated.there.levels[None] = "NONE"
+    gated.here.add(
+        3, LONG, "orders-value", references=[{"name": "customer", "subject": "customer", "version": 2}]
+    )
+    gated.there.add(3, {"type": "boolean"}, "customer")
+    stopped = await gated.admit(b"payload", headers=in_header(gated.here.guid(3)))
+    assert "the schema has another GUID at the destination" in str(stopped.failure)
+
+
+@pytest.mark.parametrize("side", ["here", "there"])
+async def test_a_registry_without_guids_is_named_once_and_its_records_pass(
+    gated: Gated, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, object]] = []
+    monkeypatch.setattr(schema_gate, "log_event", lambda event, **more: events.append((event, more["error"])))
+    registry: RegistryServer = getattr(gated, side)
+    registry.guids = False
+    for number in (7, 8):
+        headers = in_header(str(UUID(int=number)))
+        assert read(await gated.admit(b"payload", headers=headers)) == [(100, b"payload")]
+    assert events == [("schema_guids_unknown", f"{registry.url}: it knows no GUIDs of schemas")]
+
+
+async def test_a_404_of_a_proxy_says_nothing_of_guids(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gated.here, "answer", lambda *_: (404, "default backend"))
+    stopped = await gated.admit(b"payload", headers=in_header(str(UUID(int=7))))
+    assert isinstance(stopped.failure, SchemaMissing)
+
+
+async def test_an_id_in_a_header_becomes_that_of_the_destination(gated: Gated) -> None:
+    gated.here.add(1, LONG, "orders-value")
+    filtered = await gated.admit(framed(9), headers=[("__value_schema_id", framed(1))])
+    (record,) = records(filtered.outgoing[0][0].batch, HERE)
+    assert (record.value, record.headers) == (framed(9), (("__value_schema_id", framed(5)),))
