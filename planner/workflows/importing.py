@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from planner.config import load
 from planner.config.hints import did_you_mean
-from planner.config.importing.connect import ConvertedTopology
+from planner.config.importing.document import ConvertedTopology
 from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
@@ -303,7 +303,7 @@ def _client_settings(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
-        return {entry.key: entry.value for entry in properties_of(file.read_text(encoding="utf-8"))}
+        return {key: value for key, (value, _) in properties_of(file.read_text(encoding="utf-8")).items()}
     except OSError as wrong:
         raise Failure(error(f"{file} can't be read: {wrong.strerror}", "look at --client-config")) from None
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from msgspec import Struct, structs
 
-from planner.config.importing.connect import ConvertedTopology
+from planner.config.importing.document import ConvertedTopology
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
 from planner.model.topology import Flow, Topology

@@ -1,42 +1,28 @@
 """Holds what the importers of MirrorMaker 2 and of Confluent Replicator share: both run on Kafka Connect.
 
-Here are Java's properties files, the keys of a file and the notes on keys without a counterpart, and the
-client settings in Java's names. What only one of the two products knows belongs to `mm2` or `replicator`.
+Here are Java's properties files, keys with prefixes, and the client settings in Java's names. What only one
+of the two products knows belongs to `mm2` or `replicator`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, count
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from planner.model.topology import Topology, secret_variable
+from planner.config.importing.document import Fields, NoCounterpart
+from planner.config.yaml_tree import Scalar
+from planner.model.topology import secret_variable
 from runtime.contract.client.keys import CREDENTIALS
 from runtime.contract.client.settings import MSK_IAM, java_store_problem
 from runtime.contract.client.stores import Setting
-from runtime.contract.predecessor import ConnectOffsets
 from runtime.contract.spec.selection import UnreadableRegex, regex, written_out
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNICODE = re.compile(r"[0-9A-Fa-f]{4}")
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
-    """A key of a file, with its line. In JSON, its value may be a tuple of properties, or a list."""
-
-    key: str
-    value: Any
-    line: int
-
-
-def properties_of(text: str) -> list[Property]:
-    """Returns the properties as java.util.Properties reads them: of equal keys the last one wins."""
-    properties: dict[str, Property] = {}
-    for number, line in _logical_lines(text):
-        key, value = _split(line)
-        properties[key] = Property(key, value, number)
-    return list(properties.values())
+def properties_of(text: str) -> dict[str, tuple[str, int]]:
+    """Returns value and line of each key as java.util.Properties reads them: the last of equal keys wins."""
+    return {key: (value, number) for number, line in _logical_lines(text) for key, value in (_split(line),)}
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -86,131 +72,60 @@ def _unescaped(text: str) -> str:
     return "".join(signs)
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionNote:
-    """A note on one key of the file. `loss` is set if the key has an effect that repl does not have."""
-
-    key: str
-    line: int
-    reason: str
-    loss: bool = True
-    file: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertedTopology:
-    """A topology, and a note on each key of the files that has no counterpart or needs a remark.
-
-    `positions`: where MirrorMaker 2 keeps those of each flow.
-    """
-
-    topology: Topology
-    notes: tuple[ConversionNote, ...]
-    positions: Mapping[str, ConnectOffsets] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
-class PropertyKeys:
-    """The keys of a file, which of them are converted, and the notes on others.
+class Properties(Fields):
+    """The keys of a properties file, or of a connector. Every value is a text.
 
     A key is looked up below each of `prefixes` in turn: a flow's own (`A->B.topics`) comes before that of all
-    flows (`topics`).
+    flows (`topics`). With `shows_others`, a key that another one comes before, and that has another value, is
+    not converted.
     """
 
-    by_name: Mapping[str, Property]
-    file: str = ""
-    notes: list[ConversionNote] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
     prefixes: tuple[str, ...] = ("",)
+    shows_others: bool = False
 
-    def below(self, prefix: str) -> "PropertyKeys":
-        """Returns the same keys, looked up first below the prefix."""
-        return replace(self, prefixes=(prefix, ""))
+    def add(self, key: str, value: str, line: int) -> None:
+        self.values[key] = Scalar(value.strip(), False, self.file, line, 1)
 
-    def _names(self, keys: Iterable[str]) -> list[str]:
-        keys = tuple(keys)
-        return [f"{prefix}{key}" for prefix in self.prefixes for key in keys]
+    def below_any(self, *prefixes: str, shows_others: bool = False) -> "Properties":
+        """Returns the same keys, looked up below these prefixes."""
+        return replace(self, prefixes=prefixes, shows_others=shows_others)
 
-    def text(self, *keys: str) -> str | None:
-        """Returns the first of these keys that is set, and marks all of them as converted."""
-        names = [name for name in self._names(keys) if name in self.by_name]
-        self.used.update(names)
-        return self.by_name[names[0]].value.strip() if names else None
+    def names(self, *keys: str) -> list[str]:
+        names = (f"{prefix}{key}" for prefix in self.prefixes for key in keys)
+        return [name for name in names if name in self.values]
 
-    def name_of(self, *keys: str) -> str | None:
-        """Returns the name in the file of the first of these keys that is set."""
-        return next((name for name in self._names(keys) if name in self.by_name), None)
+    def text(self, *names: str) -> str | None:
+        """Returns the first of these keys that is set, and marks the others as converted, too."""
+        texts = {
+            name: node.text for name in self.names(*names) if isinstance(node := self.values[name], Scalar)
+        }
+        first = next(iter(texts.values()), None)
+        self.used.update(name for name, text in texts.items() if text == first or not self.shows_others)
+        return first
 
-    def flag(self, default: bool, *keys: str) -> bool:
-        value = self.text(*keys)
-        return default if value is None else value.lower() == "true"
-
-    def seconds(self, *keys: str) -> int | None:
-        """Returns an interval in milliseconds, or None if it is not set or not a number."""
-        seconds = self._number("seconds", keys)
-        return None if seconds is None else seconds * 1000
-
-    def milliseconds(self, *keys: str) -> int | None:
-        return self._number("milliseconds", keys)
-
-    def number(self, *keys: str) -> int | None:
-        return self._number("", keys)
-
-    def _number(self, unit: str, keys: tuple[str, ...]) -> int | None:
+    def whole(self, *keys: str, unit: str = "") -> int | None:
+        """Returns a whole number, or None if it is not set or not a number."""
         value = self.text(*keys)
         if value is None or value.isdecimal():
             return None if value is None else int(value)
         self.note(keys, f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number")
         return None
 
+    def seconds(self, *keys: str) -> int | None:
+        """Returns an interval in milliseconds, or None if it is not set or not a number."""
+        seconds = self.whole(*keys, unit="seconds")
+        return None if seconds is None else seconds * 1000
+
     def copies(self, *keys: str) -> int | None:
         """Returns a replication factor; None for 0 and -1, which leave it to the source or the broker."""
-        return None if self.text(*keys) == "-1" else self._number("copies", keys) or None
+        return None if self.text(*keys) == "-1" else self.whole(*keys, unit="copies") or None
 
     def listed(self, *keys: str) -> tuple[str, ...] | None:
         value = self.text(*keys)
-        if value is None:
-            return None
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-
-    def note(self, keys: str | tuple[str, ...], reason: str, *, loss: bool = True) -> None:
-        """Adds a note on the first of these keys that the file has."""
-        keys = (keys,) if isinstance(keys, str) else keys
-        name = self.name_of(*keys) or keys[0]
-        self.used.add(name)
-        line = self.by_name[name].line if name in self.by_name else 0
-        note = ConversionNote(name, line, reason, loss, self.file)
-        if note not in self.notes:
-            self.notes.append(note)
-
-    def rest(self) -> list[str]:
-        """Returns the names that are not converted."""
-        return [name for name in self.by_name if name not in self.used]
-
-    def explain(self, name: str, key: str, rows: Iterable["NoCounterpart"]) -> None:
-        """Adds the note of the first row for a key, which the file has under this name."""
-        value = self.by_name[name].value.strip()
-        row = next((row for row in rows if re.fullmatch(row.keys, key)), _NOTHING_SAID)
-        if row.without_effect is None or not re.fullmatch(row.without_effect, value, re.IGNORECASE):
-            self.note(name, row.reason.replace("{class}", value.rpartition(".")[2]), loss=row.loss)
+        return None if value is None else tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class NoCounterpart:
-    """A row of an importer's table: keys that become no key of ours, and the sentence that says why.
-
-    `keys` is a regex of whole keys, of which the first row counts. `loss` is set if they have an effect that
-    repl does not have. `without_effect` is a regex of values that ask for what repl does anyway, in any case
-    of letters: of these there is no note. `{class}` in the reason is the class that the value names.
-    """
-
-    keys: str
-    reason: str
-    loss: bool = False
-    without_effect: str | None = None
-
-
-_NOTHING_SAID = NoCounterpart(".*", "it has no counterpart", loss=True)
 # What MirrorMaker 2 and Replicator have alike. Each importer's own rows come before these.
 CONNECT_ROWS = (
     NoCounterpart(r"exactly\.once\..*|transaction\.boundary.*", "every flow copies exactly once"),
@@ -280,21 +195,6 @@ _SAME = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
 }
 _SECRETS = {"ssl.key.password": "ssl.key.password", "ssl.keystore.key": "ssl.key.pem"}
-CLIENT_KEYS = frozenset(
-    {
-        *_SAME,
-        *_SECRETS,
-        "sasl.jaas.config",
-        "sasl.login.callback.handler.class",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "ssl.truststore.password",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.keystore.password",
-    }
-)
 _IAM_HANDLER = ".IAMOAuthBearerLoginCallbackHandler"
 _LOGIN_MODULE = re.compile(r"\s*(?P<module>[\w.]+)\s+\w+(?P<options>[^;]*);?\s*")
 _OPTION = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
@@ -303,42 +203,37 @@ _USER = re.compile(r"(?<=://)[^/?#]*@")  # in a URL
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def client_of(cluster: str, keys: PropertyKeys, names: Mapping[str, str]) -> dict[str, Setting]:
-    """Converts client settings; `names` maps each client key to the key of the file that sets it."""
+def client_of(cluster: str, keys: Properties) -> dict[str, Setting]:
+    """Converts client settings."""
     client: dict[str, Setting] = {}
     for key, ours in _SAME.items():
-        if key in names and (value := keys.text(names[key])):
+        if value := keys.text(key):
             if key == "sasl.oauthbearer.token.endpoint.url" and _USER.search(value):
-                keys.note(
-                    names[key], "user and password in it are not copied: the client's id and secret are"
-                )
+                keys.note(key, "user and password in it are not copied: the client's id and secret are")
                 value = _USER.sub("", value)
             if _REFERENCE.fullmatch(value) and ours not in CREDENTIALS:
-                keys.note(
-                    names[key], "a config provider gives its value: write it out, for only credentials refer"
-                )
+                keys.note(key, "a config provider gives its value: write it out, for only credentials refer")
             else:
                 client[ours] = _value(cluster, ours, value)
     for key, ours in _SECRETS.items():
-        if key in names and (value := keys.text(names[key])):
-            client[ours] = _secret(cluster, ours, value, keys, names[key])
-    if "ssl.endpoint.identification.algorithm" in names:
-        algorithm = keys.text(names["ssl.endpoint.identification.algorithm"])
+        if value := keys.text(key):
+            client[ours] = _secret(cluster, ours, value, keys, key)
+    if (algorithm := keys.text("ssl.endpoint.identification.algorithm")) is not None:
         client["ssl.endpoint.identification.algorithm"] = algorithm or "none"
-    handler = names.get("sasl.login.callback.handler.class", "")
-    iam = bool(handler) and keys.by_name[handler].value.strip().endswith(_IAM_HANDLER)
+    handlers = [keys.values[name] for name in keys.names("sasl.login.callback.handler.class")]
+    iam = any(isinstance(node, Scalar) and node.text.endswith(_IAM_HANDLER) for node in handlers[:1])
     if iam:
-        keys.used.add(handler)
         client["sasl.mechanism"] = MSK_IAM
-    if "sasl.jaas.config" in names:
-        client |= _login(cluster, keys, names["sasl.jaas.config"], iam)
-    client |= _store(cluster, keys, names, "ssl.truststore", "ssl.ca.location")
-    client |= _store(cluster, keys, names, "ssl.keystore", "ssl.certificate.location", "ssl.key.location")
+    if (login := keys.text("sasl.jaas.config")) is not None:
+        client |= _login(cluster, keys, login, iam)
+    client |= _store(cluster, keys, "ssl.truststore", "ssl.ca.location")
+    client |= _store(cluster, keys, "ssl.keystore", "ssl.certificate.location", "ssl.key.location")
     return dict(sorted(client.items()))
 
 
-def _login(cluster: str, keys: PropertyKeys, name: str, iam: bool) -> dict[str, Setting]:
-    written = _LOGIN_MODULE.fullmatch(keys.text(name) or "")
+def _login(cluster: str, keys: Properties, login: str, iam: bool) -> dict[str, Setting]:
+    name = "sasl.jaas.config"
+    written = _LOGIN_MODULE.fullmatch(login)
     if written is None:
         keys.note(
             name, "is no login configuration that can be read here: set sasl.username and sasl.password"
@@ -393,27 +288,23 @@ def _login(cluster: str, keys: PropertyKeys, name: str, iam: bool) -> dict[str, 
             return {}
 
 
-def _store(
-    cluster: str, keys: PropertyKeys, names: Mapping[str, str], store: str, *pem: str
-) -> dict[str, Setting]:
+def _store(cluster: str, keys: Properties, store: str, *pem: str) -> dict[str, Setting]:
     """Returns the settings of a store; those of `pem` for one that is a PEM file."""
-    kind = (keys.text(names[f"{store}.type"]) if f"{store}.type" in names else None) or "JKS"
-    secret = f"{store}.password"
-    password = keys.text(names[secret]) if secret in names else None
-    if f"{store}.location" not in names:
+    kind = (keys.text(f"{store}.type") or "JKS").upper()
+    secret, name = f"{store}.password", f"{store}.location"
+    password, location = keys.text(secret), keys.text(name)
+    if location is None:
         return {}
-    name = names[f"{store}.location"]
-    location = keys.text(name) or ""
-    if kind.upper() == "PEM" or location.endswith(".pem"):
+    if kind == "PEM" or location.endswith(".pem"):
         return dict.fromkeys(pem, location)
-    if kind.upper() != "PKCS12" and not location.endswith((".p12", ".pfx")):
+    if kind != "PKCS12" and not location.endswith((".p12", ".pfx")):
         why, convert = java_store_problem(location)
         keys.note(
             name, f"keytool has written PKCS #12 since Java 9; if the file {why}, {convert}", loss=False
         )
-    taken: dict[str, Setting] = {f"{store}.location": location}
+    taken: dict[str, Setting] = {name: location}
     if password:
-        taken[secret] = _secret(cluster, secret, password, keys, names[secret])
+        taken[secret] = _secret(cluster, secret, password, keys, secret)
     return taken
 
 
@@ -427,16 +318,10 @@ def _value(cluster: str, key: str, value: str) -> Setting:
     return {"env": name if own else secret_variable(cluster, key)}
 
 
-def _secret(cluster: str, key: str, value: str, keys: PropertyKeys, name: str) -> Setting:
+def _secret(cluster: str, key: str, value: str, keys: Properties, name: str) -> Setting:
     """Returns the variable to set for a secret, and notes that the secret is not copied."""
     referred = _value(cluster, key, value)
     if isinstance(referred, str):
         referred = {"env": secret_variable(cluster, key)}
     keys.note(name, f"its secret is not copied: set the environment variable {referred['env']}", loss=False)
     return referred
-
-
-def unused(names: Sequence[str], is_taken: Callable[[str], bool]) -> str:
-    """Returns the first of these names that is not taken; where all are, the last one with a number."""
-    numbered = (f"{names[-1]}-{number}" for number in count(2))
-    return next(name for name in chain(names, numbered) if not is_taken(name))

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.config.importing.connect import ConversionNote, ConvertedTopology, unused
-from planner.config.importing.document import Fields
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.config.importing.document import ConversionNote, ConvertedTopology, Fields, unused
+from planner.model.diagnostic import Failure, error
 from planner.model.topology import RESOURCES, Acl, Cluster, Flow, Topic, Topology, secret_variable
 from planner.model.topology.resources import KAFKA_CLUSTER, OPERATION_NAMES
 from runtime.contract.client.stores import Setting
@@ -15,6 +14,7 @@ from runtime.contract.spec.acls import AclRule
 
 _KINDS = {kind.replace("_", ""): kind for kind in (*RESOURCES.values(), "CLUSTER")}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ONE_OF_TWO = "leave one of the two out, or import what belongs to another cluster by itself"
 
 
 def label(text: str) -> str:
@@ -77,16 +77,11 @@ class DeclaredResources:
         if before is None or (bootstrap and before.bootstrap == unknown):
             self.clusters[name] = cluster
         elif bootstrap and before != cluster:
-            raise self._twice(f"cluster {name}", fields)
+            raise fields.failure(f"cluster {name} is declared twice, and not the same", _ONE_OF_TWO)
         if before is None and not bootstrap:
             reason = f"the file does not say where the cluster is: write clusters.{name}.bootstrap"
             self.notes.append(ConversionNote(name, fields.line, reason, True, fields.file))
         return name
-
-    def _twice(self, what: str, fields: Fields) -> Failure:
-        hint = "leave one of the two out, or import what belongs to another cluster by itself"
-        place = SourceLocation(fields.file, fields.line, 1)
-        return Failure(error(f"{what} is declared twice, and not the same", hint, source=place))
 
     def topic(
         self,
@@ -102,7 +97,8 @@ class DeclaredResources:
             return
         topic = Topic(name, cluster, partitions, replication, config)
         if self.topics.setdefault((cluster, name), topic) != topic:
-            raise self._twice(f"topic {name} of cluster {cluster}", fields)
+            what = f"topic {name} of cluster {cluster} is declared twice, and not the same"
+            raise fields.failure(what, _ONE_OF_TWO)
 
     def acl(
         self,
@@ -126,11 +122,8 @@ class DeclaredResources:
             )
             return
         allowed: Literal["ALLOW", "DENY"] = "DENY" if (permission or "").upper() == "DENY" else "ALLOW"
-        match how:
-            case "PREFIXED" if known != "CLUSTER":
-                kept: Literal["LITERAL", "PREFIXED"] = "PREFIXED"
-            case _:
-                kept = "LITERAL"
+        prefixed = how == "PREFIXED" and known != "CLUSTER"
+        kept: Literal["LITERAL", "PREFIXED"] = "PREFIXED" if prefixed else "LITERAL"
         for operation in operations:
             verb = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper().replace("-", "_")
             if verb not in OPERATION_NAMES:

@@ -1,4 +1,4 @@
-"""Reads YAML and JSON of other tools, and keeps track of the keys that nothing was made of.
+"""Reads files of other tools, and keeps track of the keys that nothing was made of.
 
     fields = Fields.of(node, "cluster.yaml", notes)
     fields.text("name"), fields.below("spec").number("partitions")
@@ -9,17 +9,70 @@ A key is never dropped silently. The value of a key without a counterpart is not
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, count
 
-from planner.config.importing.connect import ConversionNote, NoCounterpart
 from planner.config.yaml_tree import MAX_DEPTH, Mapping, Node, Scalar, Sequence, documents
 from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.model.topology import Topology
+from runtime.contract.predecessor import ConnectOffsets
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
 _MAX_TEXT = 32 << 20
 _MAX_NODES = 2_000_000  # a state with 10,000 topics has some 300,000
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionNote:
+    """A note on one key of the file. `loss` is set if the key has an effect that repl does not have."""
+
+    key: str
+    line: int
+    reason: str
+    loss: bool = True
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedTopology:
+    """A topology, and a note on each key of the files that has no counterpart or needs a remark.
+
+    `positions`: where MirrorMaker 2 keeps those of each flow.
+    """
+
+    topology: Topology
+    notes: tuple[ConversionNote, ...]
+    positions: dict[str, ConnectOffsets] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NoCounterpart:
+    """A row of an importer's table: keys that become no key of ours, and the sentence that says why.
+
+    `keys` is a regex of whole keys, of which the first row counts. `loss` is set if they have an effect that
+    repl does not have. `without_effect` is a regex of values that ask for what repl does anyway, in any case
+    of letters: of these there is no note. `{class}` in the reason is the class that the value names.
+    """
+
+    keys: str
+    reason: str
+    loss: bool = False
+    without_effect: str | None = None
+
+
 _NO_ROW = NoCounterpart(".*", "it has no counterpart", loss=True)
+
+
+def unused(names: list[str], is_taken: Callable[[str], bool]) -> str:
+    """Returns the first of these names that is not taken; where all are, the last one with a number."""
+    numbered = (f"{names[-1]}-{number}" for number in count(2))
+    return next(name for name in chain(names, numbered) if not is_taken(name))
+
+
+def literal(name: str) -> str:
+    """Returns the regex for exactly this name."""
+    return re.sub(r"([^\w-])", r"\\\1", name)
 
 
 def trees(text: str, file: str, what: str) -> list[Node]:
@@ -27,16 +80,15 @@ def trees(text: str, file: str, what: str) -> list[Node]:
     if len(text) > _MAX_TEXT:
         raise Failure(error(f"{file} has more than {_MAX_TEXT >> 20} MiB", f"name {what}"))
     if text.lstrip()[:1] in ("{", "["):
-        raw, lines = json_with_lines(text, file, f"name {what}")
-        return [_JsonNodes(file, lines).node(raw, 1, 0)]
+        return [json_tree(text, file, f"name {what}")]
     read, problems = documents(text, file)
     if problems:
         raise Failure(problems)
     return read
 
 
-def json_with_lines(text: str, file: str, hint: str) -> tuple[object, Iterator[int]]:
-    """Returns the JSON, an object of it as pairs, and the line of each key in the order of the file."""
+def json_tree(text: str, file: str, hint: str) -> Node:
+    """Returns the JSON with the line of each key. Failure: it is none."""
     try:
         raw = json.loads(text, object_pairs_hook=tuple)
     except json.JSONDecodeError as wrong:
@@ -46,7 +98,7 @@ def json_with_lines(text: str, file: str, hint: str) -> tuple[object, Iterator[i
         raise Failure(error(f"{file} is nested too deeply", hint)) from None
     except ValueError as wrong:  # a number of thousands of digits
         raise Failure(error(f"{file} can't be read: {wrong}", hint)) from None
-    return raw, _key_lines(text)
+    return _JsonNodes(file, _key_lines(text)).node(raw, 1, 0)
 
 
 def _key_lines(text: str) -> Iterator[int]:
@@ -117,11 +169,15 @@ class Fields:
     def __bool__(self) -> bool:
         return bool(self.values)
 
-    def node(self, *names: str) -> Node | None:
+    def names(self, *keys: str) -> list[str]:
+        """Returns the names in the file of those keys that it has."""
+        return [key for key in keys if key in self.values]
+
+    def node(self, *keys: str) -> Node | None:
         """Returns the first of these keys that is set and not null, and marks all of them as converted."""
+        names = self.names(*keys)
         self.used.update(names)
-        nodes = (self.values.get(name) for name in names)
-        return next((node for node in nodes if node is not None and not _null(node)), None)
+        return next((node for name in names if not _null(node := self.values[name])), None)
 
     def text(self, *names: str) -> str | None:
         node = self.node(*names)
@@ -189,25 +245,36 @@ class Fields:
             case _:
                 return []
 
-    def note(self, name: str, reason: str, *, loss: bool = True) -> None:
-        """Adds a note on a key of this map."""
+    def line_of(self, key: str) -> int:
+        return self.values[key].line if key in self.values else self.line
+
+    def failure(self, what: str, hint: str, key: str = "") -> Failure:
+        """Returns an error at the place of this map, or of a key of it."""
+        return Failure(error(what, hint, source=SourceLocation(self.file, self.line_of(key), 1)))
+
+    def note(self, keys: str | tuple[str, ...], reason: str, *, loss: bool = True) -> None:
+        """Adds a note on the first of these keys that the map has."""
+        keys = (keys,) if isinstance(keys, str) else keys
+        name = next(iter(self.names(*keys)), keys[0])
         self.used.add(name)
-        node = self.values.get(name)
-        line = node.line if node is not None else self.line
-        self.notes.append(ConversionNote(self._path(name), line, reason, loss, self.file))
+        self.notes.append(ConversionNote(self._path(name), self.line_of(name), reason, loss, self.file))
+
+    def rest(self) -> list[str]:
+        """Returns the names that are not converted, without those that have no value."""
+        return [name for name, node in self.values.items() if name not in self.used and not _empty(node)]
 
     def explain(self, rows: Iterable[NoCounterpart] = ()) -> None:
-        """Adds a note on every key that is not converted, by the first row for it."""
-        for name, node in self.values.items():
-            empty = isinstance(node, Sequence | Mapping) and not (
-                node.items if isinstance(node, Sequence) else node.pairs
-            )
-            if name in self.used or empty or _null(node):
-                continue
-            row = next((row for row in rows if re.fullmatch(row.keys, name)), _NO_ROW)
-            value = node.text if isinstance(node, Scalar) else ""
-            if row.without_effect is None or not re.fullmatch(row.without_effect, value, re.IGNORECASE):
-                self.note(name, row.reason, loss=row.loss)
+        """Adds a note on every key that is not converted."""
+        for name in self.rest():
+            self.explain_key(name, name, rows)
+
+    def explain_key(self, name: str, key: str, rows: Iterable[NoCounterpart]) -> None:
+        """Adds the note of the first row for a key, which the file has under this name."""
+        node = self.values[name]
+        value = node.text if isinstance(node, Scalar) else ""
+        row = next((row for row in rows if re.fullmatch(row.keys, key)), _NO_ROW)
+        if row.without_effect is None or not re.fullmatch(row.without_effect, value, re.IGNORECASE):
+            self.note(name, row.reason.replace("{class}", value.rpartition(".")[2]), loss=row.loss)
 
     def _path(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
@@ -215,3 +282,11 @@ class Fields:
 
 def _null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.is_null
+
+
+def _empty(node: Node) -> bool:
+    match node:
+        case Sequence(items=parts) | Mapping(pairs=parts):
+            return not parts
+        case _:
+            return _null(node)

@@ -6,9 +6,8 @@ Resources do not name their cluster: all are written at one.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from planner.config.importing.connect import ConvertedTopology, NoCounterpart
 from planner.config.importing.declared import DeclaredResources
-from planner.config.importing.document import Fields, trees
+from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
 from planner.config.yaml_tree import Scalar
 from planner.model.diagnostic import Failure, error
 

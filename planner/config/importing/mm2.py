@@ -1,22 +1,19 @@
 """Converts a MirrorMaker 2 file to the same flows, and notes every key that has no counterpart."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from planner.config.importing.connect import (
-    CLIENT_KEYS,
     CONNECT_ROWS,
-    ConvertedTopology,
-    NoCounterpart,
-    Property,
-    PropertyKeys,
+    Properties,
     client_of,
     java_regex_problem,
     properties_of,
-    unused,
 )
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.config.importing.document import ConvertedTopology, NoCounterpart, unused
+from planner.config.yaml_tree import Scalar
+from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
 from runtime.contract.predecessor import ConnectOffsets
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
@@ -72,10 +69,10 @@ _POLICY = ("replication.policy.class",)
 _CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
 
 
-def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKeys) -> Flow:
+def flow_of(source: str, target: str, names: Mapping[str, str], keys: Properties) -> Flow:
     """Converts one flow; `names` maps MirrorMaker's aliases to the names of clusters."""
     name = f"{names[source]}-to-{names[target]}"
-    own = keys.below(f"{source}->{target}.")
+    own = keys.below_any(f"{source}->{target}.", "")
     rename, back = _rename(source, target, names, own)
     reset = own.text(*(f"{prefix}consumer.auto.offset.reset" for prefix in ("", "source.", f"{source}.")))
     groups_every = own.seconds("sync.group.offsets.interval.seconds")
@@ -85,7 +82,6 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
         source_cluster=names[source],
         destination_cluster=names[target],
         topics=_selection(own, ("topics",), ("topics.exclude", "topics.blacklist"), TOPIC_DENIALS, back),
-        job=names[target],
         rename=rename,
         start=Latest() if (reset or "").lower() == "latest" else Earliest(),
         configs=_configs(own),
@@ -101,19 +97,19 @@ def flow_of(source: str, target: str, names: Mapping[str, str], keys: PropertyKe
         follow_every_ms=_every(own, "refresh.topics", 5_000),
         heartbeats_every_ms=_every(own, "emit.heartbeats", 1_000),
         checkpoints_every_ms=_every(own, "emit.checkpoints", 60_000),
-        origin_commits=OriginCommitsSpec(f"repl.{name}"),
+        origin_commits=OriginCommitsSpec(),
     )
 
 
-def positions_of(source: str, target: str, keys: PropertyKeys) -> ConnectOffsets:
+def positions_of(source: str, target: str, keys: Properties) -> ConnectOffsets:
     """Returns where a flow's positions are, as `MirrorMakerConfig.workerConfig` of Kafka names the topic.
 
     A connector with exactly-once support may have an offsets topic of its own.
     """
 
     def value(usual: str, *names: str) -> str:
-        values = (keys.by_name[name].value.strip() for name in names if name in keys.by_name)
-        return next(values, usual)
+        nodes = map(keys.values.get, names)
+        return next((node.text for node in nodes if isinstance(node, Scalar)), usual)
 
     stored = value(
         f"mm2-offsets.{source}.internal",
@@ -125,7 +121,7 @@ def positions_of(source: str, target: str, keys: PropertyKeys) -> ConnectOffsets
 
 
 def _rename(
-    source: str, target: str, names: Mapping[str, str], own: PropertyKeys
+    source: str, target: str, names: Mapping[str, str], own: Properties
 ) -> tuple[Rename, tuple[str, ...]]:
     """Returns the rename, and the names of topics that must not be copied back."""
     policy = (own.text(*_POLICY) or _PREFIX).rpartition(".")[2]
@@ -141,7 +137,7 @@ def _rename(
 
 
 def _selection(
-    own: PropertyKeys,
+    own: Properties,
     include_keys: tuple[str, ...],
     exclude_keys: tuple[str, ...],
     denials: tuple[str, ...],
@@ -161,7 +157,7 @@ def _selection(
     return Selection(include, (*chosen, *more), default_exclude=usual)
 
 
-def _configs(own: PropertyKeys) -> ConfigsSpec:
+def _configs(own: Properties) -> ConfigsSpec:
     every = (own.text("use.defaults.from") or "target").lower() == "source"
     exclude = []
     for regex in own.listed(*_CONFIGS_OUT) or ():
@@ -176,7 +172,7 @@ def _configs(own: PropertyKeys) -> ConfigsSpec:
     return ConfigsSpec("all" if every else "set", tuple(exclude))
 
 
-def _every(own: PropertyKeys, duty: str, usual: int) -> int | None:
+def _every(own: Properties, duty: str, usual: int) -> int | None:
     """Returns an interval, or None if it is off. One that the file does not set is repl's default."""
     every = own.seconds(f"{duty}.interval.seconds")
     if not own.flag(True, f"{duty}.enabled") or every == 0:
@@ -198,13 +194,15 @@ _CLIENT_ROLES = ("", "admin.", "consumer.", "producer.")
 def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts a file. Raises a Failure if it is no MirrorMaker 2 configuration, or no flow is enabled."""
     ((file, text),) = files
-    return convert_properties(properties_of(text), file, name)
+    keys = Properties({}, file, 1, [])
+    for key, (value, line) in properties_of(text).items():
+        keys.add(key, value, line)
+    return convert_properties(keys, name)
 
 
-def convert_properties(properties: Iterable[Property], file: str, name: str) -> ConvertedTopology:
+def convert_properties(keys: Properties, name: str) -> ConvertedTopology:
     """Converts the properties of a file, as `convert` does."""
-    keys = PropertyKeys({entry.key: entry for entry in properties}, file)
-    aliases = keys.listed("clusters") or ()
+    file, aliases = keys.file, keys.listed("clusters") or ()
     if not aliases:
         raise Failure(
             error(
@@ -213,9 +211,10 @@ def convert_properties(properties: Iterable[Property], file: str, name: str) -> 
             )
         )
     names = _names(aliases, keys)
-    clusters = {names[alias]: _cluster(alias, names[alias], keys, file) for alias in aliases}
+    clusters = {names[alias]: _cluster(alias, names[alias], keys) for alias in aliases}
     flows: dict[str, Flow] = {}
     positions: dict[str, ConnectOffsets] = {}
+    slots: dict[str, list[int]] = {}  # of the jobs
     for source, target in product(aliases, aliases):
         if not keys.flag(False, f"{source}->{target}.enabled") or source == target:
             continue
@@ -225,27 +224,24 @@ def convert_properties(properties: Iterable[Property], file: str, name: str) -> 
             raise Failure(error(f"two flows of {file} would be called {flow.name}", hint))
         flows[flow.name] = flow
         positions[flow.name] = positions_of(source, target, keys)
+        tasks = keys.text(f"{source}->{target}.tasks.max", f"{target}.tasks.max", "tasks.max") or ""
+        slots.setdefault(flow.job, []).extend([int(tasks)] if tasks.isdecimal() else [])
     if not flows:
-        raise Failure(
-            error(
-                f"no flow is enabled in {file}",
-                f"set {aliases[0]}->{aliases[-1]}.enabled = true for each that runs",
-                source=SourceLocation(file, keys.by_name["clusters"].line, 1),
-            )
-        )
+        hint = f"set {aliases[0]}->{aliases[-1]}.enabled = true for each that runs"
+        raise keys.failure(f"no flow is enabled in {file}", hint, "clusters")
     topology = Topology(
         name=name,
         clusters=clusters,
         flows=flows,
-        jobs=_jobs(aliases, names, flows.values(), keys),
+        jobs={job: Job(job, slots=max(slots[job], default="auto")) for job in names.values() if job in slots},
         internal=InternalSpec(replication=_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
-    notes = tuple(sorted(keys.notes, key=lambda note: (note.line, note.key)))
-    return ConvertedTopology(topology, notes, positions)
+    notes = sorted(dict.fromkeys(keys.notes), key=lambda note: (note.line, note.key))
+    return ConvertedTopology(topology, tuple(notes), positions)
 
 
-def _names(aliases: tuple[str, ...], keys: PropertyKeys) -> dict[str, str]:
+def _names(aliases: tuple[str, ...], keys: Properties) -> dict[str, str]:
     """Returns the name of each alias's cluster. Of two aliases with one name, the second gets a number."""
     names = {alias: alias for alias in aliases if re.fullmatch(r"[A-Za-z0-9_-]+", alias)}
     for alias in aliases:
@@ -262,52 +258,24 @@ def _names(aliases: tuple[str, ...], keys: PropertyKeys) -> dict[str, str]:
     return names
 
 
-def _cluster(alias: str, name: str, keys: PropertyKeys, file: str) -> Cluster:
-    bootstrap = keys.text(f"{alias}.bootstrap.servers")
+def _cluster(alias: str, name: str, keys: Properties) -> Cluster:
+    bootstrap = keys.listed(f"{alias}.bootstrap.servers")
     if not bootstrap:
-        raise Failure(
-            error(
-                f"{file} does not say where cluster {alias} is",
-                f"set {alias}.bootstrap.servers",
-                source=SourceLocation(file, keys.by_name["clusters"].line, 1),
-            )
-        )
-    settings: dict[str, str] = {}
-    for key in CLIENT_KEYS:
-        candidates = [f"{alias}.{role}{key}" for role in _CLIENT_ROLES]
-        name_in_file = keys.name_of(*candidates, *(f"{role}{key}" for role in _CLIENT_ROLES))
-        if name_in_file is not None:
-            settings[key] = name_in_file
-            keys.used.update(candidate for candidate in candidates if candidate in keys.by_name)
-    addresses = ",".join(part.strip() for part in bootstrap.split(",") if part.strip())
-    return Cluster(name, bootstrap=addresses, client=client_of(name, keys, settings))
+        what = f"{keys.file} does not say where cluster {alias} is"
+        raise keys.failure(what, f"set {alias}.bootstrap.servers", "clusters")
+    prefixes = [f"{of}{role}" for of in (f"{alias}.", "") for role in _CLIENT_ROLES]
+    client = client_of(name, keys.below_any(*prefixes, shows_others=True))
+    return Cluster(name, bootstrap=",".join(bootstrap), client=client)
 
 
-def _jobs(
-    aliases: tuple[str, ...], names: Mapping[str, str], flows: Iterable[Flow], keys: PropertyKeys
-) -> dict[str, Job]:
-    """Returns the jobs: the largest `tasks.max` at a destination is the number of slots of its job."""
-    alias_of = {names[alias]: alias for alias in aliases}
-    slots: dict[str, list[int]] = {}
-    for flow in flows:
-        source, target = alias_of[flow.source_cluster], alias_of[flow.destination_cluster]
-        tasks = keys.text(f"{source}->{target}.tasks.max", f"{target}.tasks.max", "tasks.max")
-        slots.setdefault(flow.job, []).extend([int(tasks)] if tasks is not None and tasks.isdecimal() else [])
-    return {job: Job(job, slots=max(slots[job], default="auto")) for job in names.values() if job in slots}
-
-
-def _internal_replication(aliases: tuple[str, ...], keys: PropertyKeys) -> int | None:
+def _internal_replication(aliases: tuple[str, ...], keys: Properties) -> int | None:
     """Returns the largest replication of MirrorMaker's own topics. -1 stands for the broker's default."""
-    numbers = []
-    for key in _INTERNAL:
-        for name in (key, *(f"{alias}.{key}" for alias in aliases)):
-            value = keys.text(name)
-            if value is not None and value.isdecimal():
-                numbers.append(int(value))
-    return max(numbers, default=None)
+    names = keys.below_any("", *(f"{alias}." for alias in aliases)).names(*_INTERNAL)
+    copies = [keys.text(name) or "" for name in names]
+    return max((int(number) for number in copies if number.isdecimal()), default=None)
 
 
-def _explain_rest(aliases: tuple[str, ...], keys: PropertyKeys) -> None:
+def _explain_rest(aliases: tuple[str, ...], keys: Properties) -> None:
     pairs = [f"{source}->{target}" for source, target in product(aliases, aliases)]
     for name in keys.rest():
         prefix = next((prefix for prefix in (*pairs, *aliases) if name.startswith(f"{prefix}.")), None)
@@ -316,4 +284,4 @@ def _explain_rest(aliases: tuple[str, ...], keys: PropertyKeys) -> None:
         elif prefix in pairs and not keys.flag(False, f"{prefix}.enabled"):
             keys.note(name, "its flow is not enabled", loss=False)
         else:
-            keys.explain(name, name.removeprefix(f"{prefix}.") if prefix else name, _ROWS)
+            keys.explain_key(name, name.removeprefix(f"{prefix}.") if prefix else name, _ROWS)

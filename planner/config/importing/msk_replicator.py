@@ -5,14 +5,14 @@ Both name clusters by their ARNs, and ARNs hold no address.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from planner.config.importing.connect import ConvertedTopology, NoCounterpart
 from planner.config.importing.declared import DeclaredResources
-from planner.config.importing.document import Fields, trees
+from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
 from planner.config.yaml_tree import Mapping as Tree
-from planner.config.yaml_tree import Node, Scalar
+from planner.config.yaml_tree import Node
 from planner.config.yaml_tree import Sequence as Items
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Selection
 from runtime.contract.client.settings import MSK_IAM
 from runtime.contract.client.stores import Setting
@@ -54,12 +54,10 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
                 for copy in replicator.each("ReplicationInfoList"):
                     for part in ("TopicReplication", "ConsumerGroupReplication"):
                         if _has_function(copy.values.get(part), lines):
-                            what = f"{file}: a function of CloudFormation says what {part} is"
-                            hint = (
-                                "import the answer of aws kafka describe-replicator, or write the value out"
+                            raise copy.failure(
+                                f"{file}: a function of CloudFormation says what {part} is",
+                                "import the answer of aws kafka describe-replicator, or write the value out",
                             )
-                            place = SourceLocation(file, copy.line, 1)
-                            raise Failure(error(what, hint, source=place))
                 _convert(replicator, declared)
     return declared.topology(name, "MSK Replicator")
 
@@ -68,16 +66,13 @@ def _capital(node: Node) -> Node:
     """Returns the tree with CloudFormation's names: the API begins them with small letters in some tools."""
     match node:
         case Tree(pairs=pairs):
-            named = tuple(
-                (
-                    Scalar(key.text[:1].upper() + key.text[1:], False, key.file, key.line, key.column),
-                    _capital(value),
-                )
+            named = (
+                (replace(key, text=key.text[:1].upper() + key.text[1:]), _capital(value))
                 for key, value in pairs
             )
-            return Tree(named, node.file, node.line, node.column)
+            return replace(node, pairs=tuple(named))
         case Items(items=items):
-            return Items(tuple(map(_capital, items)), node.file, node.line, node.column)
+            return replace(node, items=tuple(map(_capital, items)))
         case _:
             return node
 
@@ -182,8 +177,7 @@ def _flow(copy: Fields, name: str, source: str, destination: str) -> Flow:
         ),
         acls_sync=topics.flag(True, "CopyAccessControlListsForTopics"),
         follow_every_ms=5_000 if topics.flag(True, "DetectAndCopyNewTopics") else None,
-        job=destination,
-        origin_commits=OriginCommitsSpec(f"repl.{name}"),
+        origin_commits=OriginCommitsSpec(),
     )
     for part in (topics, groups):
         part.explain(_ROWS)

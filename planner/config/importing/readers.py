@@ -14,7 +14,7 @@ from planner.config.importing import (
     terraform,
     topicctl,
 )
-from planner.config.importing.connect import ConvertedTopology
+from planner.config.importing.document import ConvertedTopology
 from planner.model.diagnostic import Failure, error
 
 _MAX_FILES = 10_000

@@ -6,9 +6,8 @@ The bundles (`redpanda_migrator_bundle`), which older versions have, hold the sa
 import re
 from collections.abc import Sequence
 
-from planner.config.importing.connect import ConvertedTopology, NoCounterpart
 from planner.config.importing.declared import DeclaredResources
-from planner.config.importing.document import Fields, trees
+from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, literal, trees
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Selection, secret_variable
 from runtime.contract.client.stores import Setting
@@ -110,8 +109,7 @@ def _convert(root: Fields, declared: DeclaredResources) -> None:
         replication=written.number("topic_replication_factor", "replication_factor"),
         groups=_groups(written),
         acls_sync=acls,
-        job=destination,
-        origin_commits=OriginCommitsSpec(f"repl.{flow}"),
+        origin_commits=OriginCommitsSpec(),
     )
     for part in (*ends, root):
         part.explain(_ROWS)
@@ -179,8 +177,7 @@ def _topics(read: Fields) -> Selection:
         reason = "partitions and offsets are chosen behind a colon: a flow copies every partition from start"
         read.note("topics", reason)
         names = tuple(name.partition(":")[0] for name in names)
-    literal = tuple(re.sub(r"([^\w-])", r"\\\1", name) for name in names)
-    chosen = (*literal, *map(_whole, include))
+    chosen = (*map(literal, names), *map(_whole, include))
     return Selection(chosen or (".*",), exclude)
 
 

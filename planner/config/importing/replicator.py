@@ -6,19 +6,15 @@ from ours.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from planner.config.importing.connect import (
-    CLIENT_KEYS,
     CONNECT_ROWS,
-    ConvertedTopology,
-    NoCounterpart,
-    PropertyKeys,
+    Properties,
     client_of,
     java_regex_problem,
 )
-from planner.config.importing.connectors import Connector, connectors_of
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.config.importing.connectors import connectors_of
+from planner.config.importing.document import ConvertedTopology, NoCounterpart, literal, unused
 from planner.model.topology import Cluster, Flow, Job, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
@@ -102,12 +98,11 @@ _ROWS = (
 _CONSUMER_TIMESTAMPS = "__consumer_timestamps"
 
 
-def flow_of(connector: Connector, name: str, source: str, destination: str) -> Flow:
-    """Returns the flow of a connector that copies between two clusters of these names."""
-    keys = connector.keys
+def flow_of(connector: str, keys: Properties, name: str, source: str, destination: str) -> Flow:
+    """Returns the flow of a connector of this name that copies between two clusters."""
     topics = _topics(keys)
     # Replicator commits under its consumer's group, which is the connector's name if none is given.
-    group = keys.text("src.consumer.group.id") or connector.name
+    group = keys.text("src.consumer.group.id") or connector
     return Flow(
         name=name,
         source_cluster=source,
@@ -124,25 +119,20 @@ def flow_of(connector: Connector, name: str, source: str, destination: str) -> F
     )
 
 
-def _topics(keys: PropertyKeys) -> Selection:
+def _topics(keys: Properties) -> Selection:
     """Names of the lists are literal; only topic.regex is a regex. There are no default excludes."""
     named = keys.listed("topic.whitelist") or ()
     pattern = keys.text("topic.regex") or None
     if pattern is not None and (problem := java_regex_problem(pattern)) is not None:
         keys.note("topic.regex", problem)
-    include = (*map(_literal, named), *((pattern,) if pattern is not None else ()))
-    exclude = tuple(map(_literal, keys.listed("topic.blacklist") or ()))
+    include = (*map(literal, named), *((pattern,) if pattern is not None else ()))
+    exclude = tuple(map(literal, keys.listed("topic.blacklist") or ()))
     if pattern is None:
         return Selection(include, exclude)
     return Selection(include, (*exclude, _CONSUMER_TIMESTAMPS), default_exclude=False)
 
 
-def _literal(name: str) -> str:
-    """Returns the regex for exactly this name."""
-    return re.sub(r"([^\w-])", r"\\\1", name)
-
-
-def _rename(keys: PropertyKeys, topics: Selection) -> Rename:
+def _rename(keys: Properties, topics: Selection) -> Rename:
     key = "topic.rename.format"
     text = keys.text(key) or "${topic}"
     if "${topic}" in text:
@@ -159,7 +149,7 @@ def _rename(keys: PropertyKeys, topics: Selection) -> Rename:
     return Template(text)
 
 
-def _provenance(keys: PropertyKeys) -> Provenance:
+def _provenance(keys: Properties) -> Provenance:
     enabled = keys.flag(False, "provenance.header.enable")
     if keys.text("provenance.header.filter.overrides"):
         keys.note(
@@ -171,21 +161,21 @@ def _provenance(keys: PropertyKeys) -> Provenance:
     return "headers" if enabled else "auto"
 
 
-def _groups(keys: PropertyKeys) -> GroupsSpec:
+def _groups(keys: Properties) -> GroupsSpec:
     """Zero translator tasks switch the translation off. Any other number is no setting here."""
     tasks = keys.text("offset.translator.tasks.max")
     if tasks is not None and tasks not in ("0", "-1"):
         keys.note(
             "offset.translator.tasks.max", "the driver translates, without tasks of its own", loss=False
         )
-    every = keys.milliseconds("offset.translator.batch.period.ms")
+    every = keys.whole("offset.translator.batch.period.ms", unit="milliseconds")
     return GroupsSpec(sync=tasks != "0", every_ms=every or GroupsSpec().every_ms)
 
 
-def _follow(keys: PropertyKeys) -> int | None:
+def _follow(keys: Properties) -> int | None:
     """One interval for topics and settings: that of the topics, if the file has both."""
-    settings = keys.milliseconds("topic.config.sync.interval.ms")
-    topics = keys.milliseconds("topic.poll.interval.ms")
+    settings = keys.whole("topic.config.sync.interval.ms", unit="milliseconds")
+    topics = keys.whole("topic.poll.interval.ms", unit="milliseconds")
     if topics is not None and settings not in (None, topics):
         reason = f"follow.every is the one interval for topics and settings: {topics} ms is taken"
         keys.note("topic.config.sync.interval.ms", reason, loss=False)
@@ -201,30 +191,22 @@ _BOOTSTRAP = {"source": "src.kafka.bootstrap.servers", "destination": "dest.kafk
 _ADDRESS = re.compile(r"[\d.]+|\[.*\]|localhost")
 
 
-@dataclass(slots=True)
-class _Clusters:
-    """The clusters of all connectors. Two ends are one cluster if they share an address."""
+def _cluster(connector: str, keys: Properties, end: str, clusters: dict[str, Cluster]) -> str:
+    """Adds the cluster at this end, and returns its name. Two ends are one cluster if they share an address.
 
-    by_name: dict[str, Cluster] = field(default_factory=dict)
-
-    def of(self, connector: Connector, end: str) -> str:
-        """Returns the name of the cluster at this end. Client settings of its first connector are taken."""
-        addresses = _addresses(connector, end)
-        keys = connector.keys
-        clusters = self.by_name.values()
-        same = next(
-            (cluster for cluster in clusters if set(addresses) & set(_split(cluster.bootstrap))), None
-        )
-        name = same.name if same is not None else _unique(_host_label(addresses[0], end), self.by_name)
-        client = client_of(name, keys, _client_keys(keys, end))
-        if same is None:
-            self.by_name[name] = Cluster(name, bootstrap=",".join(addresses), client=client)
-        elif client != same.client:
-            keys.note(
-                _BOOTSTRAP[end],
-                f"its client settings differ from those of cluster {name} above: a cluster has one client",
-            )
-        return name
+    Client settings of its first connector are taken.
+    """
+    addresses = _addresses(connector, keys, end)
+    known = clusters.values()
+    same = next((cluster for cluster in known if set(addresses) & set(cluster.bootstrap.split(","))), None)
+    name = same.name if same is not None else _unique(_host_label(addresses[0], end), clusters)
+    client = client_of(name, keys.below_any(*_PREFIXES[end], shows_others=True))
+    if same is None:
+        clusters[name] = Cluster(name, bootstrap=",".join(addresses), client=client)
+    elif client != same.client:
+        reason = f"its client settings differ from those of cluster {name} above: a cluster has one client"
+        keys.note(_BOOTSTRAP[end], reason)
+    return name
 
 
 def _host_label(address: str, end: str) -> str:
@@ -237,49 +219,45 @@ def _host_label(address: str, end: str) -> str:
 def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts files, each with its name and text. Failure: no Replicator, or an end without an address."""
     connectors = [connector for file, text in files for connector in connectors_of(text, file)]
-    clusters = _Clusters()
+    clusters: dict[str, Cluster] = {}
     flows: dict[str, Flow] = {}
     slots: dict[str, int] = {}
-    timestamps = _timestamps([connector.keys for connector in connectors])
-    for connector in connectors:
-        keys = connector.keys
-        source, destination = clusters.of(connector, "source"), clusters.of(connector, "destination")
-        usual = re.sub(r"[^A-Za-z0-9._-]", "-", connector.name).lstrip("._-")[:90]
+    timestamps = _timestamps([keys for _, keys in connectors])
+    for connector, keys in connectors:
+        source, destination = (_cluster(connector, keys, end, clusters) for end in _BOOTSTRAP)
+        usual = re.sub(r"[^A-Za-z0-9._-]", "-", connector).lstrip("._-")[:90]
         flow_name = _unique(usual or f"{source}-to-{destination}", flows)
-        flow = flows[flow_name] = flow_of(connector, flow_name, source, destination)
+        flow = flows[flow_name] = flow_of(connector, keys, flow_name, source, destination)
         if not flow.topics.include:
-            raise _unusable(
-                connector, "copies no topic", "set topic.whitelist or topic.regex, or leave the connector out"
-            )
-        if (tasks := keys.number("tasks.max")) is not None:
+            hint = "set topic.whitelist or topic.regex, or leave the connector out"
+            raise keys.failure(f"the connector {connector or keys.file} copies no topic", hint)
+        if (tasks := keys.whole("tasks.max")) is not None:
             slots[destination] = max(slots.get(destination, 1), tasks)
         for left in keys.rest():
             end = next((end for end in ("src.kafka.", "dest.kafka.") if left.startswith(end)), "")
             own_topic = left.startswith("src.kafka.timestamps.")
-            keys.explain(left, left if own_topic else left.removeprefix(end), _ROWS)
+            keys.explain_key(left, left if own_topic else left.removeprefix(end), _ROWS)
     destinations = dict.fromkeys(flow.destination_cluster for flow in flows.values())
     jobs = {job: Job(job, slots=slots.get(job, "auto")) for job in destinations}
     topology = Topology(
         name=name,
-        clusters=clusters.by_name,
+        clusters=clusters,
         flows=flows,
         jobs=jobs,
         internal=InternalSpec(timestamps=timestamps),
     )
     # In the order of the files, and of the lines of each.
-    in_order = (
-        sorted(connector.keys.notes, key=lambda note: (note.line, note.key)) for connector in connectors
-    )
-    return ConvertedTopology(topology, tuple(note for notes in in_order for note in notes))
+    in_order = (sorted(keys.notes, key=lambda note: (note.line, note.key)) for _, keys in connectors)
+    return ConvertedTopology(topology, tuple(dict.fromkeys(note for notes in in_order for note in notes)))
 
 
-def _timestamps(connectors: Sequence[PropertyKeys]) -> TimestampsSpec:
+def _timestamps(connectors: Sequence[Properties]) -> TimestampsSpec:
     """Returns how the topic of consumer timestamps is made: of several connectors the largest numbers."""
     topic = "src.kafka.timestamps.topic"
-    copies = [keys.number(f"{topic}.replication.factor") for keys in connectors]
-    partitions = [keys.number(f"{topic}.num.partitions") for keys in connectors]
-    retries = [keys.milliseconds("fetch.offset.retry.backoff.ms") for keys in connectors]
-    expiries = [keys.milliseconds("fetch.offset.expiry.ms") for keys in connectors]
+    copies = [keys.whole(f"{topic}.replication.factor") for keys in connectors]
+    partitions = [keys.whole(f"{topic}.num.partitions") for keys in connectors]
+    retries = [keys.whole("fetch.offset.retry.backoff.ms", unit="milliseconds") for keys in connectors]
+    expiries = [keys.whole("fetch.offset.expiry.ms", unit="milliseconds") for keys in connectors]
     return TimestampsSpec(
         replication=max(filter(None, copies), default=None),
         partitions=max(filter(None, partitions), default=TimestampsSpec().partitions),
@@ -288,39 +266,15 @@ def _timestamps(connectors: Sequence[PropertyKeys]) -> TimestampsSpec:
     )
 
 
-def _unusable(connector: Connector, what: str, hint: str) -> Failure:
-    place = SourceLocation(connector.keys.file, connector.line, 1)
-    return Failure(error(f"the connector {connector.name or connector.keys.file} {what}", hint, source=place))
-
-
-def _addresses(connector: Connector, end: str) -> list[str]:
+def _addresses(connector: str, keys: Properties, end: str) -> tuple[str, ...]:
     key = _BOOTSTRAP[end]
-    addresses = _split(connector.keys.text(key) or "")
+    addresses = keys.listed(key) or ()
     if addresses and not any("${" in address for address in addresses):
         return addresses
     what = "lets a config provider say where its" if addresses else "does not say where its"
-    raise _unusable(connector, f"{what} {end} is", f"write the addresses out as {key}")
-
-
-def _split(bootstrap: str) -> list[str]:
-    return [part.strip() for part in bootstrap.split(",") if part.strip()]
-
-
-def _client_keys(keys: PropertyKeys, end: str) -> dict[str, str]:
-    """Returns each client key → the connector's key that sets it for this end."""
-    set_by: dict[str, str] = {}
-    for key in sorted(CLIENT_KEYS):
-        names = [name for prefix in _PREFIXES[end] if (name := f"{prefix}{key}") in keys.by_name]
-        if names and keys.by_name[names[0]].value.strip():
-            set_by[key] = names[0]
-            value = keys.by_name[names[0]].value
-            keys.used.update(name for name in names if keys.by_name[name].value == value)
-    return set_by
+    hint = f"write the addresses out as {key}"
+    raise keys.failure(f"the connector {connector or keys.file} {what} {end} is", hint)
 
 
 def _unique(name: str, taken: Mapping[str, object]) -> str:
-    """Returns the name, with a number behind it if it is taken."""
-    number, unique = 2, name
-    while unique in taken:
-        unique, number = f"{name}-{number}", number + 1
-    return unique
+    return unused([name], taken.__contains__)

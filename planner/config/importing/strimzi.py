@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.config.importing import mm2
-from planner.config.importing.connect import ConvertedTopology, NoCounterpart, Property
-from planner.config.importing.document import Fields, trees
+from planner.config.importing.connect import Properties
+from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
 from planner.config.yaml_tree import Scalar
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.model.diagnostic import Failure, error
 
 WHAT = "the YAML of a KafkaMirrorMaker2 resource"
 _POD = "there are no workers in pods: a job runs on Spark, jobs: says how"
@@ -51,12 +51,17 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
         raise Failure(error(f"{files[0][0]} holds {many}", f"name {WHAT}, one at a time"))
     (resource,) = resources
     spec = resource.below("spec")
-    properties = list(_Resource(spec).properties())
-    converted = mm2.convert_properties(properties, resource.file, name)
+    keys = Properties({}, resource.file, 1, [])
+    for key, value, line in _Resource(spec).properties():
+        keys.add(key, value, line)
+    converted = mm2.convert_properties(keys, name)
     spec.explain(_ROWS)
     # The connectors of a Connect cluster keep their positions in its topic, not where a dedicated one does.
     notes = sorted([*converted.notes, *resource.notes], key=lambda note: (note.line, note.key))
     return replace(converted, notes=tuple(dict.fromkeys(notes)), positions={})
+
+
+_Property = tuple[str, str, int]  # a key of MirrorMaker 2, its value and its line in the resource
 
 
 class _Resource:
@@ -66,7 +71,7 @@ class _Resource:
         self._spec = spec
         self._clusters: dict[str, Fields] = {}
 
-    def properties(self) -> Iterator[Property]:
+    def properties(self) -> Iterator[_Property]:
         spec = self._spec
         target = spec.below("target")
         for cluster in [*spec.each("clusters"), *([target] if target else [])]:
@@ -87,14 +92,13 @@ class _Resource:
                 mirror.note("sourceConnector", reason)
             elif pair in flows:
                 what = f"two mirrors copy {pair[:200]}"
-                place = SourceLocation(mirror.file, mirror.line, 1)
-                raise Failure(error(what, "make them one, with both of their topics", source=place))
+                raise mirror.failure(what, "make them one, with both of their topics")
             else:
                 flows[pair] = mirror
         if not flows:
             hint = "the operator copies records only for a mirror with a sourceConnector"
             raise Failure(error(f"no mirror of {spec.file} has a sourceConnector", hint))
-        yield Property("clusters", ",".join(self._clusters), spec.line)
+        yield "clusters", ",".join(self._clusters), spec.line
         for alias, cluster in self._clusters.items():
             yield from _cluster(alias, cluster)
         for pair, mirror in flows.items():
@@ -105,22 +109,22 @@ class _Resource:
         if alias is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", alias):
             cluster.note("alias", "it is no name of a cluster: the cluster is left out")
         elif alias in self._clusters and self._settings(cluster) != self._settings(self._clusters[alias]):
-            place = SourceLocation(cluster.file, cluster.line, 1)
-            hint = "give each cluster an alias of its own"
-            raise Failure(error(f"two clusters have the alias {alias}", hint, source=place))
+            raise cluster.failure(
+                f"two clusters have the alias {alias}", "give each cluster an alias of its own"
+            )
         elif alias not in self._clusters:
             self._clusters[alias] = cluster
 
     @staticmethod
-    def _settings(cluster: Fields) -> list[Property]:
+    def _settings(cluster: Fields) -> list[_Property]:
         """Returns what a cluster is made of, without its place in the file."""
         shown = Fields(cluster.values, cluster.file, 0, [])
         return list(_cluster("", shown))
 
 
-def _cluster(alias: str, cluster: Fields) -> Iterator[Property]:
-    def written(key: str, value: str) -> Property:
-        return Property(f"{alias}.{key}", value, cluster.line)
+def _cluster(alias: str, cluster: Fields) -> Iterator[_Property]:
+    def written(key: str, value: str) -> _Property:
+        return f"{alias}.{key}", value, cluster.line
 
     yield written("bootstrap.servers", cluster.text("bootstrapServers") or "")
     encrypted = "tls" in cluster.values
@@ -162,13 +166,13 @@ def _cluster(alias: str, cluster: Fields) -> Iterator[Property]:
     cluster.explain(_ROWS)
 
 
-def _mirror(mirror: Fields, prefix: str) -> Iterator[Property]:
-    def written(key: str, value: str, line: int) -> Property:
-        return Property(f"{prefix}{key}", value, line)
+def _mirror(mirror: Fields, prefix: str) -> Iterator[_Property]:
+    def written(key: str, value: str, line: int) -> _Property:
+        return f"{prefix}{key}", value, line
 
     yield written("enabled", "true", mirror.line)
     # The operator puts the resource's own patterns in the place of those of a connector's configuration.
-    patterns: dict[str, Property] = {}
+    patterns: dict[str, _Property] = {}
     for ours, names in {
         "topics": ("topicsPattern",),
         "topics.exclude": ("topicsExcludePattern", "topicsBlacklistPattern"),

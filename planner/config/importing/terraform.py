@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from planner.config.importing.connect import ConversionNote, ConvertedTopology
 from planner.config.importing.declared import DeclaredResources
-from planner.config.importing.document import Fields, trees
+from planner.config.importing.document import ConversionNote, ConvertedTopology, Fields, trees
 from planner.model.diagnostic import Failure, error
 
 WHAT = "terraform.tfstate, or what terraform show -json prints"
@@ -19,7 +18,38 @@ WHAT = "terraform.tfstate, or what terraform show -json prints"
 _ALIAS = re.compile(r"(?:provider\[[^\]]*\]|(?:^|:)(?!module\.)[A-Za-z0-9_-]+)\.(?P<alias>[A-Za-z0-9_-]+)")
 _MODULE = re.compile(r"module\.(?P<name>[A-Za-z0-9_-]+)")
 _INDEX = re.compile(r"\[(?:\d+|\"(?:[^\"\\]|\\.)*\")\]")
-# Kinds of resources of both providers that are no topic and no ACL, by what to do about them.
+# Kinds of resources of both providers, with the names of their attributes: name, partitions, replication.
+_TOPICS = {
+    "kafka_topic": ("name", "partitions", "replication_factor"),
+    "confluent_kafka_topic": ("topic_name", "partitions_count", ""),
+}
+# The parts of an ACL, and its operations.
+_ACLS: Mapping[str, tuple[Mapping[str, tuple[str, ...]], str]] = {
+    "kafka_acl": (
+        {
+            "kind": ("resource_type",),
+            "name": ("resource_name", "acl_resource_name"),
+            "pattern": ("resource_pattern_type_filter",),
+            "principal": ("acl_principal",),
+            "host": ("acl_host",),
+            "permission": ("acl_permission_type",),
+        },
+        "acl_operation",
+    ),
+    "confluent_kafka_acl": (
+        {
+            "kind": ("resource_type",),
+            "name": ("resource_name",),
+            "pattern": ("pattern_type",),
+            "principal": ("principal",),
+            "host": ("host",),
+            "permission": ("permission",),
+        },
+        "operation",
+    ),
+}
+_OF_CLUSTERS = ("confluent_kafka_cluster", "confluent_environment")
+# Kinds that are no topic and no ACL, by what to do about them.
 _OTHERS = (
     ("kafka_quota|confluent_kafka_client_quota", "declare it below quotas:"),
     ("kafka_user_scram_credential", "each user needs a new secret at another cluster"),
@@ -120,51 +150,21 @@ def _addresses(configuration: Fields) -> dict[tuple[str, ...], str]:
 
 
 def _convert(resource: _Resource, addresses: dict[tuple[str, ...], str], declared: DeclaredResources) -> None:
-    values = resource.values
-    match resource.kind:
-        case "kafka_topic":
-            cluster = _kafka(resource, addresses, declared)
-            numbers = values.number("partitions"), values.number("replication_factor")
-            declared.topic(values, values.text("name"), cluster, *numbers, values.settings("config"))
-        case "kafka_acl":
-            declared.acl(
-                values,
-                _kafka(resource, addresses, declared),
-                kind=values.text("resource_type"),
-                name=values.text("resource_name", "acl_resource_name"),
-                pattern=values.text("resource_pattern_type_filter"),
-                principal=values.text("acl_principal"),
-                host=values.text("acl_host"),
-                operations=values.texts("acl_operation"),
-                permission=values.text("acl_permission_type"),
-            )
-        case "confluent_kafka_topic":
-            cluster = _confluent(resource, addresses, declared)
-            partitions = values.number("partitions_count")
-            declared.topic(
-                values, values.text("topic_name"), cluster, partitions, None, values.settings("config")
-            )
-        case "confluent_kafka_acl":
-            declared.acl(
-                values,
-                _confluent(resource, addresses, declared),
-                kind=values.text("resource_type"),
-                name=values.text("resource_name"),
-                pattern=values.text("pattern_type"),
-                principal=values.text("principal"),
-                host=values.text("host"),
-                operations=values.texts("operation"),
-                permission=values.text("permission"),
-            )
-        case "confluent_kafka_cluster" | "confluent_environment":
-            return
-        case kind if kind.startswith(("kafka_", "confluent_")):
-            hint = next(
-                (hint for kinds, hint in _OTHERS if re.fullmatch(kinds, kind)), "it has no counterpart"
-            )
-            declared.notes.append(
-                ConversionNote(resource.address[:200], values.line, hint, True, values.file)
-            )
+    kind, values = resource.kind, resource.values
+    cluster_of = _confluent if kind.startswith("confluent_") else _kafka
+    if kind in _TOPICS:
+        name, partitions, replication = _TOPICS[kind]
+        cluster = cluster_of(resource, addresses, declared)
+        numbers = values.number(partitions), values.number(replication) if replication else None
+        declared.topic(values, values.text(name), cluster, *numbers, values.settings("config"))
+    elif kind in _ACLS:
+        names, operations = _ACLS[kind]
+        cluster = cluster_of(resource, addresses, declared)
+        parts = {part: values.text(*keys) for part, keys in names.items()}
+        declared.acl(values, cluster, operations=values.texts(operations), **parts)
+    elif kind.startswith(("kafka_", "confluent_")) and kind not in _OF_CLUSTERS:
+        hint = next((hint for kinds, hint in _OTHERS if re.fullmatch(kinds, kind)), "it has no counterpart")
+        declared.notes.append(ConversionNote(resource.address[:200], values.line, hint, True, values.file))
 
 
 def _kafka(resource: _Resource, addresses: Mapping[tuple[str, ...], str], declared: DeclaredResources) -> str:

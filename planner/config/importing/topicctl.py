@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from planner.config.importing.connect import ConvertedTopology, NoCounterpart
 from planner.config.importing.declared import DeclaredResources
-from planner.config.importing.document import Fields, trees
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
 from runtime.contract.client.settings import MSK_IAM
 from runtime.contract.client.stores import Setting
 
@@ -97,7 +95,7 @@ def _cluster_of(meta: Fields, declared: DeclaredResources) -> str:
     if len(alike) > 1 and identity not in alike:
         what = f"{len(alike)} clusters are called {identity[0]}"
         hint = "write environment and region of the cluster below meta"
-        raise Failure(error(what, hint, source=SourceLocation(meta.file, meta.line, 1)))
+        raise meta.failure(what, hint)
     if identity not in alike and alike:
         (identity,) = alike
     name = declared.name(identity, meta, identity[0], "-".join(filter(None, identity)))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.config.importing.connect import ConvertedTopology, properties_of
+from planner.config.importing.connect import properties_of
+from planner.config.importing.document import ConvertedTopology
 from planner.config.importing.mm2 import convert
 from planner.model.diagnostic import Failure
 from planner.model.topology import Flow
@@ -44,7 +45,7 @@ def reasons(more: str) -> dict[str, str]:
     ],
 )
 def test_properties_are_read_as_java_reads_them(text: str, pairs: dict[str, str]) -> None:
-    assert {one.key: one.value for one in properties_of(text)} == pairs
+    assert {key: value for key, (value, _) in properties_of(text).items()} == pairs
 
 
 def test_mirror_makers_own_defaults_become_explicit() -> None:

@@ -20,7 +20,7 @@ from planner.config.importing import (
     terraform,
     topicctl,
 )
-from planner.config.importing.connect import ConvertedTopology
+from planner.config.importing.document import ConvertedTopology
 from planner.config.importing.readers import READERS, texts_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Selection
