@@ -20,9 +20,10 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -35,35 +36,40 @@ _LAST_OFFSET = (1 << 63) - 1
 _LAST_PARTITION = (1 << 31) - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BOM = b"\xef\xbb\xbf"
+_HINT = "repl offsets translate --help names the forms that are read"
+
+T = TypeVar("T")
+Rewrite = Callable[[str, Sequence[int]], str]
+Lines = Iterable[tuple[int, str]]
 
 
 class StoredOffset(NamedTuple):
     """An entry of a file: a partition, and the offsets in it that are to be translated.
 
-    `offsets` are those of the next record to read; there may be none. `content` is the entry as its form
-    keeps it. `no_offset` says why the entry holds no offset of a Kafka topic, where it holds none. With
-    `deleted`, the entry says that nothing is stored for the partition any more.
+    `offsets` are those of the next record to read; there may be none. `rewritten` returns the entry with
+    another topic and other offsets, in the same order. `no_offset` says why the entry holds no offset of a
+    Kafka topic, where it holds none. With `deleted`, the entry says that nothing is stored for the partition
+    any more. Of the entries with one `key`, Connect reads the last.
     """
 
     line: int
     topic: str
     partition: int
     offsets: tuple[int, ...]
-    content: object
+    rewritten: Rewrite
     no_offset: str = ""
     deleted: bool = False
+    key: bytes = b""
 
 
 class OffsetFile(NamedTuple):
     """A file of stored offsets that is being read.
 
-    `rewrite` returns an entry with another topic and other offsets, in the same order. The entries are
-    written between `head` and `tail`, with `separator` between them.
+    The entries are written between `head` and `tail`, with `separator` between them.
     """
 
     form: str
     entries: Iterator[StoredOffset]
-    rewrite: Callable[[StoredOffset, str, Sequence[int]], str]
     head: str = ""
     separator: str = ""
     tail: str = ""
@@ -90,17 +96,17 @@ def _read(path: Path, opened: BinaryIO) -> OffsetFile:
     if _is_long_document(opened):
         return _document(path, opened)
     lines = _lines(path, opened)
-    first = next((line for line in lines if line[1].strip()), None)
+    first = next(lines, None)
     if first is None:
         raise Failure(error(f"{path} is empty", "name a file with offsets"))
     text = first[1].lstrip()
     every = chain([first], lines)
     if text.startswith(_FLINK_BEGIN):
-        return OffsetFile("flink", _each(path, every, _flink_entry), _flink_text)
+        return OffsetFile("flink", _each_line(path, every, _flink_entry))
     if text.startswith("[") and _connect_pair(text) is not None:
-        return OffsetFile("connect", _last_of_each_key(path, opened), _connect_text)
+        return OffsetFile("connect", _last_of_each_key(path, opened))
     if text.startswith("{") and _is_object(text):
-        return OffsetFile("json-lines", _each(path, every, _object_entry), _object_text, separator="")
+        return OffsetFile("json-lines", _each_line(path, every, partial(_object_entry, end="\n")))
     if text.startswith(("[", "{")):
         return _document(path, opened)
     return _csv(path, first, lines)
@@ -123,38 +129,51 @@ def _is_object(text: str) -> bool:
 
 
 def _lines(path: Path, opened: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yields numbered lines with their ends."""
+    """Yields numbered lines without their ends, and none that is blank."""
     number = 0
     while line := opened.readline(MAX_LINE + 1):
         number += 1
         if len(line) > MAX_LINE:
             raise _failure(path, number, f"the line is longer than {MAX_LINE:,} bytes")
         try:
-            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError:
             raise _failure(path, number, "the line is no UTF-8") from None
+        if text.strip():
+            yield number, text.strip(" \r\n")  # a tab at the end stands before an empty value
 
 
 def _failure(path: Path, line: int, why: str) -> Failure:
-    hint = "repl offsets translate --help names the forms that are read"
-    return Failure(error(why, hint, source=SourceLocation(str(path), line, 1)))
+    return Failure(error(why, _HINT, source=SourceLocation(str(path), line, 1)))
+
+
+def _each_line(path: Path, lines: Lines, entry: Callable[[int, str], StoredOffset]) -> Iterator[StoredOffset]:
+    return _each(lines, entry, lambda number, wrong: _failure(path, number, f"no stored offset: {wrong}"))
+
+
+def _each_member(
+    path: Path, members: Iterable[Raw], entry: Callable[[int, Raw], StoredOffset]
+) -> Iterator[StoredOffset]:
+    def failure(number: int, wrong: Exception) -> Failure:
+        return Failure(error(f"{path}: entry {number} is no stored offset: {wrong}", _HINT))
+
+    return _each(enumerate(members, 1), entry, failure)
 
 
 def _each(
-    path: Path, lines: Iterable[tuple[int, str]], entry: Callable[[int, str], StoredOffset]
+    items: Iterable[tuple[int, T]],
+    entry: Callable[[int, T], StoredOffset],
+    failure: Callable[[int, Exception], Failure],
 ) -> Iterator[StoredOffset]:
-    for number, line in lines:
-        text = line.strip(" \r\n")  # a tab at the end stands before an empty value
-        if not text.strip():
-            continue
+    for number, item in items:
         try:
-            yield entry(number, text)
+            yield entry(number, item)
         except (_Unreadable, msgspec.MsgspecError, RecursionError) as wrong:
-            raise _failure(path, number, f"no stored offset: {wrong}") from None
+            raise failure(number, wrong) from None
 
 
 def _checked(
-    line: int, topic: str, partition: int, offsets: tuple[int, ...], content: object
+    line: int, topic: str, partition: int, offsets: tuple[int, ...], rewritten: Rewrite
 ) -> StoredOffset:
     if _TOPIC.fullmatch(topic) is None:
         raise _Unreadable(f"{topic[:260]!r} is no name of a topic")
@@ -163,17 +182,17 @@ def _checked(
     for offset in offsets:
         if not 0 <= offset <= _LAST_OFFSET:
             raise _Unreadable(f"{offset} is no offset")
-    return StoredOffset(line, topic, partition, offsets, content)
+    return StoredOffset(line, topic, partition, offsets, rewritten)
 
 
-def _committed(line: int, topic: str, partition: int, offset: int, content: object) -> StoredOffset:
+def _committed(line: int, topic: str, partition: int, offset: int, rewritten: Rewrite) -> StoredOffset:
     """Returns an entry with one offset. Kafka's clients write a negative one where nothing is committed."""
     if offset >= 0:
-        return _checked(line, topic, partition, (offset,), content)
+        return _checked(line, topic, partition, (offset,), rewritten)
     if offset < -_LAST_OFFSET:
         raise _Unreadable(f"{offset} is no offset")
     why = f"{offset} is no offset: nothing was committed"
-    return _checked(line, topic, partition, (), content)._replace(no_offset=why)
+    return _checked(line, topic, partition, (), rewritten)._replace(no_offset=why)
 
 
 def _number(text: str, what: str) -> int:
@@ -189,7 +208,7 @@ def _number(text: str, what: str) -> int:
 _COLUMNS = {3: ("topic", "partition", "offset"), 4: ("group", "topic", "partition", "offset")}
 
 
-def _csv(path: Path, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -> OffsetFile:
+def _csv(path: Path, first: tuple[int, str], lines: Lines) -> OffsetFile:
     try:
         names = [name.strip().lower() for name in _row(first[1].strip())]
     except _Unreadable as wrong:
@@ -204,23 +223,22 @@ def _csv(path: Path, first: tuple[int, str], lines: Iterator[tuple[int, str]]) -
         row = _row(line)
         if len(row) != len(columns):
             raise _Unreadable(f"{len(row)} columns, not {len(columns)}")
-        at, stored = _number(row[partition], "partition"), _number(row[offset], "offset")
-        return _committed(number, row[topic].strip(), at, stored, row)
 
-    def text(stored: StoredOffset, name: str, offsets: Sequence[int]) -> str:
-        assert isinstance(stored.content, list)
-        row = [*stored.content]
-        row[topic], row[offset] = name, str(offsets[0])
-        text = ",".join(row)
-        if '"' in text or text.count(",") >= len(row):
-            written = io.StringIO()
-            csv.writer(written, lineterminator="").writerow(row)
-            text = written.getvalue()
-        return f"{text}\n"
+        def rewritten(name: str, offsets: Sequence[int]) -> str:
+            there = [*row]
+            there[topic], there[offset] = name, str(offsets[0])
+            text = ",".join(there)
+            if '"' in text or text.count(",") >= len(row):
+                written = io.StringIO()
+                csv.writer(written, lineterminator="").writerow(there)
+                text = written.getvalue()
+            return f"{text}\n"
+
+        at, stored = _number(row[partition], "partition"), _number(row[offset], "offset")
+        return _committed(number, row[topic].strip(), at, stored, rewritten)
 
     head = f"{first[1].strip()}\n" if header else ""
-    rows = lines if header else chain([first], lines)
-    return OffsetFile("csv", _each(path, rows, entry), text, head)
+    return OffsetFile("csv", _each_line(path, lines if header else chain([first], lines), entry), head)
 
 
 def _row(line: str) -> list[str]:
@@ -242,19 +260,14 @@ class _Plain(Struct):
     offset: int
 
 
-def _object_entry(line: int, text: str | Raw) -> StoredOffset:
+def _object_entry(line: int, text: str | Raw, end: str = "") -> StoredOffset:
     known = msgspec.json.decode(text, type=_Plain)
     content = msgspec.json.decode(text, type=dict[str, Raw])
-    return _committed(line, known.topic, known.partition, known.offset, content)
 
+    def rewritten(topic: str, offsets: Sequence[int]) -> str:
+        return msgspec.json.encode({**content, "topic": topic, "offset": offsets[0]}).decode() + end
 
-def _rewritten(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
-    assert isinstance(stored.content, dict)
-    return msgspec.json.encode({**stored.content, "topic": topic, "offset": offsets[0]}).decode()
-
-
-def _object_text(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
-    return f"{_rewritten(stored, topic, offsets)}\n"
+    return _committed(line, known.topic, known.partition, known.offset, rewritten)
 
 
 def _document(path: Path, opened: BinaryIO) -> OffsetFile:
@@ -267,115 +280,82 @@ def _document(path: Path, opened: BinaryIO) -> OffsetFile:
     content = content.removeprefix(_BOM)
     try:
         if content.lstrip()[:1] == b"[":
-            objects = enumerate(msgspec.json.decode(content, type=list[Raw]), 1)
-            entries = _members(path, objects, _object_entry)
-            return OffsetFile("json", entries, _rewritten, "[\n", ",\n", "\n]\n")
+            entries = _each_member(path, msgspec.json.decode(content, type=list[Raw]), _object_entry)
+            return OffsetFile("json", entries, "[\n", ",\n", "\n]\n")
         document = msgspec.json.decode(content, type=dict[str, Raw])
         if "offsets" not in document:
-            entries = _members(path, [(1, Raw(content))], _object_entry)
-            return OffsetFile("json-lines", entries, _object_text)
-        objects = enumerate(msgspec.json.decode(document.pop("offsets"), type=list[Raw]), 1)
+            return OffsetFile(
+                "json-lines", _each_member(path, [Raw(content)], partial(_object_entry, end="\n"))
+            )
+        members = msgspec.json.decode(document.pop("offsets"), type=list[Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as wrong:
-        hint = "repl offsets translate --help names the forms that are read"
-        raise Failure(error(f"{path} is no JSON that is read here: {wrong}", hint)) from None
+        raise Failure(error(f"{path} is no JSON that is read here: {wrong}", _HINT)) from None
     others = msgspec.json.encode(document).decode()[1:-1]
     head = f'{{{others}{"," if others else ""}"offsets":[\n'
-    return OffsetFile("connect-rest", _members(path, objects, _rest_entry), _rest_text, head, ",\n", "\n]}\n")
+    return OffsetFile("connect-rest", _each_member(path, members, _rest_entry), head, ",\n", "\n]}\n")
 
 
-def _members(
-    path: Path, members: Iterable[tuple[int, Raw]], entry: Callable[[int, Raw], StoredOffset]
-) -> Iterator[StoredOffset]:
-    for number, member in members:
-        try:
-            yield entry(number, member)
-        except (_Unreadable, msgspec.MsgspecError, RecursionError) as wrong:
-            hint = "repl offsets translate --help names the forms that are read"
-            raise Failure(error(f"{path}: entry {number} is no stored offset: {wrong}", hint)) from None
+# Kafka Connect: a partition and an offset, each an object of the connector's own. A sink connector stores the
+# next record to read, MirrorSourceConnector the last one that was copied.
 
 
-# Kafka Connect: a partition and an offset, each an object of the connector's own
-
-
-class _Sink(Struct):
-    kafka_topic: str
-    kafka_partition: int
-
-
-class _SinkOffset(Struct):
-    kafka_offset: int
-
-
-class _Mirror(Struct):
+class _Partition(Struct):
     partition: int
     topic: str
 
 
-class _MirrorOffset(Struct):
+class _Offset(Struct):
     offset: int
 
 
-class _ConnectContent(NamedTuple):
-    """`mirror`: the offset is that of the last record. `around` is the whole entry, or its key."""
+class _SinkPartition(Struct, rename=lambda name: f"kafka_{name}"):
+    partition: int
+    topic: str
 
-    partition: dict[str, Raw]
-    offset: dict[str, Raw] | None
-    mirror: bool
-    around: Sequence[Raw] | dict[str, Raw]
+
+class _SinkOffset(Struct, rename=lambda name: f"kafka_{name}"):
+    offset: int
 
 
 def _connect_entry(
-    line: int, partition: Raw, offset: Raw, around: Sequence[Raw] | dict[str, Raw]
+    line: int, partition: Raw, offset: Raw, written: Callable[[Raw, Raw], str]
 ) -> StoredOffset:
+    """Returns an entry; `written` is its text with another partition and offset."""
     parts = msgspec.json.decode(partition, type=dict[str, Raw])
     stored = msgspec.json.decode(offset, type=dict[str, Raw] | None)
-    match sorted(parts):
-        case ["kafka_partition", "kafka_topic"]:
-            content = _ConnectContent(parts, stored, mirror=False, around=around)
-            sink = msgspec.json.decode(partition, type=_Sink)
-            offsets = (msgspec.json.decode(offset, type=_SinkOffset).kafka_offset,) if stored else ()
-            entry = _checked(line, sink.kafka_topic, sink.kafka_partition, offsets, content)
-        case ["cluster", "partition", "topic"]:
-            content = _ConnectContent(parts, stored, mirror=True, around=around)
-            mirror = msgspec.json.decode(partition, type=_Mirror)
-            last = msgspec.json.decode(offset, type=_MirrorOffset).offset if stored else -1
-            offsets = (last + 1,) if last >= 0 else ()
-            entry = _checked(line, mirror.topic, mirror.partition, offsets, content)
-        case _:
-            content = _ConnectContent(parts, stored, mirror=False, around=around)
-            why = "the connector keeps no offset of Kafka that is known here"
-            entry = StoredOffset(line, "", 0, (), content, why)
-    return entry._replace(deleted=stored is None)
+    mirror = parts.keys() == {"cluster", "partition", "topic"}
+    prefix = "" if mirror else "kafka_"
 
+    def rewritten(topic: str, offsets: Sequence[int]) -> str:
+        there = stored
+        if offsets and stored is not None:
+            number = offsets[0] - mirror
+            # Where no record lies before the next one, no record was the last one: the connector begins at 0.
+            there = {**stored, f"{prefix}offset": Raw(str(number).encode())} if number >= 0 else None
+        moved = {**parts, f"{prefix}topic": Raw(msgspec.json.encode(topic))}
+        return written(Raw(msgspec.json.encode(moved)), Raw(msgspec.json.encode(there)))
 
-def _connect_parts(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> tuple[bytes, bytes]:
-    """Returns partition and offset as they are stored at the other side."""
-    content = stored.content
-    assert isinstance(content, _ConnectContent)
-    name = "topic" if content.mirror else "kafka_topic"
-    partition = msgspec.json.encode({**content.partition, name: topic})
-    if not offsets or content.offset is None:
-        return partition, msgspec.json.encode(content.offset)
-    if not content.mirror:
-        return partition, msgspec.json.encode({**content.offset, "kafka_offset": offsets[0]})
-    # Where no record lies before the next one, no record was the last one: the connector begins at 0.
-    offset = {**content.offset, "offset": offsets[0] - 1} if offsets[0] else None
-    return partition, msgspec.json.encode(offset)
+    if not mirror and parts.keys() != {"kafka_partition", "kafka_topic"}:
+        why = "the connector keeps no offset of Kafka that is known here"
+        return StoredOffset(line, "", 0, (), rewritten, why, deleted=stored is None)
+    decode = msgspec.json.decode
+    place = decode(partition, type=_Partition) if mirror else decode(partition, type=_SinkPartition)
+    offsets: tuple[int, ...] = ()
+    if stored:
+        known = decode(offset, type=_Offset) if mirror else decode(offset, type=_SinkOffset)
+        offsets = (known.offset + mirror,) if known.offset >= 0 or not mirror else ()
+    return _checked(line, place.topic, place.partition, offsets, rewritten)._replace(deleted=stored is None)
 
 
 def _rest_entry(line: int, member: Raw) -> StoredOffset:
     content = msgspec.json.decode(member, type=dict[str, Raw])
     if not {"partition", "offset"} <= content.keys():
         raise _Unreadable("it has no partition, or no offset")
-    return _connect_entry(line, content["partition"], content["offset"], content)
 
+    def written(partition: Raw, offset: Raw) -> str:
+        return msgspec.json.encode({**content, "partition": partition, "offset": offset}).decode()
 
-def _rest_text(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
-    assert isinstance(stored.content, _ConnectContent)
-    assert isinstance(stored.content.around, dict)
-    partition, offset = _connect_parts(stored, topic, offsets)
-    content = {**stored.content.around, "partition": Raw(partition), "offset": Raw(offset)}
-    return msgspec.json.encode(content).decode()
+    return _connect_entry(line, content["partition"], content["offset"], written)
 
 
 def _connect_pair(text: str) -> tuple[str, str] | None:
@@ -387,21 +367,10 @@ def _connect_pair(text: str) -> tuple[str, str] | None:
 def _last_of_each_key(path: Path, opened: BinaryIO) -> Iterator[StoredOffset]:
     """Returns the entries that count: what stands before them was replaced, or deleted."""
     opened.seek(0)
-    last: dict[bytes, int] = {}
-    for entry in _each(path, _lines(path, opened), _connect_line):
-        last[_connect_key(entry)] = entry.line
+    last = {entry.key: entry.line for entry in _each_line(path, _lines(path, opened), _connect_line)}
     kept = set(last.values())
     opened.seek(0)
-    return _each(path, (line for line in _lines(path, opened) if line[0] in kept), _connect_line)
-
-
-def _connect_key(stored: StoredOffset) -> bytes:
-    """Returns a digest of connector and partition, whatever the order of the partition's fields."""
-    content = stored.content
-    assert isinstance(content, _ConnectContent)
-    assert not isinstance(content.around, dict)
-    key = msgspec.json.encode([content.around[0], dict(sorted(content.partition.items()))])
-    return hashlib.blake2b(key, digest_size=16).digest()
+    return _each_line(path, (line for line in _lines(path, opened) if line[0] in kept), _connect_line)
 
 
 def _connect_line(line: int, text: str) -> StoredOffset:
@@ -411,16 +380,17 @@ def _connect_line(line: int, text: str) -> StoredOffset:
     key = msgspec.json.decode(pair[0], type=list[Raw])
     if len(key) != 2:
         raise _Unreadable("the key is no list of a connector and a partition")
+    connector, partition = key
+
+    def written(moved: Raw, offset: Raw) -> str:
+        return f"{msgspec.json.encode([connector, moved]).decode()}\t{bytes(offset).decode()}\n"
+
     value = pair[1].strip() or "null"  # a tombstone: some tools print nothing
-    return _connect_entry(line, key[1], Raw(value.encode()), key)
-
-
-def _connect_text(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
-    assert isinstance(stored.content, _ConnectContent)
-    assert not isinstance(stored.content.around, dict)
-    partition, offset = _connect_parts(stored, topic, offsets)
-    key = msgspec.json.encode([stored.content.around[0], Raw(partition)])
-    return f"{key.decode()}\t{offset.decode()}\n"
+    entry = _connect_entry(line, partition, Raw(value.encode()), written)
+    # The order of the partition's fields has no meaning.
+    parts = dict(sorted(msgspec.json.decode(partition, type=dict[str, Raw]).items()))
+    digest = hashlib.blake2b(msgspec.json.encode([connector, parts]), digest_size=16)
+    return entry._replace(key=digest.digest())
 
 
 # Flink: the text of a KafkaPartitionSplit, as the State Processor API prints it. A negative offset is none:
@@ -437,13 +407,11 @@ def _flink_entry(line: int, text: str) -> StoredOffset:
     split = _FLINK.fullmatch(text.strip())
     if split is None:
         raise _Unreadable("it is no [Partition: TOPIC-0, StartingOffset: 1, StoppingOffset: 2]")
-    bounds = int(split[3]), int(split[4])
-    offsets = tuple(offset for offset in bounds if offset >= 0)
-    return _checked(line, split[1], int(split[2]), offsets, bounds)
+    partition, bounds = int(split[2]), (int(split[3]), int(split[4]))
 
+    def rewritten(topic: str, offsets: Sequence[int]) -> str:
+        translated = iter(offsets)
+        start, stop = (next(translated) if bound >= 0 else bound for bound in bounds)
+        return f"[Partition: {topic}-{partition}, StartingOffset: {start}, StoppingOffset: {stop}]\n"
 
-def _flink_text(stored: StoredOffset, topic: str, offsets: Sequence[int]) -> str:
-    assert isinstance(stored.content, tuple)
-    translated = iter(offsets)
-    start, stop = (next(translated) if bound >= 0 else bound for bound in stored.content)
-    return f"[Partition: {topic}-{stored.partition}, StartingOffset: {start}, StoppingOffset: {stop}]\n"
+    return _checked(line, split[1], partition, tuple(at for at in bounds if at >= 0), rewritten)

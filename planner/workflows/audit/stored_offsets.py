@@ -7,7 +7,7 @@ from pathlib import Path
 
 from planner.config import load
 from planner.config.spark_checkpoint import read_checkpoint, refuse_existing
-from planner.config.stored_offsets import OffsetFile, StoredOffset, open_offsets
+from planner.config.stored_offsets import StoredOffset, open_offsets
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import TranslateOffsetsRequest
@@ -59,7 +59,7 @@ async def _translate_file(
                 for entry in entries:
                     if not entry.no_offset:
                         offsets.setdefault((entry.topic, entry.partition), set()).update(entry.offsets)
-                texts = list(_texts(file, entries, await translator.translate(offsets), count))
+                texts = list(_texts(entries, await translator.translate(offsets), count))
                 if texts:
                     write(separator + file.separator.join(texts))
                     separator = file.separator
@@ -68,19 +68,18 @@ async def _translate_file(
             return count.result(request, access, file.form, translator)
 
 
-def _texts(
-    file: OffsetFile, entries: Sequence[StoredOffset], answers: Translations, count: "_Count"
-) -> Iterator[str]:
+def _texts(entries: Sequence[StoredOffset], answers: Translations, count: "_Count") -> Iterator[str]:
     """Yields the entries that have an exact counterpart, as they are at the other side."""
     for entry in entries:
         answer = None if entry.no_offset else answers[entry.topic, entry.partition]
         if answer is not None and answer.problem is None:
             there = [answer.offsets[offset] for offset in entry.offsets if offset in answer.offsets]
             if len(there) == len(entry.offsets):
-                yield file.rewrite(entry, answer.topic, there)
+                yield entry.rewritten(answer.topic, there)
                 continue
         if not entry.deleted:  # there is nothing whose counterpart is missing
-            count.add(entry, answer)
+            place = entry.topic, entry.partition
+            count.add(place, entry.offsets, answer, entry.no_offset, entry.line)
 
 
 async def _translate_checkpoint(
@@ -101,7 +100,7 @@ async def _translate_checkpoint(
                 if offset in answer.offsets:
                     translated[topic, partition, offset] = answer.topic, answer.offsets[offset]
                 else:
-                    count.add(StoredOffset(0, topic, partition, (offset,), None), answer)
+                    count.add((topic, partition), (offset,), answer)
         count.translated = len(translated)
         if not count.untranslated:
             checkpoint.write(into, translated)
@@ -123,24 +122,26 @@ class _Count:
         self._examples: list[UntranslatedOffset] = []
         self._pass_on = untranslated
 
-    def add(self, entry: StoredOffset, answer: TranslatedPartition | None) -> None:
+    def add(
+        self,
+        place: tuple[str, int],
+        offsets: Sequence[int],
+        answer: TranslatedPartition | None,
+        no_offset: str = "",
+        line: int = 0,
+    ) -> None:
         """Counts an entry that has no counterpart, because of its first offset without one."""
-        offset: int | None = next(iter(entry.offsets), None)
+        offset: int | None = next(iter(offsets), None)
         if answer is None:
-            reason = UntranslatableReason.NO_KAFKA_OFFSET
-            why = entry.no_offset
+            reason, why = UntranslatableReason.NO_KAFKA_OFFSET, no_offset
         elif answer.problem is not None:
             reason, why = answer.problem
         else:
-            offset = next(offset for offset in entry.offsets if offset in answer.problems)
+            offset = next(offset for offset in offsets if offset in answer.problems)
             reason, why = answer.problems[offset]
+        topic, partition = place
         untranslated = UntranslatedOffset(
-            line=entry.line,
-            topic=entry.topic,
-            partition=entry.partition,
-            offset=offset,
-            reason=reason,
-            why=why,
+            line=line, topic=topic, partition=partition, offset=offset, reason=reason, why=why
         )
         if self.untranslated[reason] < _EXAMPLES:
             self._examples.append(untranslated)

@@ -17,7 +17,7 @@ def moved(folder: Path, content: str | bytes, by: int = 100) -> tuple[str, list[
     with open_offsets(path) as file:
         entries = [entry for entry in file.entries if not entry.no_offset]
         texts = [
-            file.rewrite(entry, f"dc1.{entry.topic}", [offset + by for offset in entry.offsets])
+            entry.rewritten(f"dc1.{entry.topic}", [offset + by for offset in entry.offsets])
             for entry in entries
         ]
         text = file.head + file.separator.join(texts) + file.tail

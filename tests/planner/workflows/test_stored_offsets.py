@@ -30,7 +30,7 @@ def answered(folder: Path, content: str) -> tuple[str, list[UntranslatedOffset]]
     path, untranslated = folder / "offsets", list[UntranslatedOffset]()
     path.write_text(content)
     with open_offsets(path) as file:
-        return "".join(_texts(file, list(file.entries), ANSWERS, _Count(untranslated.append))), untranslated
+        return "".join(_texts(list(file.entries), ANSWERS, _Count(untranslated.append))), untranslated
 
 
 def test_an_older_offset_of_a_connector_never_stands_in_for_its_last_one(tmp_path: Path) -> None:
