@@ -80,7 +80,7 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
             for address in text.split(","):
                 if not 1 <= int(address.rpartition(":")[2]) <= 65_535:
                     what = f'"{address.strip()}" has no port that can exist'
-                    yield error(what, "ports go from 1 to 65535", source=cluster.place("bootstrap"))
+                    yield cluster.error("bootstrap", what, "ports go from 1 to 65535")
         for key, value in (cluster.get("client") or {}).items():
             if looks_secret(key) and isinstance(value, str):
                 yield warning(
@@ -95,7 +95,7 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
                 and (problem := token_endpoint_problem(value, os.environ))
             ):
                 what = f'"{key}" of cluster {name} {problem[0]}'
-                yield error(what, problem[1], source=cluster.place("client"), code="token_endpoint")
+                yield cluster.error("client", what, problem[1], code="token_endpoint")
 
 
 def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -109,11 +109,11 @@ def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
         if not isinstance(schemas, ParsedRecord) or not schemas.get("sync"):
             continue
         if (schemas.get("subjects"), schemas.get("ids")) == ("record_name", "translate"):
-            yield error(
+            yield flow.error(
+                "schemas",
                 "ids can't be translated where subjects are named by the record: a key that is a number can't"
                 " be told from the id of a schema",
                 "write ids: keep, or another value of subjects",
-                source=flow.place("schemas"),
             )
         ends = [end.text for key in ("from", "to") if (end := flow.get(key))]
         into = flow.get("to")
@@ -121,10 +121,10 @@ def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
             yield from _schemas_beside_files(flow, schemas, endpoint)
         for cluster in dict.fromkeys(ends):
             if cluster in parts.clusters and cluster not in parts.registries:
-                yield error(
+                yield flow.error(
+                    "schemas",
                     f"there is no schema registry of {cluster}, which schemas.sync needs",
                     f"declare it under registries: {cluster}: {{url: …}}",
-                    source=flow.place("schemas"),
                 )
 
 
@@ -133,16 +133,16 @@ def _schemas_beside_files(
 ) -> Iterable[Diagnostic]:
     """Yields what a flow into files can't do: raw files alone hold records with the ids of their schemas."""
     if not isinstance(endpoint, ParsedRecord) or endpoint.get("format") != "raw":
-        yield error(
+        yield flow.error(
+            "schemas",
             "schemas are copied between clusters, or kept beside raw files",
             "leave schemas out, or write into an endpoint with format: raw",
-            source=flow.place("schemas"),
         )
     elif schemas.get("ids") == "translate":
-        yield error(
+        yield flow.error(
+            "schemas",
             "raw files hold records as they are, with the ids of the source",
             "leave ids out: a restore keeps them",
-            source=flow.place("schemas"),
         )
 
 
@@ -203,10 +203,10 @@ def _topics(parts: TopologyParts) -> Iterable[Diagnostic]:
                 continue
             if first[0] == name:
                 what = f'the topic "{name}" at {cluster.text} stands in two places, first at {first[1]}'
-                yield error(what, "keep one", source=topic.place("name"))
+                yield topic.error("name", what, "keep one")
             else:
                 what = f'"{name}" and "{first[0]}" ({first[1]}) can\'t both be at {cluster.text}'
-                yield error(what, "Kafka takes . and _ for the same: rename one", source=topic.place("name"))
+                yield topic.error("name", what, "Kafka takes . and _ for the same: rename one")
 
 
 def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -226,7 +226,7 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         and _is_complete(renamed)
         and (why := rename.problem(rename_of(renamed)))
     ):
-        yield error(why, "a rename must have a way back", source=flow.place("rename"))
+        yield flow.error("rename", why, "a rename must have a way back")
     if isinstance(transform := flow.get("transform"), ParsedRecord):
         yield from check_transform(transform)
     for key in ("topics", "groups"):
@@ -353,7 +353,7 @@ def _cutovers(parts: TopologyParts) -> Iterable[Diagnostic]:
         ends = _ends(references, flows, "from")
         if len(ends) > 1:
             what = f"the flows of the cutover leave {prose(sorted(ends), 'and')}"
-            yield error(what, "make a cutover for each cluster that is left", source=cutover.place("flows"))
+            yield cutover.error("flows", what, "make a cutover for each cluster that is left")
         for wave in waves:
             yield from _producers(cutover, wave)
         handed_out = cutover.get("hand_out") or ()
@@ -361,7 +361,7 @@ def _cutovers(parts: TopologyParts) -> Iterable[Diagnostic]:
             what = (
                 f"the flows of the cutover go to {prose(sorted(into), 'and')}: hand_out has one new address"
             )
-            yield error(what, "make a cutover for each destination", source=cutover.place("hand_out"))
+            yield cutover.error("hand_out", what, "make a cutover for each destination")
         for handed in handed_out:
             yield from _handed_out(handed, [name for wave in waves if (name := wave.get("name"))])
 
@@ -399,15 +399,15 @@ def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic
         hint = (
             'name its producers: producers: ["User:app"], or their client ids; Kafka has no quota of a topic'
         )
-        yield error(what, hint, source=wave.place("name"))
+        yield wave.error("name", what, hint)
     if fence == Fence.QUOTA and EVERYONE in producers:
         what = f'"{EVERYONE}" is no user: a quota of it limits no producer'
-        yield error(what, "name each user or client id, or write fence: acl", source=wave.place("producers"))
+        yield wave.error("producers", what, "name each user or client id, or write fence: acl")
     if fence == Fence.ACL:
         for producer in producers:
             if not re.fullmatch(r"[A-Za-z]+:.+", producer):
                 what = f'"{producer}" is no principal, and fence: acl denies principals'
-                yield error(what, f'write "User:{producer}", or fence: quota', source=wave.place("producers"))
+                yield wave.error("producers", what, f'write "User:{producer}", or fence: quota')
 
 
 def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -440,7 +440,7 @@ def _metrics_ports(parts: TopologyParts) -> Iterable[Diagnostic]:
             if host == taken or not {host, taken}.isdisjoint(_ALL_ADDRESSES):
                 what = f'the jobs "{other}" and "{name}" declare the metrics port {port}, first at {where}'
                 mend = "give each job on one machine its own, or declare none: then a free one is taken"
-                yield error(what, mend, source=metrics.place("port"))
+                yield metrics.error("port", what, mend)
                 break
         first[port].append((name, host, metrics.place("port")))
 
@@ -450,17 +450,17 @@ def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
     if launcher and master and not master.startswith(MASTERS[launcher]):
         right = next((name for name, start in MASTERS.items() if master.startswith(start)), launcher)
         what = f'the launcher {launcher} does not take the master "{master}"'
-        yield error(what, f"write launcher: {right}, or a master of {launcher}", source=job.place("master"))
+        yield job.error("master", what, f"write launcher: {right}, or a master of {launcher}")
     if launcher in ("standalone", "kubernetes") and "master" not in job.places:
         what = f"the launcher {launcher} needs a master"
-        yield error(what, f"add master: {MASTERS[launcher]}host:port", source=job.place("launcher"))
+        yield job.error("launcher", what, f"add master: {MASTERS[launcher]}host:port")
     if launcher == "kubernetes" and job.get("standby"):
         what = "the launcher kubernetes takes no standby: Kubernetes starts a lost driver on another node"
-        yield error(what, "remove standby", source=job.place("standby"))
+        yield job.error("standby", what, "remove standby")
     for key, value in (job.get("conf") or {}).items():
         if key == "spark.speculation" and WORDS.get(value.lower()) == "true":
             what = "spark.speculation would run a copying task twice"
-            yield error(what, "leave it out: every record has one writer", source=job.place("conf"))
+            yield job.error("conf", what, "leave it out: every record has one writer")
 
 
 def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:

@@ -43,31 +43,23 @@ def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
         folder, form, layout = endpoint.get("file"), endpoint.or_default("format"), endpoint.get("layout")
         if folder is not None:
             if problem := folder_problem(folder):
-                yield error(
-                    f"endpoint {name}: {problem[0]}",
-                    problem[1],
-                    source=endpoint.place("file"),
-                    code=ENDPOINT_CODE,
-                )
+                yield endpoint.error("file", f"endpoint {name}: {problem[0]}", problem[1], code=ENDPOINT_CODE)
             yield from _client(name, endpoint, folder)
             other = first.setdefault(plain_folder(folder), name)
             if other != name:
                 what = f"the endpoints {other} and {name} are one folder"
-                yield error(what, "keep one of them", source=endpoint.place("file"), code=ENDPOINT_CODE)
+                yield endpoint.error("file", what, "keep one of them", code=ENDPOINT_CODE)
         size = endpoint.or_default("size")
         yield from _size(name, endpoint, folder)
         snapshots = endpoint.get("snapshots")
         if snapshots is not None and form != "raw":
             what = f"endpoint {name}: only the format raw has snapshots"
-            yield error(
-                what,
-                "write format: raw, or remove snapshots",
-                source=endpoint.place("snapshots"),
-                code=ENDPOINT_CODE,
+            yield endpoint.error(
+                "snapshots", what, "write format: raw, or remove snapshots", code=ENDPOINT_CODE
             )
         elif snapshots is not None and snapshots not in _SNAPSHOTS_MS:
             what = f"endpoint {name}: snapshots is from 1s to 24h"
-            yield error(what, "write snapshots: 10m", source=endpoint.place("snapshots"), code=ENDPOINT_CODE)
+            yield endpoint.error("snapshots", what, "write snapshots: 10m", code=ENDPOINT_CODE)
         if isinstance(compact := endpoint.get("compact"), ParsedRecord):
             yield from _compaction(name, compact, size)
         if form is not None and layout is not None and (problem := layout_problem(layout, form)):
@@ -107,7 +99,7 @@ def _size(name: str, endpoint: ParsedRecord, folder: str | None) -> Iterable[Dia
         return
     most = "4g in an object store, which copies a file at once" if in_store else "1t"
     what = f"endpoint {name}: size is from 64k to {most}"
-    yield error(what, "write size: 128m", source=endpoint.place("size"), code=ENDPOINT_CODE)
+    yield endpoint.error("size", what, "write size: 128m", code=ENDPOINT_CODE)
 
 
 def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[Diagnostic]:
@@ -115,16 +107,16 @@ def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[
     below, most = compact.or_default("below"), spark_bytes(size) if size is not None else None
     if below is not None and spark_bytes(below) not in _SIZES:
         what = f"endpoint {name}: compact.below is from 64k to 1t"
-        yield error(what, "write below: 16m", source=compact.place("below"), code=ENDPOINT_CODE)
+        yield compact.error("below", what, "write below: 16m", code=ENDPOINT_CODE)
     elif below is not None and most is not None and spark_bytes(below) > most:
         what = f"endpoint {name}: compact.below is {below}, and files are closed at {size}"
         hint = "write a smaller below, or a larger size"
-        yield error(what, hint, source=compact.place("below"), code=ENDPOINT_CODE)
+        yield compact.error("below", what, hint, code=ENDPOINT_CODE)
     for key, usual in (("every", "1h"), ("retention", "1d")):
         value = compact.get(key)
         if value is not None and value not in _COMPACTION_MS:
             what = f"endpoint {name}: compact.{key} is from 1s to 30d"
-            yield error(what, f"write {key}: {usual}", source=compact.place(key), code=ENDPOINT_CODE)
+            yield compact.error(key, what, f"write {key}: {usual}", code=ENDPOINT_CODE)
 
 
 def check_flow_ends(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -137,7 +129,7 @@ def check_flow_ends(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagno
     if isinstance(topics, ParsedRecord) and "to" in topics.places:
         what = f"flow {flow.get('name') or '?'} comes from a cluster and has no topics.to"
         hint = "write include for the topics; rename gives them other names"
-        yield error(what, hint, source=topics.place("to"), code=ENDPOINT_CODE)
+        yield topics.error("to", what, hint, code=ENDPOINT_CODE)
 
 
 def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -147,11 +139,11 @@ def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]
         return
     if "recursive" in endpoint.places:
         what = f"endpoint {flow['to'].text} is written, and recursive is about files that are read"
-        yield error(what, "remove recursive", source=endpoint.place("recursive"), code=ENDPOINT_CODE)
+        yield endpoint.error("recursive", what, "remove recursive", code=ENDPOINT_CODE)
     form = endpoint.get("format")
     if form == "text":
         what = f"flows read the format text, and flow {flow.get('name') or '?'} writes"
-        yield error(what, "write json, parquet or raw", source=endpoint.place("format"), code=ENDPOINT_CODE)
+        yield endpoint.error("format", what, "write json, parquet or raw", code=ENDPOINT_CODE)
     if isinstance(transform := flow.get("transform"), ParsedRecord):
         yield from _file_transform(flow.get("name") or "?", transform, form)
 
@@ -166,10 +158,10 @@ def _file_transform(name: str, transform: ParsedRecord, form: str | None) -> Ite
             code=ENDPOINT_CODE,
         )
     if transform.get("on_bad_record") == "quarantine":
-        yield error(
+        yield transform.error(
+            "on_bad_record",
             f"flow {name} goes into files, where no topic takes the bad records of on_bad_record: quarantine",
             "write on_bad_record: stop, or quarantine in a flow to a cluster, and write its topics to files",
-            source=transform.place("on_bad_record"),
             code=ENDPOINT_CODE,
         )
 
@@ -188,7 +180,7 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
         for key in ("layout", "size", "snapshots", "compact"):
             if key in endpoint.places:
                 what = f"endpoint {source.text} is read, and {key} is about files that are written"
-                yield error(what, f"remove {key}", source=endpoint.place(key), code=ENDPOINT_CODE)
+                yield endpoint.error(key, what, f"remove {key}", code=ENDPOINT_CODE)
         yield from _store_that_is_read(name, endpoint)
         yield from _folders_below(source.text, endpoint, parts)
     for other in parts.flows:
@@ -202,10 +194,10 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
     for key in ("include", "exclude", "default_exclude"):
         if key in topics.places:
             what = f"flow {name} comes from files and selects no topics"
-            yield error(what, f"remove {key}", source=topics.place(key), code=ENDPOINT_CODE)
+            yield topics.error(key, what, f"remove {key}", code=ENDPOINT_CODE)
     if "to" not in topics.places:
         what = f"flow {name} comes from files, and topics does not say which topic takes them"
-        yield error(what, "write topics: {to: TOPIC}", source=flow.place("topics"), code=ENDPOINT_CODE)
+        yield flow.error("topics", what, "write topics: {to: TOPIC}", code=ENDPOINT_CODE)
 
 
 def _store_that_is_read(name: str, endpoint: ParsedRecord) -> Iterable[Diagnostic]:
@@ -213,7 +205,7 @@ def _store_that_is_read(name: str, endpoint: ParsedRecord) -> Iterable[Diagnosti
     folder = endpoint.get("file")
     if folder is not None and is_store(folder) and (problem := reading_problem(folder)) is not None:
         what = f"flow {name}: {problem[0]}"
-        yield error(what, problem[1], source=endpoint.place("file"), code=ENDPOINT_CODE)
+        yield endpoint.error("file", what, problem[1], code=ENDPOINT_CODE)
 
 
 def _folders_below(name: str, endpoint: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
@@ -226,7 +218,7 @@ def _folders_below(name: str, endpoint: ParsedRecord, parts: TopologyParts) -> I
         if below is not None and plain_folder(below).startswith(f"{plain_folder(folder)}/"):
             what = f"endpoint {name} is read with its sub-folders, and the endpoint {other} is one of them"
             hint = "remove recursive, or name folders that are not in each other"
-            yield error(what, hint, source=endpoint.place("recursive"), code=ENDPOINT_CODE)
+            yield endpoint.error("recursive", what, hint, code=ENDPOINT_CODE)
 
 
 def _keys_of_file_flow(flow: ParsedRecord, goes: str, keys: frozenset[str]) -> Iterable[Diagnostic]:
@@ -234,33 +226,26 @@ def _keys_of_file_flow(flow: ParsedRecord, goes: str, keys: frozenset[str]) -> I
     name = flow.get("name") or "?"
     for key in flow.places:
         if key not in keys and key in flow.record.by_name:
-            yield error(
+            yield flow.error(
+                key,
                 f"flow {name} {goes} and has no {key}",
                 f"remove {key}; such a flow has {prose(sorted(keys), 'and')}",
-                source=flow.place(key),
                 code=ENDPOINT_CODE,
             )
     state = flow.get("state")
     if state is not None and state not in RUNNING:
         what = f"flow {name} {goes} and can't be {state}"
-        yield error(what, "write active or paused", source=flow.place("state"), code=ENDPOINT_CODE)
+        yield flow.error("state", what, "write active or paused", code=ENDPOINT_CODE)
     every = flow.get("every")
     if every is not None and every not in _INTERVALS_MS:
-        yield error(
-            "every is from 1s to 1d", "write every: 60s", source=flow.place("every"), code=ENDPOINT_CODE
-        )
+        yield flow.error("every", "every is from 1s to 1d", "write every: 60s", code=ENDPOINT_CODE)
 
 
 def _no_interval(flow: ParsedRecord) -> Iterable[Diagnostic]:
     """Yields an error where a flow between clusters has an interval: it copies all the time."""
     if flow.get("every") is not None:
         what = f"flow {flow.get('name') or '?'} goes to a cluster and has no every"
-        yield error(
-            what,
-            "remove every: such a flow copies all the time",
-            source=flow.place("every"),
-            code=ENDPOINT_CODE,
-        )
+        yield flow.error("every", what, "remove every: such a flow copies all the time", code=ENDPOINT_CODE)
 
 
 def place_of(record: object) -> SourceLocation | None:

@@ -58,6 +58,10 @@ class ParsedRecord:
     def place(self, name: str) -> SourceLocation:
         return self.places.get(name, self.source)
 
+    def error(self, name: str, what: str, hint: str, code: str = "") -> Diagnostic:
+        """Returns an error at the place of a key."""
+        return error(what, hint, source=self.place(name), code=code)
+
 
 def missing(fields: ParsedRecord, misspelt: Collection[str | None] = ()) -> list[Diagnostic]:
     """Returns an error for each required key that is missing and not just misspelt."""
