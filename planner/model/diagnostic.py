@@ -1,8 +1,9 @@
 """Diagnostics are values: they are gathered, sorted and shown together, never printed where they arise."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum, StrEnum
+from functools import partial
 from pathlib import PurePath
 
 
@@ -47,6 +48,7 @@ class Diagnostic:
     severity: Severity
     summary: str
     hint: str = ""
+    _: KW_ONLY
     address: str | None = None
     source: SourceLocation | None = None
     code: str = ""
@@ -58,41 +60,10 @@ class Diagnostic:
         return f"{where}{self.summary}{tail}"
 
 
-def error(
-    summary: str,
-    hint: str = "",
-    *,
-    address: str | None = None,
-    source: SourceLocation | None = None,
-    code: str = "",
-    exit: ExitCode = ExitCode.ERROR,  # noqa: A002  the name in the contract
-) -> Diagnostic:
-    """Returns an error: the plan can't be applied."""
-    return Diagnostic(Severity.ERROR, summary, hint, address, source, code, exit)
-
-
-def warning(
-    summary: str,
-    hint: str = "",
-    *,
-    address: str | None = None,
-    source: SourceLocation | None = None,
-    code: str = "",
-) -> Diagnostic:
-    """Returns a warning: the plan can be applied, and has a consequence to know."""
-    return Diagnostic(Severity.WARNING, summary, hint, address, source, code, ExitCode.DONE)
-
-
-def note(
-    summary: str,
-    hint: str = "",
-    *,
-    address: str | None = None,
-    source: SourceLocation | None = None,
-    code: str = "",
-) -> Diagnostic:
-    """Returns a note."""
-    return Diagnostic(Severity.NOTE, summary, hint, address, source, code, ExitCode.DONE)
+error = partial(Diagnostic, Severity.ERROR)  # the plan can't be applied
+# The plan can be applied, and has a consequence to know.
+warning = partial(Diagnostic, Severity.WARNING, exit=ExitCode.DONE)
+note = partial(Diagnostic, Severity.NOTE, exit=ExitCode.DONE)
 
 
 class Failure(Exception):
