@@ -144,9 +144,8 @@ class _ClusterProtection:
 
     def _find_mirrors(self, flows: Iterable[Flow]) -> None:
         shared = {node for loop in replication_loops(self._graph.live.edges) for node in loop.nodes}
-        edges = self._graph.live.by_flow()
         for flow in flows:
-            for edge in edges.get(flow.name, ()):
+            for edge in self._graph.live.by_flow.get(flow.name, ()):
                 if edge.destination in shared:  # both sides write it: no writer is foreign there
                     self._found[flow.name][1].shared.add(edge.destination.topic)
                 else:

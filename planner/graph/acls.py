@@ -3,12 +3,12 @@
 Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains of flows in one plan.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from planner.graph.acl_protection import made_by_protection, protection
 from planner.graph.cutovers import fence_rules
 from planner.graph.messages import flow_diagnostic, listed
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph
+from planner.graph.replication_graph import ReplicationGraph
 from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
@@ -22,9 +22,8 @@ def acls_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredAc
     """Returns the desired ACLs of all clusters, with warnings about rules that can't be mirrored."""
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
     diagnostics: list[Diagnostic] = []
-    edges = graph.live.by_flow()
     running = [flow for flow in graph.flows if graph.copied.is_running(flow.name)]
-    for acl in _mirrored([flow for flow in running if flow.acls_sync], edges, graph, observed, diagnostics):
+    for acl in _mirrored([flow for flow in running if flow.acls_sync], graph, observed, diagnostics):
         wanted.setdefault(acl.rule, acl)
     for acl in protection(graph, observed, list(wanted), diagnostics):
         wanted.setdefault(acl.rule, acl)
@@ -46,7 +45,6 @@ def acls_known(flow: Flow, observed: Observed) -> bool:
 
 def _mirrored(
     flows: Sequence[Flow],
-    edges: Mapping[str, list[CopyEdge]],
     graph: ReplicationGraph,
     observed: Observed,
     diagnostics: list[Diagnostic],
@@ -55,7 +53,7 @@ def _mirrored(
 
     A rule that a flow made is never mirrored again: it would outlive the rule that it was made from.
     """
-    mirrors = [_Mirror(flow, edges.get(flow.name, ()), graph) for flow in flows]
+    mirrors = [_Mirror(flow, graph) for flow in flows]
     ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
     rules = {cluster: _own_rules(cluster, graph, observed) for cluster in ends}
     mirrored: dict[AclRule, DesiredAcl] = {}
@@ -93,7 +91,7 @@ def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[Ac
 class _Mirror:
     """Mirrors the rules at the source of one flow."""
 
-    def __init__(self, flow: Flow, edges: Sequence[CopyEdge], graph: ReplicationGraph) -> None:
+    def __init__(self, flow: Flow, graph: ReplicationGraph) -> None:
         self.flow = flow
         topics = [node.topic for node in graph.live.nodes if node.cluster == flow.source_cluster]
         # Topics that were promoted on their own: their readers keep their mirrored rules.
@@ -103,7 +101,7 @@ class _Mirror:
             if graph.copied.is_promoted(flow.name, topic)
             and graph.router.destination_topic(flow.name, topic) is not None
         }
-        names = {edge.source.topic: edge.destination.topic for edge in edges}
+        names = {edge.source.topic: edge.destination.topic for edge in graph.live.by_flow.get(flow.name, ())}
         self._mirror = AclMirror(graph.router.routes[flow.name], names, topics, left)
 
     def of(self, rule: AclRule) -> Iterator[DesiredAcl]:

@@ -47,13 +47,11 @@ def flows_of(
     loops: Sequence[ReplicationLoop],
 ) -> tuple[DesiredFlow, ...]:
     """Returns every flow with the topics that it selects now."""
-    edges = graph.live.by_flow()
-    into = graph.live.incoming()
     looping = {node for loop in loops for node in loop.nodes}
     readable = {flow.name for flow in graph.flows}
     desired = []
     for name, flow in sorted(graph.topology.flows.items()):
-        own = edges.get(name, [])
+        own = graph.live.by_flow.get(name, ())
         selection_known = name in readable
         if graph.copied.is_running(name):
             topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
@@ -69,7 +67,10 @@ def flows_of(
                 selection_known=selection_known,
                 native_only=name in native_only,
                 # Other flows or clients write the destination topic by design.
-                shared=any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own),
+                shared=any(
+                    edge.destination in looping or len(graph.live.incoming[edge.destination]) > 1
+                    for edge in own
+                ),
                 promoted=promoted_topics(graph, observed, flow),
             )
         )

@@ -9,8 +9,9 @@ filter off.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeVar, assert_never
 
 from msgspec import Struct, field
 
@@ -21,6 +22,8 @@ from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.rename import Match, Table, Template
 from runtime.contract.spec.route import RouteDecision, Router, is_reserved
 from runtime.contract.spec.selection import matches
+
+K = TypeVar("K")
 
 
 class TopicNode(NamedTuple):
@@ -41,33 +44,35 @@ class CopyEdge(NamedTuple):
     destination: TopicNode
 
 
-class CopyGraph(Struct):
+class CopyGraph(Struct, dict=True):
     """`left_out`: topics that a flow includes and does not take, by flow and reason."""
 
     nodes: set[TopicNode] = field(default_factory=set)
     edges: list[CopyEdge] = field(default_factory=list)
     left_out: dict[tuple[str, RouteDecision], list[str]] = field(default_factory=dict)
 
-    def incoming(self) -> dict[TopicNode, list[CopyEdge]]:
+    @cached_property
+    def incoming(self) -> Mapping[TopicNode, Sequence[CopyEdge]]:
         """Returns the copies into each topic."""
-        into: dict[TopicNode, list[CopyEdge]] = {}
-        for edge in self.edges:
-            into.setdefault(edge.destination, []).append(edge)
-        return into
+        return grouped(self.edges, lambda edge: edge.destination)
 
-    def outgoing(self) -> dict[TopicNode, list[CopyEdge]]:
+    @cached_property
+    def outgoing(self) -> Mapping[TopicNode, Sequence[CopyEdge]]:
         """Returns the copies out of each topic."""
-        out: dict[TopicNode, list[CopyEdge]] = {}
-        for edge in self.edges:
-            out.setdefault(edge.source, []).append(edge)
-        return out
+        return grouped(self.edges, lambda edge: edge.source)
 
-    def by_flow(self) -> dict[str, list[CopyEdge]]:
+    @cached_property
+    def by_flow(self) -> Mapping[str, Sequence[CopyEdge]]:
         """Returns the copies of each flow."""
-        edges: dict[str, list[CopyEdge]] = {}
-        for edge in self.edges:
-            edges.setdefault(edge.flow, []).append(edge)
-        return edges
+        return grouped(self.edges, lambda edge: edge.flow)
+
+
+def grouped(edges: Iterable[CopyEdge], key: Callable[[CopyEdge], K]) -> dict[K, list[CopyEdge]]:
+    """Returns the copies by what they have in common."""
+    groups: dict[K, list[CopyEdge]] = {}
+    for edge in edges:
+        groups.setdefault(key(edge), []).append(edge)
+    return groups
 
 
 def build_copy_graph(
@@ -126,68 +131,36 @@ def _order(pairs: Iterable[tuple[str, str]]) -> list[str] | None:
 def strongly_connected(edges: Collection[CopyEdge]) -> list[list[TopicNode]]:
     """Returns the strongly connected components, sources first. A topic without a loop is a component."""
     order = _order({(edge.source.cluster, edge.destination.cluster) for edge in edges})
+    nodes = sorted({node for edge in edges for node in (edge.source, edge.destination)})
     if order is not None:
         rank = {cluster: at for at, cluster in enumerate(order)}
-        nodes = {node for edge in edges for node in (edge.source, edge.destination)}
-        return [[node] for node in sorted(nodes, key=lambda node: (rank[node.cluster], node))]
+        return [[node] for node in sorted(nodes, key=lambda node: rank[node.cluster])]
+    # Kosaraju's algorithm: what reaches a topic, in the order in which a search of the copies leaves topics.
     out: dict[TopicNode, list[TopicNode]] = {}
+    into: dict[TopicNode, list[TopicNode]] = {}
     for edge in edges:
         out.setdefault(edge.source, []).append(edge.destination)
-        out.setdefault(edge.destination, [])
-    return _tarjan(out)[::-1]
+        into.setdefault(edge.destination, []).append(edge.source)
+    seen: set[TopicNode] = set()
+    components = (_search([node], into, seen) for node in reversed(_search(nodes, out, set())))
+    return [sorted(component) for component in components if component]
 
 
-def _tarjan(out: dict[TopicNode, list[TopicNode]]) -> list[list[TopicNode]]:
-    """Runs Tarjan's algorithm without recursion; destinations come first."""
-    index: dict[TopicNode, int] = {}
-    low: dict[TopicNode, int] = {}
-    stack: list[TopicNode] = []
-    on_stack: set[TopicNode] = set()
-    components: list[list[TopicNode]] = []
-    for root in sorted(out):
-        if root in index:
-            continue
-        path: list[tuple[TopicNode, Iterator[TopicNode]]] = []
-        _push_node(root, index, low, stack, on_stack)
-        path.append((root, iter(out[root])))
-        while path:
-            node, rest = path[-1]
-            following = next(rest, None)
-            if following is None:
-                path.pop()
-                if path:
-                    parent = path[-1][0]
-                    low[parent] = min(low[parent], low[node])
-                if low[node] == index[node]:
-                    components.append(_pop_component(node, stack, on_stack))
-            elif following not in index:
-                _push_node(following, index, low, stack, on_stack)
-                path.append((following, iter(out[following])))
-            elif following in on_stack:
-                low[node] = min(low[node], index[following])
-    return components
-
-
-def _push_node(
-    node: TopicNode,
-    index: dict[TopicNode, int],
-    low: dict[TopicNode, int],
-    stack: list[TopicNode],
-    on_stack: set[TopicNode],
-) -> None:
-    index[node] = low[node] = len(index)
-    stack.append(node)
-    on_stack.add(node)
-
-
-def _pop_component(node: TopicNode, stack: list[TopicNode], on_stack: set[TopicNode]) -> list[TopicNode]:
-    component: list[TopicNode] = []
-    while True:
-        member = stack.pop()
-        on_stack.discard(member)
-        component.append(member)
-        if member == node:
-            return sorted(component) if len(component) > 1 else component
+def _search(
+    starts: Sequence[TopicNode], following: Mapping[TopicNode, Sequence[TopicNode]], seen: set[TopicNode]
+) -> list[TopicNode]:
+    """Returns the topics that are reached and were not seen, each behind those that are reached from it."""
+    left: list[TopicNode] = []
+    stack = [(node, False) for node in reversed(starts)]
+    while stack:
+        node, leaves = stack.pop()
+        if leaves:
+            left.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += ((other, False) for other in following.get(node, ()))
+    return left
 
 
 class ReplicationGraph(Struct, frozen=True):
@@ -331,11 +304,10 @@ def replication_loops(edges: Sequence[CopyEdge]) -> list[ReplicationLoop]:
         return []
     components = [component for component in strongly_connected(edges) if len(component) > 1]
     place = {node: at for at, component in enumerate(components) for node in component}
-    inside: dict[int, list[CopyEdge]] = {}
-    for edge in edges:
-        at = place.get(edge.source)
-        if at is not None and place.get(edge.destination) == at:
-            inside.setdefault(at, []).append(edge)
+    inside = grouped(
+        (edge for edge in edges if place.get(edge.source, -1) == place.get(edge.destination)),
+        lambda edge: place[edge.source],
+    )
     return [
         ReplicationLoop(frozenset(components[at]), frozenset(edge.flow for edge in among), _longer(among))
         for at, among in sorted(inside.items())

@@ -7,7 +7,7 @@ ended.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Struct, field, structs
@@ -148,7 +148,7 @@ class DesiredTopics:
         self.graph = graph
         self.observed = observed
         self.rules = {flow.name: ConfigRule(flow.configs, provenance[flow.name]) for flow in graph.flows}
-        self.into = graph.live.incoming()
+        self.into = graph.live.incoming
         self.partitions = partitions_of(graph, observed)
         self.owned = {
             entry.address: entry
@@ -183,12 +183,12 @@ class DesiredTopics:
     def _exists_or_declared(self, node: TopicNode) -> bool:
         return self.graph.exists(node) or node in self.graph.declared_topics
 
-    def _copies(self, node: TopicNode) -> list[CopyEdge]:
+    def _copies(self, node: TopicNode) -> Sequence[CopyEdge]:
         """Returns the copies that make the topic a mirror.
 
         A failback makes no mirror of a topic that exists already.
         """
-        edges = self.into.get(node, [])
+        edges = self.into.get(node, ())
         if not self._exists_or_declared(node):
             return edges
         return [edge for edge in edges if self.graph.flow(edge.flow).reverse_of is None]
@@ -412,7 +412,7 @@ def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicN
     The number is passed along chains and loops. It is None if nothing determines it. A declared number stays.
     """
     wanted = {node: _own(node, graph, observed) for node in sorted(graph.live.nodes)}
-    out = graph.live.outgoing()
+    out = graph.live.outgoing
     waiting = [node for node, count in wanted.items() if count is not None]
     while waiting:
         node = waiting.pop()

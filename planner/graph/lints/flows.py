@@ -74,15 +74,7 @@ def states(topology: Topology) -> Iterator[Diagnostic]:
     for flow in sorted(topology.flows.values(), key=lambda declared: declared.name):
         if flow.reverse_of is None:
             continue
-        original = topology.flows.get(flow.reverse_of)
-        if original is None:
-            yield flow_refused(
-                flow,
-                f"flow.{flow.name} reverses {flow.reverse_of}, and there is no such flow",
-                "name in reverse_of the flow that it reverses, or remove this flow",
-                "reverse-unknown",
-            )
-            continue
+        original = topology.flows[flow.reverse_of]
         yield from _pair(flow, original)
         if flow.reverse_of in first:
             yield flow_refused(
@@ -102,14 +94,6 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
             f"flow.{flow.name} reverses {original.name}, which is a reverse flow itself",
             f"to fail over again, set the state of {original.reverse_of}",
             "reverse-of-reverse",
-        )
-    ends = (original.destination_cluster, original.source_cluster)
-    if (flow.source_cluster, flow.destination_cluster) != ends:
-        yield flow_refused(
-            flow,
-            f"flow.{flow.name} does not reverse {original.name}: that goes from {ends[1]} to {ends[0]}",
-            f"write from: {ends[0]} and to: {ends[1]}",
-            "reverse-ends",
         )
     if original.state in RUNNING and flow.state in RUNNING:
         yield flow_refused(
@@ -316,11 +300,10 @@ def _syncing(
     graph: ReplicationGraph, observed: Observed
 ) -> Iterator[tuple[Flow, frozenset[str], ObservedCluster]]:
     """Yields flows that sync groups, with their copied topics and their source."""
-    edges = graph.live.by_flow()
     for flow in graph.flows:
         cluster = observed.reachable(flow.source_cluster)
         if cluster is not None and flow.groups.sync and graph.copied.is_running(flow.name):
-            copied = frozenset(edge.source.topic for edge in edges.get(flow.name, ()))
+            copied = frozenset(edge.source.topic for edge in graph.live.by_flow.get(flow.name, ()))
             yield flow, copied, cluster
 
 
@@ -380,10 +363,9 @@ def missing_settings(
                 source=topic.source,
                 code="setting-unknown",
             )
-    edges = graph.live.by_flow()
     for flow in graph.flows:
         there = observed.reachable(flow.destination_cluster)
-        sources = {edge.source for edge in edges.get(flow.name, ())}
+        sources = {edge.source for edge in graph.live.by_flow.get(flow.name, ())}
         settings = [wanted.settings[node] for node in sources if node in wanted.settings]
         explicit = {key for topic in settings for key in topic.explicit} - NEVER
         left_out = {key for key in explicit if lacks(there.defaults if there is not None else {}, key)}

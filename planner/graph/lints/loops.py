@@ -11,7 +11,13 @@ from itertools import combinations
 from msgspec import Struct
 
 from planner.graph.messages import counted, flow_diagnostic
-from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop, TopicNode
+from planner.graph.replication_graph import (
+    CopyEdge,
+    ReplicationGraph,
+    ReplicationLoop,
+    TopicNode,
+    grouped,
+)
 from planner.model.diagnostic import Diagnostic, error, note, warning
 
 
@@ -41,9 +47,7 @@ def merges_of(
     """Returns the merges of all topics. `unfiltered` flows have provenance off, so they can't
     filter copies.
     """
-    into: dict[TopicNode, list[CopyEdge]] = {}
-    for edge in edges:
-        into.setdefault(edge.destination, []).append(edge)
+    into = grouped(edges, lambda edge: edge.destination)
     crowded = {node: copies for node, copies in into.items() if len(copies) > 1}
     if not crowded:
         return TopicMerges((), (), frozenset())

@@ -86,7 +86,7 @@ def metric_collisions(graph: ReplicationGraph) -> Iterator[Diagnostic]:
         nodes.update(TopicNode(cluster, name) for name in names)
     for node in nodes:
         by_metric[node.cluster, metric_name(node.topic)].add(node.topic)
-    into = graph.live.incoming()
+    into = graph.live.incoming
     for (cluster, _), names in sorted(by_metric.items()):
         new = sorted(name for name in names if not graph.exists(TopicNode(cluster, name)))
         if len(names) < 2 or not new:
@@ -118,7 +118,7 @@ def fewer_partitions(
 
     A record keeps its partition. A mirror is never shrunk, and may have more partitions.
     """
-    for node, edges in sorted(graph.live.incoming().items()):
+    for node, edges in sorted(graph.live.incoming.items()):
         topic = graph.declared_topics.get(node)
         if topic is None or topic.partitions is None:
             continue
@@ -225,7 +225,6 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
 
 def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields a warning where a declared setting of a mirror, which wins, differs from its source's."""
-    mirrors = graph.live.incoming()
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
         declared = graph.declared_topics.get(node)
@@ -244,7 +243,7 @@ def declared_otherwise(topics: DesiredTopics, graph: ReplicationGraph) -> Iterat
                 source=topic.source,
                 code="declared-differently",
             )
-        if node in mirrors and declared.config.get(TIMESTAMP_TYPE, "CreateTime") != "CreateTime":
+        if node in graph.live.incoming and declared.config.get(TIMESTAMP_TYPE, "CreateTime") != "CreateTime":
             yield warning(
                 f"{node} is a mirror and is declared with {TIMESTAMP_TYPE}: {declared.config[TIMESTAMP_TYPE]}"
                 ": copied records would get the time of the copy",

@@ -86,7 +86,6 @@ def filtered_keys(graph: ReplicationGraph, topics: DesiredTopics) -> Iterator[Di
 
     Of a topic that a flow into files reads, the settings are there only if something else reads them too.
     """
-    edges = graph.live.by_flow()
     flows = {**graph.topology.flows, **graph.topology.file_flows}
     for name, flow in sorted(flows.items()):
         if flow.transform is None or flow.transform.where is None:
@@ -94,7 +93,7 @@ def filtered_keys(graph: ReplicationGraph, topics: DesiredTopics) -> Iterator[Di
         if name in graph.topology.file_flows:
             nodes = [TopicNode(flow.source_cluster, topic) for topic in topics_into_files(flow, graph)]
         else:
-            nodes = [edge.destination for edge in edges.get(name, ())]
+            nodes = [edge.destination for edge in graph.live.by_flow.get(name, ())]
         policies = {
             node: settings.effective("cleanup.policy")
             for node in nodes

@@ -224,8 +224,6 @@ NOTHING = Selection(("a",), ("a",))
         "more partitions": ([flow(Z, "a"), topic("dc2/a", 9), topic("dc1/a", 3)], []),
         "min.insync.replicas": ([topic("dc1/a", 1, 2, min_insync_replicas="3")], [*LOW]),
         "what is not declared": ([topic("dc1/a", 1, min_insync_replicas="3"), topic("dc2/a", 1, 9)], []),
-        "the way back of none": ([flow("b=dc2>dc1", "a", reverse_of="f")], ["reverse-unknown"]),
-        "of other clusters": ([GONE, flow("b=dc3>dc1", "a", reverse_of="f")], ["reverse-ends"]),
         "two ways back": ([GONE, HOME, AGAIN], ["reverse-twice"]),
         "the way back of a way back": (
             [
