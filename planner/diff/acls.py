@@ -4,21 +4,16 @@ A rule that `protect: acl` replaces is deleted and recorded. When it is no longe
 created again and forgotten.
 """
 
-from collections.abc import Sequence
-
 from planner.diff.compared import (
     ADOPTED,
     AS_APPLIED,
     DELETED,
-    GONE,
-    NEVER_MADE,
-    NOT_FENCED,
-    WAS_THERE,
-    Applied,
     ComparedKind,
     Leaving,
     Owned,
+    not_deleted,
     not_planned,
+    reason_to_delete,
     unreadable,
 )
 from planner.model.change import Action, Change, FieldChange
@@ -32,6 +27,8 @@ _ALLOWS = "what it denied is allowed again, if another rule allows it"
 class ComparedAcls(ComparedKind):
     """ACL rules."""
 
+    parts = (ACLS,)
+
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
         live = {
             name: frozenset(cluster.acls or ())
@@ -41,7 +38,7 @@ class ComparedAcls(ComparedKind):
         changes: list[Change] = []
         for acl in desired.acls:
             cluster = observed.reachable(acl.rule.cluster)
-            if (change := not_planned(acl.address, observed, owned, desired.topology)) is not None:
+            if (change := not_planned(acl.address, observed, owned, desired.topology, ACLS)) is not None:
                 changes.append(change)
             elif cluster is not None:
                 changes.append(_change(acl, cluster, live[cluster.name], owned.get(acl.address)))
@@ -59,22 +56,22 @@ class ComparedAcls(ComparedKind):
             reason = "restored: it was replaced by protect: acl, and no mirror needs that any more"
             after = dict(acl_spec(rule))
             return Change(entry.address, Action.CREATE, reason, before=dict(entry.spec), after=after)
-        if rule is None or rule not in cluster.acls:
-            return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
-        if not entry.created:
-            return Change(entry.address, Action.FORGET, WAS_THERE)
-        notes = (_ALLOWS,) if rule.permission == "DENY" else ()
-        flow = entry.flow
-        reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
-        if entry.is_fence:
-            reason = NOT_FENCED
-        if entry.is_protection:
-            reason = "what it protected is no mirror any more, or was promoted"
+        if (forgotten := not_deleted(entry, exists=rule in cluster.acls)) is not None:
+            return forgotten
+        notes = (_ALLOWS,) if rule is not None and rule.permission == "DENY" else ()
+        reason = reason_to_delete(entry)
         return Change(entry.address, Action.DELETE, reason, before=dict(entry.spec), notes=notes)
 
-    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
-        changes = (_drifted(entry, cluster) for entry, cluster in applied)
-        return [change for change in changes if change is not None]
+    def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
+        if cluster.acls is None:
+            return None
+        rule = acl_rule(cluster.name, entry.spec)
+        if entry.is_replaced and rule in cluster.acls:
+            after = dict(entry.spec)
+            return Change(entry.address, Action.CREATE, "made again outside the topology", after=after)
+        if entry.is_replaced or rule is None or rule in cluster.acls or entry.is_announced:
+            return Change(entry.address, Action.NO_OP, AS_APPLIED)
+        return Change(entry.address, Action.DELETE, DELETED, before=dict(entry.spec))
 
 
 def _change(
@@ -85,9 +82,7 @@ def _change(
 ) -> Change:
     after: dict[str, object] = dict(acl_spec(acl.rule))
     if cluster.acls is None:
-        return unreadable(acl.address, cluster, ACLS) or Change(
-            acl.address, Action.NO_OP, f"{cluster.name} has no authorizer"
-        )
+        return Change(acl.address, Action.NO_OP, f"{cluster.name} has no authorizer")
     if acl.replaced:
         return _replaced(acl, entry, live=acl.rule in live)
     if acl.rule not in live:
@@ -121,16 +116,3 @@ def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Ch
     if entry is None or not entry.is_replaced:
         return Change(acl.address, Action.NO_OP, "it is gone")
     return Change(acl.address, Action.NO_OP, f"replaced: {acl.reason}", before=recorded, after=recorded)
-
-
-def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
-    if cluster.acls is None:
-        return unreadable(entry.address, cluster, ACLS)
-    rule = acl_rule(cluster.name, entry.spec)
-    if entry.is_replaced:
-        if rule is None or rule not in cluster.acls:
-            return Change(entry.address, Action.NO_OP, AS_APPLIED)
-        return Change(entry.address, Action.CREATE, "made again outside the topology", after=dict(entry.spec))
-    if rule is None or rule in cluster.acls or entry.is_announced:
-        return Change(entry.address, Action.NO_OP, AS_APPLIED)
-    return Change(entry.address, Action.DELETE, DELETED, before=dict(entry.spec))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -53,7 +54,12 @@ class Leaving(Struct, frozen=True):
 
 
 class ComparedKind(ABC):
-    """What is particular to one kind of object. `owned` are the registry entries of all topologies."""
+    """What is particular to one kind of object. `owned` are the registry entries of all topologies.
+
+    `parts` are the keys of ObservedCluster.unreadable without which no object of the kind is known.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
@@ -63,9 +69,17 @@ class ComparedKind(ABC):
         """Returns the change of an object that the topology owns and no longer desires."""
         return None
 
-    @abstractmethod
     def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
         """Returns one change for each object: `old` is what was applied, `new` is what is there."""
+        changes = (
+            unreadable(entry.address, cluster, *self.parts) or self.drift(entry, cluster)
+            for entry, cluster in applied
+        )
+        return [change for change in changes if change is not None]
+
+    def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
+        """Returns the change of one object, whose cluster could be read."""
+        return None
 
 
 def unknown(address: Address, why: str) -> Change:
@@ -79,11 +93,33 @@ def unreadable(address: Address, cluster: ObservedCluster, *parts: str) -> Chang
     return unknown(address, why) if why is not None else None
 
 
-def not_planned(address: Address, observed: Observed, owned: Owned, topology: str) -> Change | None:
-    """Returns the change of an object whose cluster is silent, or that another topology owns."""
+def not_planned(
+    address: Address, observed: Observed, owned: Owned, topology: str, *parts: str
+) -> Change | None:
+    """Returns the change of an object that can't be read, or that another topology owns.
+
+    `parts` are those of its cluster that it is one of.
+    """
     if isinstance(observed.clusters.get(address.cluster or ""), Unreachable):
         return unknown(address, f"{address.cluster} unreachable")
     entry = owned.get(address)
     if entry is not None and entry.topology != topology:
         return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
-    return None
+    cluster = observed.reachable(address.cluster or "")
+    return None if cluster is None else unreadable(address, cluster, *parts)
+
+
+def not_deleted(entry: RegistryEntry, *, exists: bool) -> Change | None:
+    """Returns the change of a rule or a quota that leaves the topology and is forgotten; else None."""
+    if not exists:
+        return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
+    return None if entry.created else Change(entry.address, Action.FORGET, WAS_THERE)
+
+
+def reason_to_delete(entry: RegistryEntry) -> str:
+    """Returns why a rule or a quota that leaves the topology is deleted."""
+    if entry.is_fence:
+        return NOT_FENCED
+    if entry.is_protection:
+        return "what it protected is no mirror any more, or was promoted"
+    return "leaves the topology" if entry.flow is None else f"no longer mirrored by flow.{entry.flow}"

@@ -9,11 +9,9 @@ from planner.diff.compared import (
     AS_APPLIED,
     NOT_DECLARED,
     OUTSIDE,
-    Applied,
     ComparedKind,
     Owned,
     unknown,
-    unreadable,
 )
 from planner.diff.fields import displayed
 from planner.diff.record import (
@@ -37,7 +35,7 @@ from planner.graph.messages import few
 from planner.model.address import Kind, flow_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow, DesiredJob
-from planner.model.observed import Observed, RegistryEntry
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from runtime.contract.spec.flow import ENDED, RUNNING, AtOffsets
 from runtime.contract.spec.jobspec import FlowSpec, WithFiles
 from runtime.contract.spec.selection import NamePatterns
@@ -48,6 +46,8 @@ RESUMES_FROM_MANIFEST = "its files and their manifest stay: if it comes back it 
 
 class ComparedFlows(ComparedKind):
     """Flows, at their destination."""
+
+    parts = (JOBS, REGISTRY)
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
         """Returns a change for every flow that is desired, or that is still recorded at a destination."""
@@ -78,30 +78,22 @@ class ComparedFlows(ComparedKind):
             changes.append(_removed(known_jobs.entries[address], known_jobs))
         return changes
 
-    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
-        jobs = destination_jobs(observed) if applied else {}
-        return [
-            unreadable(entry.address, cluster, JOBS, REGISTRY) or _drifted(entry, jobs[cluster.name])
-            for entry, cluster in applied
-        ]
-
-
-def _drifted(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
-    applied = recorded_flow(entry)
-    now = known_jobs.flow(entry.address.name, "")
-    if applied is None or now is None:
-        return Change(entry.address, Action.NO_OP, AS_APPLIED)
-    before, after = flow_values(applied), flow_values(now[0])
-    fields = changed_fields(before, after)
-    return Change(
-        entry.address,
-        Action.UPDATE if fields else Action.NO_OP,
-        OUTSIDE if fields else AS_APPLIED,
-        fields,
-        before=before,
-        after=after,
-        unchanged=len(before) - len(fields),
-    )
+    def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change:
+        applied = recorded_flow(entry)
+        now = DestinationJobs.at(cluster).flow(entry.address.name, "")
+        if applied is None or now is None:
+            return Change(entry.address, Action.NO_OP, AS_APPLIED)
+        before, after = flow_values(applied), flow_values(now[0])
+        fields = changed_fields(before, after)
+        return Change(
+            entry.address,
+            Action.UPDATE if fields else Action.NO_OP,
+            OUTSIDE if fields else AS_APPLIED,
+            fields,
+            before=before,
+            after=after,
+            unchanged=len(before) - len(fields),
+        )
 
 
 def _flow_change(

@@ -13,11 +13,9 @@ from planner.diff.compared import (
     AS_APPLIED,
     OUTSIDE,
     REMEMBERED,
-    Applied,
     ComparedKind,
     Owned,
     unknown,
-    unreadable,
 )
 from planner.diff.record import (
     DESTINATION,
@@ -48,7 +46,7 @@ from planner.diff.typed_values import (
 from planner.model.address import Kind, job_address
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
-from planner.model.observed import LiveJob, Observed, RegistryEntry
+from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
@@ -59,6 +57,8 @@ EXACTLY = "every partition resumes exactly where its ledger says"
 
 class ComparedJobs(ComparedKind):
     """Jobs, at their destination."""
+
+    parts = (JOBS, REGISTRY)
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
         """Returns a change for every job that is desired, runs, or is recorded at a destination."""
@@ -80,20 +80,13 @@ class ComparedJobs(ComparedKind):
             changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
         return changes
 
-    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
-        return [
-            unreadable(entry.address, cluster, JOBS, REGISTRY)
-            or _drifted(entry, cluster.job(entry.address.name))
-            for entry, cluster in applied
-        ]
-
-
-def _drifted(entry: RegistryEntry, live: LiveJob | None) -> Change:
-    if live is not None and live.live:
-        return Change(entry.address, Action.NO_OP, AS_APPLIED)
-    field = FieldChange((STATE,), "running", "not running", note=_last_heartbeat(live))
-    states = {STATE: "running"}, {STATE: "not running"}
-    return Change(entry.address, Action.UPDATE, OUTSIDE, (field,), *states)
+    def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change:
+        live = cluster.job(entry.address.name)
+        if live is not None and live.live:
+            return Change(entry.address, Action.NO_OP, AS_APPLIED)
+        field = FieldChange((STATE,), "running", "not running", note=_last_heartbeat(live))
+        states = {STATE: "running"}, {STATE: "not running"}
+        return Change(entry.address, Action.UPDATE, OUTSIDE, (field,), *states)
 
 
 def _change(

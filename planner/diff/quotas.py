@@ -4,7 +4,7 @@ The fields of a quota are its limits, by Kafka's keys. Only limits that are desi
 compared: what others set on the same entity is left alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -13,18 +13,15 @@ from planner.diff.compared import (
     ADOPTED,
     AS_APPLIED,
     DELETED,
-    GONE,
-    NEVER_MADE,
     NOT_DECLARED,
-    NOT_FENCED,
     OUTSIDE,
     REMEMBERED,
-    WAS_THERE,
-    Applied,
     ComparedKind,
     Leaving,
     Owned,
+    not_deleted,
     not_planned,
+    reason_to_delete,
     unreadable,
 )
 from planner.model.change import Action, Change, FieldChange
@@ -57,17 +54,16 @@ def _tree(keys: Iterable[str], values: Mapping[str, float]) -> Tree:
 
 
 class ComparedQuotas(ComparedKind):
-    """Client quotas of an entity."""
+    """Client quotas of an entity. A mirrored quota changes by a plan alone."""
+
+    parts = (QUOTAS,)
 
     def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
         changes: list[Change] = []
         pairs: list[QuotaPair] = []
         for quota in desired.quotas:
             cluster, entry = observed.reachable(quota.cluster), owned.get(quota.address)
-            change = not_planned(quota.address, observed, owned, desired.topology)
-            if change is None and cluster is not None:
-                change = unreadable(quota.address, cluster, QUOTAS)
-            if change is not None:
+            if change := not_planned(quota.address, observed, owned, desired.topology, QUOTAS):
                 changes.append(change)
             elif cluster is not None:
                 live = cluster.quotas.get(quota.entity.name, {})
@@ -82,12 +78,22 @@ class ComparedQuotas(ComparedKind):
             return leaving.unknown(entry)
         return unreadable(entry.address, cluster, QUOTAS) or _removed(entry, cluster)
 
-    def drifted(self, applied: Sequence[Applied], desired: Desired, observed: Observed) -> list[Change]:
-        """A mirrored quota changes by a plan alone."""
-        return [
-            unreadable(entry.address, cluster, QUOTAS) or _drifted(entry, cluster)
-            for entry, cluster in applied
-        ]
+    def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change:
+        as_applied = Change(entry.address, Action.NO_OP, AS_APPLIED)
+        entity, applied = QuotaEntity.named(entry.address.name), entry.limits
+        if not applied or entry.is_announced or entity.name != entry.address.name:
+            return as_applied  # A newer release may know entities that this one does not read.
+        live = cluster.quotas.get(entity.name, {})
+        before = {**entity.parts, **applied}
+        if not applied.keys() & live.keys():
+            return Change(entry.address, Action.DELETE, DELETED, before=before)
+        (found,) = differences([(_tree(applied, applied), _tree(applied, live))])
+        if not found:
+            return as_applied
+        after = {**entity.parts, **{key: live[key] for key in applied if key in live}}
+        fields = tuple(difference.change() for difference in found)
+        unchanged = len(applied) - len(fields)
+        return Change(entry.address, Action.UPDATE, OUTSIDE, fields, before, after, unchanged)
 
 
 def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
@@ -167,32 +173,11 @@ def _removed(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
     entity, applied = QuotaEntity.named(entry.address.name), entry.limits
     live = cluster.quotas.get(entity.name, {})
     fields = tuple(FieldChange((key,), live[key], None) for key in applied if key in live)
-    if not fields:
-        return Change(entry.address, Action.FORGET, NEVER_MADE if entry.is_announced else GONE)
-    if not entry.created:
-        return Change(entry.address, Action.FORGET, WAS_THERE)
+    if (forgotten := not_deleted(entry, exists=bool(fields))) is not None:
+        return forgotten
     notes = ["what it limited has no limit any more, unless another quota applies to it"]
     if others := sorted(live.keys() - applied.keys()):
         notes.append(f"limits that others set stay: {', '.join(others)}")
-    flow = entry.flow
-    reason = "leaves the topology" if flow is None else f"no longer mirrored by flow.{flow}"
-    reason = NOT_FENCED if entry.is_fence else reason
+    reason = reason_to_delete(entry)
     before = {**entity.parts, **{field.key: field.old for field in fields}}
     return Change(entry.address, Action.DELETE, reason, fields, before=before, notes=tuple(notes))
-
-
-def _drifted(entry: RegistryEntry, cluster: ObservedCluster) -> Change:
-    as_applied = Change(entry.address, Action.NO_OP, AS_APPLIED)
-    entity, applied = QuotaEntity.named(entry.address.name), entry.limits
-    if not applied or entry.is_announced or entity.name != entry.address.name:
-        return as_applied  # A newer release may know entities that this one does not read.
-    live = cluster.quotas.get(entity.name, {})
-    before = {**entity.parts, **applied}
-    if not applied.keys() & live.keys():
-        return Change(entry.address, Action.DELETE, DELETED, before=before)
-    (found,) = differences([(_tree(applied, applied), _tree(applied, live))])
-    if not found:
-        return as_applied
-    after = {**entity.parts, **{key: live[key] for key in applied if key in live}}
-    fields = tuple(difference.change() for difference in found)
-    return Change(entry.address, Action.UPDATE, OUTSIDE, fields, before, after, len(applied) - len(fields))

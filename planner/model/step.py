@@ -64,6 +64,8 @@ class Step(
     checked: ClassVar[bool] = False  # the brokers check it when it is planned
     outdated: ClassVar[str] = ""  # the error by which they show that the plan read an older state
     in_one_batch: ClassVar[bool] = False  # all steps that are ready go into one request, however many
+    needed_right: ClassVar[str] = ""  # of the principal, for the request; "" where no one right is missing
+    not_undone: ClassVar[tuple[str, str]] = "", ""  # why no rollback can undo it, and what to do instead
 
     id: str
     address: Address
@@ -102,7 +104,7 @@ class Step(
     @property
     def right(self) -> str:
         """Returns the right that a principal needs for the request; "" where no one right is missing."""
-        return ""
+        return self.needed_right.format(topic=self.address.name)
 
     @property
     def partitions_made(self) -> int:
@@ -159,7 +161,7 @@ class Step(
     @property
     def irreversible(self) -> tuple[str, str]:
         """Returns why no rollback can undo the step, and what to do instead; two empty texts if one can."""
-        return "", ""
+        return self.not_undone
 
 
 if TYPE_CHECKING:

@@ -16,14 +16,12 @@ from planner.plan.steps.registry import Own, registered
 class AclStep(Step, frozen=True):
     """A step about one rule."""
 
+    needed_right = "ALTER on the cluster"
+
     rule: AclRule
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield self.rule.name
-
-    @property
-    def right(self) -> str:
-        return "ALTER on the cluster"
 
 
 class CreateAcl(AclStep, frozen=True):

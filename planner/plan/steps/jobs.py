@@ -40,16 +40,13 @@ IDLE = (Action.NO_OP, Action.UNKNOWN)
 class JobStep(Step, frozen=True):
     """A step about one job."""
 
+    not_undone = "a job's spec comes from the topology alone", "revert the edit of the topology, then apply"
+
     job: str
 
     @property
     def subject(self) -> str:
         return "job"
-
-    @property
-    def irreversible(self) -> tuple[str, str]:
-        hint = "revert the edit of the topology, then apply"
-        return "a job's spec comes from the topology alone", hint
 
 
 class RunJob(JobStep, frozen=True):

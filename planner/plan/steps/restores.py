@@ -14,15 +14,15 @@ class RestoreStep(Step, frozen=True):
 
     verb = "restore"
     past = "restored"
+    not_undone = (
+        "what a restore wrote is kept",
+        "delete the restored topics, or reset the offsets of the group",
+    )
 
     def no_longer_done(
         self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
     ) -> Iterator[str]:
         yield from ()
-
-    @property
-    def irreversible(self) -> tuple[str, str]:
-        return "what a restore wrote is kept", "delete the restored topics, or reset the offsets of the group"
 
 
 class RestoreRecords(RestoreStep, frozen=True):

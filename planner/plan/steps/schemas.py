@@ -30,6 +30,7 @@ class ConfigureSubject(SubjectStep, frozen=True):
 
     verb = "configure"
     past = "configured"
+    not_undone = "the settings of a subject are not taken back", _HINT
 
     set: Mapping[str, str] = field(default_factory=dict)
     old: Mapping[str, str] = field(default_factory=dict)
@@ -57,10 +58,6 @@ class ConfigureSubject(SubjectStep, frozen=True):
             if key not in superseded and getattr(live, key) != value:
                 yield f"{key} is {getattr(live, key) or 'not set'} now, the plan made it {value}"
 
-    @property
-    def irreversible(self) -> tuple[str, str]:
-        return "the settings of a subject are not taken back", _HINT
-
 
 class RegisterSchemas(SubjectStep, frozen=True):
     """Registers these versions of a subject of the source, and first the schemas that they refer to.
@@ -70,6 +67,7 @@ class RegisterSchemas(SubjectStep, frozen=True):
 
     verb = "register"
     past = "registered"
+    not_undone = "a registered schema stays: records may need it", "delete it at the schema registry"
 
     source_cluster: str
     source_subject: str
@@ -99,10 +97,6 @@ class RegisterSchemas(SubjectStep, frozen=True):
         ):
             now_is = live.compatibility or "not set"
             yield f"{COMPATIBILITY} is {now_is} now, the plan made it {self.compatibility}"
-
-    @property
-    def irreversible(self) -> tuple[str, str]:
-        return "a registered schema stays: records may need it", "delete it at the schema registry"
 
 
 class SchemaKind(ObjectKind):

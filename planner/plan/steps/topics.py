@@ -54,6 +54,7 @@ class CreateTopic(TopicStep, frozen=True):
     past = "created"
     checked = True
     outdated = "TOPIC_ALREADY_EXISTS"
+    needed_right = "CREATE on the topic {topic}"
 
     partitions: int | None
     replication: int | None
@@ -62,10 +63,6 @@ class CreateTopic(TopicStep, frozen=True):
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"partitions {_or_default(self.partitions)}, replication {_or_default(self.replication)}"
         yield _settings(self.config, hidden)
-
-    @property
-    def right(self) -> str:
-        return f"CREATE on the topic {self.topic}"
 
     @property
     def partitions_made(self) -> int:
@@ -99,6 +96,8 @@ class GrowPartitions(TopicStep, frozen=True):
     past = "grown"
     checked = True
     outdated = "INVALID_PARTITIONS"
+    needed_right = "ALTER on the topic {topic}"
+    not_undone = "partitions only grow", "for fewer, make a topic of another name and copy into it"
 
     old: int
     new: int
@@ -110,19 +109,11 @@ class GrowPartitions(TopicStep, frozen=True):
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"{self.old} -> {self.new} partitions"
 
-    @property
-    def right(self) -> str:
-        return f"ALTER on the topic {self.topic}"
-
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.address in topics
 
     def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
         yield from _other_partitions(live, self.new)
-
-    @property
-    def irreversible(self) -> tuple[str, str]:
-        return "partitions only grow", "for fewer, make a topic of another name and copy into it"
 
 
 class AlterConfigs(TopicStep, frozen=True):
@@ -132,6 +123,7 @@ class AlterConfigs(TopicStep, frozen=True):
     past = "configured"
     checked = True
     outdated = "UNKNOWN_TOPIC_OR_PARTITION"
+    needed_right = "ALTER_CONFIGS on the topic {topic}"
 
     set: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
@@ -140,10 +132,6 @@ class AlterConfigs(TopicStep, frozen=True):
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield _settings(self.set, hidden)
         yield "back to the cluster's own: " + ", ".join(self.unset) if self.unset else ""
-
-    @property
-    def right(self) -> str:
-        return f"ALTER_CONFIGS on the topic {self.topic}"
 
     @property
     def keys(self) -> frozenset[str]:
@@ -171,16 +159,13 @@ class Reassign(TopicStep, frozen=True):
     verb = "reassign"
     past = "reassigned"
     in_progress = "moving replicas"
+    needed_right = "ALTER on the cluster"
 
     replicas: tuple[tuple[int, ...], ...]
     old: tuple[tuple[int, ...], ...]
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"{_counts(self.old)} -> {_counts(self.replicas)} replicas"
-
-    @property
-    def right(self) -> str:
-        return "ALTER on the cluster"
 
     def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
         # Partitions that were added since were not moved.
@@ -194,24 +179,18 @@ class DeleteTopic(TopicStep, frozen=True):
 
     verb = "delete"
     past = "deleted"
+    needed_right = "DELETE on the topic {topic}"
+    not_undone = "its records are gone", "declare it again for an empty one"
 
     topic_id: str
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"with its records (topic id {self.topic_id})"
 
-    @property
-    def right(self) -> str:
-        return f"DELETE on the topic {self.topic}"
-
     def no_longer_done(
         self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
     ) -> Iterator[str]:
         yield from ("was created again since",) if self.topic in now.topics else ()
-
-    @property
-    def irreversible(self) -> tuple[str, str]:
-        return "its records are gone", "declare it again for an empty one"
 
 
 def _or_default(number: int | None) -> str:
