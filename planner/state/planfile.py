@@ -27,11 +27,11 @@ import msgspec
 from planner.model.change import SENSITIVE
 from planner.model.diagnostic import Failure, error
 from planner.model.plain import NotPlain, value_of
-from planner.model.plan import Plan, PlanInputs, body_of, canonical, digest, digest_of, release
+from planner.model.plan import Plan, PlanInputs, body_of, canonical, digest_of, release
 from planner.plan.make import plan_from
-from runtime.contract.client.secrets import PLAN_KEY as KEY
-from runtime.contract.client.secrets import PLAN_KEY_FILE as KEY_FILE
+from runtime.contract.client import secrets
 
+KEY, KEY_FILE = secrets.PLAN_KEY, secrets.PLAN_KEY_FILE  # the environment variables with the operator's key
 SHORTEST = 16  # bytes: a shorter key can be guessed
 LONGEST = 4_096
 PREFIX = "hmac-sha256:"
@@ -91,32 +91,10 @@ def check(signature: str | None, content: bytes, key: bytes | None) -> Signature
     return Signature.VALID if fits else Signature.OTHER_KEY
 
 
-__all__ = [
-    "KEY",
-    "KEY_FILE",
-    "MARK",
-    "SavedPlan",
-    "Signature",
-    "check",
-    "digest",
-    "is_plan_file",
-    "key_of",
-    "load",
-    "read",
-    "write",
-]
-
-
 FORMAT_VERSION = 1
 MARK = "repl_plan"  # the first key of the file; its value is the format's version
-
-
 AGAIN = "make the plan again: repl plan --out FILE"
-
-
 LARGEST = 256 << 20  # bytes; a plan that creates 10,000 topics has 9 MB
-
-
 DEEPEST = 32  # levels; a plan has 12
 
 

@@ -216,15 +216,8 @@ def test_a_desired_quota(have, want, says, moves) -> None:
     "have says",
     {
         "there": (at(RATES, LIMITS), "delete: leaves the topology"),
-        "announced": (at(RATES, announced(LIMITS)), "delete: leaves the topology"),
-        "never made": (at(None, announced(LIMITS)), "forget: never made: an apply was cut short"),
         "gone": (at(None, LIMITS), GONE),
         "others' limits": (at({"consumer_byte_rate": 1}, LIMITS), GONE),
-        "not made here": (at(RATES, replace(LIMITS, created=False)), STAYS),
-        "mirrored": (
-            at(RATES, replace(LIMITS, origin="flow.gone")),
-            "delete: no longer mirrored by flow.gone",
-        ),
         "unknown shape": (at(RATES, replace(LIMITS, spec=LATER)), GONE),
         "beside others' limits": (at(MORE, LIMITS), "delete: leaves the topology"),
     },

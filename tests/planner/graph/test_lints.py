@@ -160,11 +160,6 @@ LOW = {"min-insync-above-replication"}
             {"dc1": [live("a", retention_ms="9")]},
             [],
         ),
-        "shorter": (
-            [flow("dc1>dc2"), topic("dc2/a", retention_ms="8")],
-            {"dc1": [live("a", retention_ms="9")]},
-            ["shorter-retention", "declared-differently"],
-        ),
         "compacted": ([flow("dc1>dc2"), topic("dc2/a", **COMPACTED)], {"dc1": "a"}, ["declared-differently"]),
         "its own timestamps": (
             [flow("dc1>dc2"), topic("dc2/a", message_timestamp_type="LogAppendTime")],
@@ -172,23 +167,8 @@ LOW = {"min-insync-above-replication"}
             ["mirror-timestamps"],
         ),
         # Filters.
-        "a filter over a compacted topic": (
-            [flow("dc1>dc2", "a", transform=FILTER)],
-            {"dc1": [live("a", **COMPACTED)]},
-            ["stale-keys"],
-        ),
         "which skips": ([flow("dc1>dc2", "a", transform=SKIPS)], {"dc1": [live("a", **COMPACTED)]}, []),
         "which deletes": ([flow("dc1>dc2", "a", transform=DELETES)], {"dc1": [live("a", **COMPACTED)]}, []),
-        "a deletion where all is kept": (
-            [flow("dc1>dc2", "a", transform=DELETES)],
-            {"dc1": "a"},
-            ["tombstones-not-compacted"],
-        ),
-        "a topic of both sides": (
-            [flow("dc1>dc2", "a", groups=NO_SYNC), flow("dc2>dc1", "a", groups=NO_SYNC)],
-            {"dc1": "a"},
-            ["identity-merge"],
-        ),
     },
 )
 def test_with_the_clusters(parts, clusters, lints) -> None:

@@ -678,8 +678,3 @@ def test_strimzis_mirrors_that_are_no_flow() -> None:
         strimzi.convert([("m.yaml", twice)], "test")
     with pytest.raises(Failure, match="two clusters have the alias b"):
         strimzi.convert([("m.yaml", STRIMZI + more.replace("alias: c", "alias: b"))], "test")
-
-
-def test_every_module_of_a_reader_is_in_the_table() -> None:
-    modules = {strimzi, terraform, topicctl, jikkou, msk_replicator, redpanda_migrator}
-    assert {module.convert for module in modules} <= {reader.convert for reader in READERS.values()}
