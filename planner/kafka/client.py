@@ -11,7 +11,6 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from planner.kafka.failures import (
@@ -126,12 +125,13 @@ class BrokerConnection:
 
     async def explain(self, failure: WireError) -> ClusterFailure:
         """Returns why the dial failed. It may ask the port further questions, in a thread."""
-        return await asyncio.to_thread(self._explain, failure)
-
-    def _explain(self, failure: WireError) -> ClusterFailure:
-        if self._given_up and isinstance(failure, TimedOut) and accepts(self.address, _ACCEPTS_S):
+        if (
+            self._given_up
+            and isinstance(failure, TimedOut)
+            and await asyncio.to_thread(accepts, self.address, _ACCEPTS_S)
+        ):
             failure.reached = Reached.CONNECTED
-        explained = why_no_connection(failure, self._peer)
+        explained = await asyncio.to_thread(why_no_connection, failure, self._peer)
         if self._given_up:
             hint = "it is overloaded, paused, or the network drops its answers; others answered"
             return type(explained)(explained.why, hint)
@@ -266,9 +266,7 @@ class ClusterClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -403,7 +401,10 @@ class ClusterClient:
             opened, failures = await _first_to_open(self._attempts())
             if opened is not None:
                 return opened
-            last = await _decisive(failures)
+            for failed, failure in failures:  # one that no retry can mend decides, else the newest
+                last = await failed.explain(failure)
+                if not last.transient:
+                    break
             if not last.transient or attempt + 1 == _ROUNDS or time.monotonic() >= self._deadline:
                 break
             await asyncio.sleep(_PAUSE_S)
@@ -522,12 +523,3 @@ async def _open_each(attempts: Sequence[BrokerConnection], hurry: bool) -> dict[
             dial.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
     return failures
-
-
-async def _decisive(failures: Failures) -> ClusterFailure:
-    """Returns the failure that no retry can mend, else the newest."""
-    for attempt, failure in failures:
-        explained = await attempt.explain(failure)
-        if not explained.transient:
-            break
-    return explained

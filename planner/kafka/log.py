@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 from msgspec import Struct, field
@@ -87,9 +86,7 @@ class LogReader:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._drop_leader()
 
     async def read_to_end(self) -> list[TopicRecord]:
@@ -118,7 +115,13 @@ class LogReader:
                     raise unusable(self._client, self._at.topic, failure) from failure
                 self._drop_leader()
             if time.monotonic() > deadline:
-                raise self._timeout_failure()
+                raise Failure(
+                    error(
+                        f"{self._at.topic} at {self._client.name} could not be read to its end within "
+                        f"{READ_SECONDS:.0f} s",
+                        "check that its partition has a leader, then run this again",
+                    )
+                )
             await asyncio.sleep(_AGAIN_SECONDS)
         return records
 
@@ -202,15 +205,6 @@ class LogReader:
         if self._leader is not None:
             self._leader.close()
             self._leader = None
-
-    def _timeout_failure(self) -> Failure:
-        return Failure(
-            error(
-                f"{self._at.topic} at {self._client.name} could not be read to its end within "
-                f"{READ_SECONDS:.0f} s",
-                "check that its partition has a leader, then run this again",
-            )
-        )
 
 
 def _may_pass(failure: ClusterFailure) -> bool:

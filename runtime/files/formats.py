@@ -255,15 +255,6 @@ class _Sink:
     def tell(self) -> int:
         return self._file.size
 
-    def writable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
     def flush(self) -> None:
         return
 

@@ -7,7 +7,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from msgspec.structs import replace
@@ -136,9 +135,7 @@ class KafkaCluster:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

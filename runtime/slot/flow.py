@@ -146,7 +146,11 @@ class FlowCopy:
             emit=self.handle,
             producer_ids=self._lanes.producer_ids,
         )
-        self._gate = self._schema_gate()
+        self._gate: SchemaGate | None = None
+        if self.spec.schemas.sync:
+            registries = context.registries
+            source_registry, destination = registries[self.spec.source], registries[self.spec.destination]
+            self._gate = SchemaGate(self.spec, source_registry, destination, self._spawn)
         self._reader = SourceReader(
             self.spec, source, directory, context, self._bucket, self.handle, self._spawn, self._gate
         )
@@ -390,15 +394,6 @@ class FlowCopy:
             self._supervisor.retry(copy, why)
 
     # Inside
-
-    def _schema_gate(self) -> SchemaGate | None:
-        """Returns the gate of a flow that syncs schemas."""
-        if not self.spec.schemas.sync:
-            return None
-        registries = self._context.registries
-        return SchemaGate(
-            self.spec, registries[self.spec.source], registries[self.spec.destination], self._spawn
-        )
 
     def _flow_ledger(self, source: KafkaCluster) -> FlowLedger:
         """Returns the ledger of the flow, with what its producer ids are registered as."""

@@ -95,9 +95,12 @@ def problems(
     columns = session.createDataFrame([], visible.schema)  # so that no hidden column is found
     schema = schema_of(transform.value) if transform.value.format in FIELDS else None
     refused = set()
-    for part, why in _unchangeable(transform):
-        refused.add(part)
-        yield TransformProblem(flow, part, why)
+    changes = [(f"set {path}", path) for path in sorted(transform.set)]
+    changes += [("drop", path) for path in transform.drop]
+    for part, path in changes:
+        if why := change_problem(transform.value, path, drop=part == "drop"):
+            refused.add(part)
+            yield TransformProblem(flow, part, why)
     wrong = bool(refused)
     for part, check in _checks(columns, transform, schema):
         if part not in refused:
@@ -156,17 +159,6 @@ def _check_columns(kind: DataType, place: str) -> None:
             raise RefusedExpression(
                 f"{place} is {kind.simpleString().upper()}, which files have no column for: drop it"
             )
-
-
-def _unchangeable(transform: TransformSpec) -> Iterator[tuple[str, str]]:
-    """Yields the fields that can't be changed without breaking the schema of the value."""
-    form = transform.value
-    for path in sorted(transform.set):
-        if why := change_problem(form, path, drop=False):
-            yield f"set {path}", why
-    for path in transform.drop:
-        if why := change_problem(form, path, drop=True):
-            yield "drop", why
 
 
 def _check_value(columns: DataFrame, transform: TransformSpec, schema: StructType | None, path: str) -> None:

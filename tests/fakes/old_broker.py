@@ -5,7 +5,6 @@ import socket
 import struct
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsResponse
@@ -36,9 +35,7 @@ class OldBroker:
         threading.Thread(target=self._serve, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for one in self._open:
             with contextlib.suppress(OSError):  # never connected, or gone already
                 one.shutdown(socket.SHUT_RDWR)

@@ -27,7 +27,6 @@ from runtime.files.source.known_files import (
     FileProblem,
     KnownFile,
     Listing,
-    ignored_notes,
     partition_for,
     reconcile,
 )
@@ -299,7 +298,11 @@ class FilesSource(RecordSource[Progress]):
             state, why = self._state_of(look, key, position, size)
             size = position if state is S.CAUGHT_UP else size  # an incomplete line is not to be copied yet
             look.shown[key] = SourceRange(0, size, state, why)
-        look.notes = [*ignored_notes(look.listing.ignored, self._files.place), *not_shown]
+        ignored = sorted(look.listing.ignored.items())
+        look.notes = [
+            *(f"{count:,} {why} in the {self._files.place} are not read" for why, count in ignored),
+            *not_shown,
+        ]
 
     def _state_of(
         self, look: _FilesLook, key: PartitionKey, position: int, size: int

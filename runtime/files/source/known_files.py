@@ -7,7 +7,7 @@ bytes before that position. A file whose bytes before the position have changed 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -101,8 +101,3 @@ def reconcile(
 def partition_for(name: str, partitions: int) -> int:
     """Returns the partition that takes the lines of a file, so that they keep their order."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest()) % partitions
-
-
-def ignored_notes(ignored: Mapping[str, int], place: str) -> Collection[str]:
-    """Returns what the status says of entries that are not read. `place` is a folder or a bucket."""
-    return [f"{count:,} {why} in the {place} are not read" for why, count in sorted(ignored.items())]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import BinaryIO, ClassVar, Self
 
 
@@ -47,9 +46,7 @@ class OpenFile(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -81,3 +81,15 @@ def values(answered: FetchedPartition) -> list[bytes]:
     """Of the records of all whole batches, markers left out."""
     batches = [one for one in walk(answered.records, HERE).sets if isinstance(one, Batch)]
     return [record.value or b"" for one in batches if not one.control for record in records(one, HERE)]
+
+
+async def outlives(settings: WireSettings, topic: str, sessions: int) -> None:
+    """Writes until the broker has seen so many sessions, each of which ends with its ticket or token."""
+    async with await KafkaCluster.open(settings) as cluster:
+        used: set[object] = set()
+        count = 0
+        while len(used) < sessions:
+            assert await accepted(cluster, topic, 0, batch(b"x")) == count
+            used.add(await cluster.connection(1, "produce"))
+            count += 1
+            await asyncio.sleep(0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from runtime.lab.cluster import LabKafkaCluster
 from tests.iam import CLIENT_SECRET
 from tests.logins import ROLE, Logins, login_lab
 from tests.records import create_topic
-from tests.runtime.kafka.real import accepted, batch
+from tests.runtime.kafka.real import outlives
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -54,19 +53,6 @@ def environment(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-async def outlives(settings: WireSettings, cluster: LabKafkaCluster, topic: str, sessions: int) -> None:
-    """Writes until the broker has seen so many sessions, each of which ends with its ticket or token."""
-    create_topic(cluster.client, topic)
-    async with await KafkaCluster.open(settings) as opened:
-        used: set[object] = set()
-        count = 0
-        while len(used) < sessions:
-            assert await accepted(opened, topic, 0, batch(b"x")) == count
-            used.add(await opened.connection(1, "produce"))
-            count += 1
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.parametrize("way", ["keytab", "user", "role"])
 async def test_writes_go_on_for_longer_than_a_ticket_or_token_lives(site: Site, way: str) -> None:
     settings = {
@@ -75,7 +61,8 @@ async def test_writes_go_on_for_longer_than_a_ticket_or_token_lives(site: Site, 
         "role": site.iam(**{"sasl.aws.role.arn": ROLE}),
     }[way]
     before = len(site.logins.checker.accepted)
-    await outlives(settings, site.cluster, f"orders-{way}", 3)
+    create_topic(site.cluster.client, f"orders-{way}")
+    await outlives(settings, f"orders-{way}", 3)
     keys = set(site.logins.checker.accepted[before:])
     assert {key[:4] for key in keys} == {"keytab": set(), "user": {"AKIA"}, "role": {"ASIA"}}[way]
 

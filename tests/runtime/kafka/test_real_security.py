@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import sys
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import create_topic, read
-from tests.runtime.kafka.real import accepted, batch, run, settings_of
+from tests.runtime.kafka.real import accepted, batch, outlives, run, settings_of
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -148,15 +147,4 @@ def test_every_mechanism_and_a_session_that_ends(own_lab: MakeLab, fresh: Fresh)
 
     assert run(opens(by_command(f"{sys.executable} -c '{token}'"))) == dc1.cluster_id
     refused(by_command("echo hush"), AuthenticationFailed, "invalid_token")
-
-    async def outlive() -> None:
-        async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-            used: set[object] = set()
-            count = 0
-            while len(used) < 3:
-                assert await accepted(cluster, topic, 0, batch(b"x")) == count
-                used.add(await cluster.connection(1, "produce"))
-                count += 1
-                await asyncio.sleep(0.05)
-
-    run(outlive())
+    run(outlives(settings_of(dc1), topic, 3))

@@ -20,7 +20,7 @@ from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse, Isolation
 from runtime.kafka.protocol.offsets import TopicPartition as At
 from runtime.ledger.records import InternalTopicScan
-from tests.fakes.one_broker import AT, END, GONE, ID, KB, LONG_S, PATIENCE_S, OneBroker, answered, throttled
+from tests.fakes.one_broker import AT, END, GONE, LONG_S, PATIENCE_S, OneBroker, answered, throttled
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.runtime.batch.forge import HERE, batch_bytes, record
 
@@ -162,30 +162,9 @@ def test_an_error_of_the_whole_request_is_raised_and_the_leaders_are_looked_up()
 # One partition alone
 
 
-def fetch_from(broker: OneBroker) -> FetchedPartition:
-    return asyncio.run(fetch_once(broker, AT, 3, 8 * KB, "test"))  # type: ignore[arg-type]
-
-
-def test_what_a_quota_holds_back_comes_later_and_less_is_asked_for_each_time() -> None:
-    broker = OneBroker([throttled(9), throttled(1), answered(b"records")])
-
-    assert bytes(fetch_from(broker).records) == b"records"
-    asked = [(one.max_bytes, one.partitions[ID, 0].max_bytes) for one in broker.asked]
-    assert asked == [(8 * KB, 8 * KB), (4 * KB, 4 * KB), (2 * KB, 2 * KB)]
-    assert {one.partitions[ID, 0].offset for one in broker.asked} == {3}
-
-
-def test_a_quota_that_never_lets_anything_through_is_told() -> None:
-    broker = OneBroker([throttled(100)] * 10)
-
-    with pytest.raises(BrokerError, match=r"orders-0: THROTTLING_QUOTA_EXCEEDED \(89\): throttled for 300 s"):
-        fetch_from(broker)
-    assert len(broker.asked) == 3
-
-
 def test_nothing_at_all_without_a_quota_is_a_broker_s_error() -> None:
     with pytest.raises(BrokerError, match="UNKNOWN_SERVER_ERROR"):
-        fetch_from(OneBroker([throttled(0)]))
+        asyncio.run(fetch_once(OneBroker([throttled(0)]), AT, 3, 8 << 10, "test"))  # type: ignore[arg-type]
 
 
 def test_the_time_that_a_quota_took_leaves_a_scan_its_patience() -> None:
