@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
-from runtime.batch import AbortedTransactions, Batch, PartitionLocation, RecordSet, records, walk
+from runtime.batch import AbortedTransactions, Batch, RecordSet, records, walk
 from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.contract.client import settings as client
 from runtime.contract.client.secrets import ClientSecrets
@@ -58,7 +58,7 @@ async def _fetch(
         if start > position:
             raise RecordsExpired(start)
     if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+        raise BrokerError(answer.error, str(at))
     return answer
 
 
@@ -67,7 +67,7 @@ def _sets(answer: FetchedPartition, at: TopicPartition) -> list[tuple[RecordSet,
 
     Without any, no record follows: the log ends, or compaction removed the rest. Raises BatchFailure.
     """
-    walked = walk(answer.records, PartitionLocation(at.topic, at.partition))
+    walked = walk(answer.records, at)
     if walked.failure is not None and not walked.sets:
         raise walked.failure
     aborted = AbortedTransactions(answer.aborted)
@@ -176,7 +176,7 @@ def _records(member: RecordSet, at: TopicPartition, start: int, end: int) -> lis
         producer, appended = member.producer_id, bool(member.attributes & LOG_APPEND_TIME)
     return [
         ConsumerRecord(at.topic, at.partition, *record, producer, appended)
-        for record in records(member, PartitionLocation(at.topic, at.partition))
+        for record in records(member, at)
         if start <= record.offset < end
     ]
 
@@ -248,7 +248,7 @@ class PartitionLogs(Struct, frozen=True):
         """Returns a text where the partition's leader did not answer."""
         if at in self.bounds:
             return ""
-        return f"{at.topic}-{at.partition} at {cluster} has no leader that answers"
+        return f"{at} at {cluster} has no leader that answers"
 
 
 @asynccontextmanager

@@ -117,7 +117,7 @@ class _Check:
                 async with turns:
                     records = await fetch_records(cluster, at, max(end - LAST, 0), end, LAST)
             except (WireError, BatchFailure, RecordsExpired) as error:
-                self.unread.append(f"{at.topic}-{at.partition}: {error}")
+                self.unread.append(f"{at}: {error}")
                 return
             self._records += len(records)
             for record in records:
@@ -125,7 +125,7 @@ class _Check:
                     self._guids.setdefault(guid, f"{at.topic}-{at.partition}:{record.offset}")
                 for part, (number, _) in zip(PARTS, framed(record), strict=True):
                     if number is not None:
-                        place = f"{at.topic}-{at.partition}:{record.offset}"
+                        place = f"{at}:{record.offset}"
                         found.setdefault((_Topics(key.topic, at.topic), (part, number)), place)
 
         await asyncio.gather(*(read(key, made) for key, made in sorted(progress.items())))

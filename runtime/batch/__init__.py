@@ -7,7 +7,6 @@ from runtime.batch.failure import (
     BadRecord,
     BatchFailure,
     CorruptBatch,
-    PartitionLocation,
     QuarantineTooLarge,
     TooLarge,
 )
@@ -26,6 +25,7 @@ from runtime.batch.spec import (
 )
 from runtime.batch.stamp import StampedBatch, next_sequence, stamp
 from runtime.batch.walk import AbortedTransactions, WalkedBatches, marker_type, walk
+from runtime.contract.spec.naming import TopicPartition
 
 __all__ = [
     "AbortedTransactions",
@@ -39,7 +39,6 @@ __all__ = [
     "Merge",
     "OffsetDeltaRun",
     "OutgoingBatch",
-    "PartitionLocation",
     "PreparedBatches",
     "QuarantineLimit",
     "QuarantineTooLarge",
@@ -49,6 +48,7 @@ __all__ = [
     "RewriteSpec",
     "StampedBatch",
     "TooLarge",
+    "TopicPartition",
     "WalkedBatches",
     "marker_type",
     "needs_rewrite",

@@ -3,23 +3,13 @@
 Bad data is never copied.
 """
 
-from typing import NamedTuple
-
-
-class PartitionLocation(NamedTuple):
-    """A PartitionLocation is the partition that bytes came from."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+from runtime.contract.spec.naming import TopicPartition
 
 
 class BatchFailure(Exception):
     """The partition cannot be copied from this source offset on; the records before it are good."""
 
-    def __init__(self, where: PartitionLocation, offset: int, why: str) -> None:
+    def __init__(self, where: TopicPartition, offset: int, why: str) -> None:
         super().__init__(f"{where} at offset {offset}: {why}")
         self.where = where
         self.offset = offset
@@ -33,7 +23,7 @@ class CorruptBatch(BatchFailure):
 class TooLarge(BatchFailure):
     """A record exceeds the destination's limit, or a batch unpacks past the memory bound (R8)."""
 
-    def __init__(self, where: PartitionLocation, offset: int, size: int, limit: int, why: str) -> None:
+    def __init__(self, where: TopicPartition, offset: int, size: int, limit: int, why: str) -> None:
         super().__init__(where, offset, why)
         self.size = size
         self.limit = limit

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
-from runtime.batch.failure import CorruptBatch, PartitionLocation, TooLarge
+from runtime.batch.failure import CorruptBatch, TooLarge
 from runtime.batch.layout import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -42,6 +42,7 @@ from runtime.contract.records.provenance import (
     names,
     offset_part,
 )
+from runtime.contract.spec.naming import TopicPartition
 
 _NAME: Final = HEADER.encode()
 _NAMED: Final = varint(len(_NAME)) + _NAME
@@ -203,7 +204,7 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
     return found
 
 
-def unpacks_too_large(member: RecordSet, where: PartitionLocation, limit: int) -> TooLarge:
+def unpacks_too_large(member: RecordSet, where: TopicPartition, limit: int) -> TooLarge:
     why = f"a batch of {member.size} bytes unpacks to more than {limit}, the memory bound"
     return TooLarge(where, member.base_offset, member.size, limit, why)
 
@@ -340,7 +341,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def records(member: RecordSet, where: PartitionLocation, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
+def records(member: RecordSet, where: TopicPartition, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
     """Returns all records of a set, also of a control batch.
 
     AbortedTransactions decides which of them a reader may see.

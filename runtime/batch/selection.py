@@ -5,12 +5,13 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded
-from runtime.batch.failure import CorruptBatch, PartitionLocation, QuarantineTooLarge, TooLarge
+from runtime.batch.failure import CorruptBatch, QuarantineTooLarge, TooLarge
 from runtime.batch.layout import Batch, Codec
 from runtime.batch.rewrite import fitting, records_of, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, sized
 from runtime.batch.varint import MalformedBytes, read, varint
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import quarantine_headers
 
 _JOINED: Final = 512 * 1024  # bytes of records that are packed as one batch
@@ -91,7 +92,7 @@ def quarantined(
 
 
 def quarantine_batches(
-    records: Iterable[QuarantinedRecord], limit: int, where: PartitionLocation
+    records: Iterable[QuarantinedRecord], limit: int, where: TopicPartition
 ) -> Iterator[Batch]:
     """Yields batches with the records, each of at most `limit` bytes. Raises QuarantineTooLarge."""
     spec = RewriteSpec(where, limit)

@@ -5,9 +5,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from runtime.batch.failure import BatchFailure, PartitionLocation
+from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import Batch, Codec
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.spec.naming import TopicPartition
 
 MAX_UNPACKED: Final = 256 * 1024 * 1024
 NO_END: Final = (1 << 63) - 1
@@ -32,7 +33,7 @@ class QuarantineLimit(NamedTuple):
 
 
 class RewriteSpec(Struct, frozen=True):
-    where: PartitionLocation  # at the source
+    where: TopicPartition  # at the source
     max_batch: int  # the destination topic's max.message.bytes
     start: int = 0  # source offsets below it were copied before
     codec: Codec | None = None  # of rewritten batches; None: as they came

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch.failure import CorruptBatch, PartitionLocation
+from runtime.batch.failure import CorruptBatch
 from runtime.batch.layout import (
     CODEC_MASK,
     CONTROL,
@@ -29,6 +29,7 @@ from runtime.batch.layout import (
     LegacySet,
     RecordSet,
 )
+from runtime.contract.spec.naming import TopicPartition
 
 _ENTRY: Final = struct.Struct(">qi")
 _LEGACY: Final = struct.Struct(">qiIb")
@@ -49,7 +50,7 @@ class _Cut(Exception):
         self.needed = needed
 
 
-def walk(records: bytes | bytearray | memoryview, where: PartitionLocation) -> WalkedBatches:
+def walk(records: bytes | bytearray | memoryview, where: TopicPartition) -> WalkedBatches:
     """Returns all complete batches, in order.
 
     A cut-off last batch is normal. A cut-off first one is not: since Fetch v3 brokers send the first batch
@@ -70,7 +71,7 @@ def walk(records: bytes | bytearray | memoryview, where: PartitionLocation) -> W
     return WalkedBatches(sets, 0, None)
 
 
-def _walk(view: memoryview, sets: list[RecordSet], where: PartitionLocation) -> None:
+def _walk(view: memoryview, sets: list[RecordSet], where: TopicPartition) -> None:
     end = len(view)
     position, after = 0, 0
     unpack, make = HEADER.unpack_from, tuple.__new__
@@ -102,7 +103,7 @@ def _walk(view: memoryview, sets: list[RecordSet], where: PartitionLocation) -> 
         position = stop
 
 
-def _backwards(offset: int, after: int, where: PartitionLocation) -> CorruptBatch:
+def _backwards(offset: int, after: int, where: TopicPartition) -> CorruptBatch:
     return CorruptBatch(where, offset, f"offsets go backwards: {after} or more was due")
 
 
@@ -112,7 +113,7 @@ def _why_not(batch: Batch) -> str:
     return f"{batch.records} records with a last offset delta of {batch.last_offset_delta}"
 
 
-def _legacy_run(view: memoryview, start: int, where: PartitionLocation) -> LegacySet:
+def _legacy_run(view: memoryview, start: int, where: TopicPartition) -> LegacySet:
     """Returns messages of v0 and v1 up to the next batch of v2, the end, the cut, or the limit of a run."""
     position, base, last = start, -1, -1
     while position < len(view) and position - start < _LONGEST_RUN:
@@ -132,7 +133,7 @@ def _legacy_run(view: memoryview, start: int, where: PartitionLocation) -> Legac
     return LegacySet(base, last, view[start:position])
 
 
-def _legacy_message(view: memoryview, position: int, where: PartitionLocation) -> tuple[int, int]:
+def _legacy_message(view: memoryview, position: int, where: TopicPartition) -> tuple[int, int]:
     """Returns the offset and the end of one message.
 
     Its own start as the end means that there is no message.

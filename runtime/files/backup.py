@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from runtime.batch import Batch, CorruptBatch, PartitionLocation, RecordSet, records, walk
+from runtime.batch import Batch, CorruptBatch, RecordSet, TopicPartition, records, walk
 from runtime.batch.codecs import UnpackedSizeExceeded
 from runtime.batch.rewrite import records_of
 from runtime.batch.spec import MAX_UNPACKED
@@ -203,7 +203,7 @@ def _not_planned(endpoint: str, flow: str) -> ManifestProblem:
     )
 
 
-def windows(path: StoredFile, where: PartitionLocation) -> Iterator[list[RecordSet]]:
+def windows(path: StoredFile, where: TopicPartition) -> Iterator[list[RecordSet]]:
     """Yields the batches of a raw file, some MiB at a time, each with its checksum verified.
 
     Raises DamagedFile, CorruptBatch, OSError.
@@ -281,7 +281,7 @@ def cut(
     newest = -1
     for file in lineage.files.get(partition, ()):
         if until_ms is not None and file.last_timestamp > until_ms:
-            where = PartitionLocation(lineage.name, partition)
+            where = TopicPartition(lineage.name, partition)
             found = _first_later(check_file(folder, file), where, file.first, until_ms)
             if found is not None:
                 end, before, last = found
@@ -293,7 +293,7 @@ def cut(
 
 
 def _first_later(
-    path: StoredFile, where: PartitionLocation, first: int, until_ms: int
+    path: StoredFile, where: TopicPartition, first: int, until_ms: int
 ) -> tuple[int, int, int] | None:
     """Returns the offset of the first later record of a file, how many records precede it, and the newest
     timestamp of those; None where no record is later.
@@ -324,7 +324,7 @@ class BackedUpRecords:
     A batch is unpacked only where it must be: two batches with equal bytes hold equal records.
     """
 
-    def __init__(self, files: Iterable[tuple[DataFile, StoredFile]], where: PartitionLocation) -> None:
+    def __init__(self, files: Iterable[tuple[DataFile, StoredFile]], where: TopicPartition) -> None:
         self._where = where
         self._following = self._sets(files)
         self._batch: Batch | None = None
@@ -379,7 +379,7 @@ class BackedUpRecords:
                         yield [one for one in found if file.first <= one[0] < file.end]
 
 
-def raw_records(member: RecordSet, where: PartitionLocation) -> list[Raw]:
+def raw_records(member: RecordSet, where: TopicPartition) -> list[Raw]:
     """Returns the offset, the timestamp and the bytes of each record. Raises CorruptBatch."""
     try:
         return records_of(member, MAX_UNPACKED)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from runtime.batch import BatchFailure, PartitionLocation
+from runtime.batch import BatchFailure, TopicPartition
 from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
 from runtime.contract.spec.files import FilesSpec
 from runtime.files.backup import DamagedFile, check_file, windows
@@ -223,7 +223,7 @@ def _merged(
     folder: ManifestFolder, spec: FilesSpec, files: list[DataFile], generation: int
 ) -> list[MergedFiles]:
     """Merges files. Where one of them is not as the manifest says, all stay as they are. Raises OSError."""
-    where = PartitionLocation(files[0].topic, files[0].partition)
+    where = TopicPartition(files[0].topic, files[0].partition)
     try:
         paths = [check_file(folder, one) for one in files]
         parts = [files]
@@ -296,7 +296,7 @@ def _joined(
     return MergedFiles(files, staged.described(whole.path, whole.topic, whole.topic_id, whole.partition))
 
 
-def _joinable(files: Sequence[DataFile], paths: Sequence[StoredFile], where: PartitionLocation) -> int:
+def _joinable(files: Sequence[DataFile], paths: Sequence[StoredFile], where: TopicPartition) -> int:
     """Returns how many of the raw files can be joined: in the others, the first batch holds records that are
     not part of the file. Raises DamagedFile, BatchFailure, OSError.
     """

@@ -21,7 +21,6 @@ from runtime.batch import (
     BadRecord,
     Batch,
     BatchFailure,
-    PartitionLocation,
     RecordSet,
     walk,
 )
@@ -147,7 +146,7 @@ async def _copied(
     share_s = max(ticket.round_s / shares, min(_LEAST_S, ticket.round_s))
 
     async def copied(partition: ExportPartition) -> ExportedPartition:
-        where = PartitionLocation(partition.topic, partition.partition)
+        where = TopicPartition(partition.topic, partition.partition)
         topic_id = partition.topic_id.hex()
         files = PartitionFiles(ticket.flow, ticket.files, where, topic_id, folder, ticket.generation)
         async with turns:
@@ -186,7 +185,7 @@ class _PartitionExport:
         self._files = files
         self._bucket = bucket
         self._transform = transform
-        self._where = PartitionLocation(partition.topic, partition.partition)
+        self._where = TopicPartition(partition.topic, partition.partition)
         self._position = partition.position  # from which is fetched
         self.done = ExportedPartition(*self._where, partition.position)
 
@@ -244,7 +243,7 @@ class _PartitionExport:
 
     def _fetch(self) -> asyncio.Task[FetchedPartition]:
         """Begins to fetch from the position on."""
-        at, position, topic_id = TopicPartition(*self._where), self._position, self._partition.topic_id
+        at, position, topic_id = self._where, self._position, self._partition.topic_id
 
         async def fetched() -> FetchedPartition:
             await asyncio.sleep(self._bucket.wait_s())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from crc32c import crc32c
 
-from runtime.batch import Batch, PartitionLocation, Record, RecordSet, records
+from runtime.batch import Batch, Record, RecordSet, TopicPartition, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
 from runtime.files.manifest import ManifestFolder
@@ -31,7 +31,7 @@ _HOUR_MS: Final = 3_600_000
 Row = tuple[Record, int]  # a record, and the type of its timestamp
 
 
-def rows_of(member: RecordSet, where: PartitionLocation, begin: int) -> list[Row]:
+def rows_of(member: RecordSet, where: TopicPartition, begin: int) -> list[Row]:
     """Returns the records of a batch from the offset `begin` on. Raises BatchFailure."""
     kind = int(isinstance(member, Batch) and member.log_append_time)
     return [(record, kind) for record in records(member, where) if record.offset >= begin]
@@ -110,7 +110,7 @@ class JsonLinesFile:
     Bytes that are UTF-8 are text. Others are Base64 in a field of their own: `value_base64`.
     """
 
-    def __init__(self, file: StagedFile, where: PartitionLocation) -> None:
+    def __init__(self, file: StagedFile, where: TopicPartition) -> None:
         self._file = file
         self._where = where
         self._encoder = msgspec.json.Encoder()
@@ -159,7 +159,7 @@ def _put(line: dict[str, Any], name: str, value: bytes | None) -> None:
 class ParquetRows:
     """Writes Parquet with pyarrow, a row group at a time, with the columns of Spark's Kafka source."""
 
-    def __init__(self, file: StagedFile, where: PartitionLocation) -> None:
+    def __init__(self, file: StagedFile, where: TopicPartition) -> None:
         import pyarrow as pa  # only this format loads it
 
         self._pa = pa
@@ -269,7 +269,7 @@ class PartitionFiles:
         self,
         flow: str,
         spec: FilesSpec,
-        where: PartitionLocation,
+        where: TopicPartition,
         topic_id: str,
         folder: ManifestFolder,
         generation: int,

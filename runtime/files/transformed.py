@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from runtime.batch import BadRecord, BatchFailure, PartitionLocation, RecordSet
+from runtime.batch import BadRecord, BatchFailure, RecordSet, TopicPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import Row, rows_of
@@ -43,7 +43,7 @@ class Window(NamedTuple):
     tombstones: int = 0
 
 
-def windows(members: Iterable[RecordSet], where: PartitionLocation, begin: int) -> Iterator[Window]:
+def windows(members: Iterable[RecordSet], where: TopicPartition, begin: int) -> Iterator[Window]:
     """Yields the records of batches from the offset `begin` on."""
     rows: list[Row] = []
     held, size, through = 0, 0, begin
@@ -73,7 +73,7 @@ class FileTransform:
         self._has_fields = transform.value.format in FIELDS
         self._transformer = Transformer(transform, evaluator, edits=not self._has_fields)
 
-    async def apply(self, where: PartitionLocation, window: Window) -> Window:
+    async def apply(self, where: TopicPartition, window: Window) -> Window:
         """Returns the window with what of its records is written, up to a bad record.
 
         Raises EvaluationEnded, RegistryUnavailable.

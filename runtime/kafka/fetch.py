@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.batch import Batch, PartitionLocation, walk
+from runtime.batch import Batch, walk
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import CONTROL, KafkaCluster
@@ -59,13 +59,12 @@ async def fetch_once(
     leader answers. With `topic_id` only this topic is read, although another may have its name by now. Errors
     and quotas are those of `fetch_many`.
     """
-    where = f"{at.topic}-{at.partition}"
     topic = (await cluster.topics([at.topic]))[at.topic]
     if topic.error is not ErrorCode.NONE:
-        raise BrokerError(topic.error, where)
+        raise BrokerError(topic.error, str(at))
     leader = cluster.leader(*at)
     if leader is None:
-        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, where)
+        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(at))
     start = FetchFrom(offset, leader.leader_epoch if by_epoch else -1, -1, most_bytes)
     answers = await fetch_many(
         cluster,
@@ -89,8 +88,8 @@ async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         return False
     if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-    for member in walk(answer.records, PartitionLocation(*at)).sets:
+        raise BrokerError(answer.error, str(at))
+    for member in walk(answer.records, at).sets:
         if member.base_offset <= offset < member.next_offset:
             return not (isinstance(member, Batch) and member.control)
     return False

@@ -134,5 +134,5 @@ def _doubt(cluster: KafkaCluster, partitions: Iterable[TopicPartition]) -> None:
 def _name(partitions: Iterable[TopicPartition]) -> str:
     """Returns the first partition's name, and the number of the others."""
     first, *others = partitions
-    name = f"{first.topic}-{first.partition}"
+    name = str(first)
     return f"{name} and {len(others)} more" if others else name

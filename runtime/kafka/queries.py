@@ -84,7 +84,7 @@ async def offsets_of(
     offsets: dict[TopicPartition, int] = {}
     for at, answer in (await list_offsets(cluster, questions, isolation, within)).items():
         if not isinstance(answer, ListedOffset):
-            raise BrokerError(ErrorCode(answer), f"asking about {at.topic}-{at.partition}")
+            raise BrokerError(ErrorCode(answer), f"asking about {at}")
         offsets[at] = answer.offset
     return offsets
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import AbortedTransactions, Batch, PartitionLocation, StampedBatch, walk
+from runtime.batch import AbortedTransactions, Batch, StampedBatch, walk
 from runtime.batch import records as records_of
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
 from runtime.batch.rewrite import Record
@@ -22,7 +22,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 
 MAX_UNPACKED: Final = 16 << 20
 BATCH_BYTES: Final = 512 << 10
-_INTERNAL_TOPIC: Final = PartitionLocation("an internal topic", -1)
+_INTERNAL_TOPIC: Final = TopicPartition("an internal topic", -1)
 
 
 class InternalRecord(NamedTuple):
@@ -85,7 +85,7 @@ def batches_of(records: Sequence[InternalRecord]) -> list[Batch]:
     return [build(chunk, now_ms) for chunk in chunks(records, BATCH_BYTES)]
 
 
-def read(batch: Batch, where: PartitionLocation = _INTERNAL_TOPIC) -> list[Record]:
+def read(batch: Batch, where: TopicPartition = _INTERNAL_TOPIC) -> list[Record]:
     """Returns the records of a batch. Raises BatchFailure."""
     return records_of(batch, where, MAX_UNPACKED)
 
@@ -95,15 +95,14 @@ def committed(response: FetchedPartition, at: TopicPartition, position: int) -> 
 
     The response was requested with READ_COMMITTED. Raises BatchFailure.
     """
-    where = PartitionLocation(*at)
-    walked = walk(response.records, where)
+    walked = walk(response.records, at)
     if walked.failure is not None and not walked.sets:
         raise walked.failure
     aborted = AbortedTransactions(response.aborted)
     records: list[Record] = []
     for member in walked.sets:
         if not isinstance(member, Batch) or aborted.keeps(member):
-            unread = records_of(member, where, MAX_UNPACKED)
+            unread = records_of(member, at, MAX_UNPACKED)
             records += [record for record in unread if record.offset >= position]
         position = max(position, member.next_offset)
     return records, position

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from runtime.batch import AbortedTransactions, Batch, PartitionLocation, Record, records, walk
+from runtime.batch import AbortedTransactions, Batch, Record, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.groups import GroupPartition
 from runtime.contract.records import group_records
@@ -65,12 +65,10 @@ async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         return []
     if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
-    aborted, where = AbortedTransactions(answer.aborted), PartitionLocation(*at)
-    kept = [
-        one for one in walk(answer.records, where).sets if not isinstance(one, Batch) or aborted.keeps(one)
-    ]
-    return [record for one in kept for record in records(one, where)]
+        raise BrokerError(answer.error, str(at))
+    aborted = AbortedTransactions(answer.aborted)
+    kept = [one for one in walk(answer.records, at).sets if not isinstance(one, Batch) or aborted.keeps(one)]
+    return [record for one in kept for record in records(one, at)]
 
 
 Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.

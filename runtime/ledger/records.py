@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, RecordSet, marker_type, walk
+from runtime.batch import Batch, BatchFailure, Record, RecordSet, marker_type, walk
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
@@ -199,8 +199,7 @@ class InternalTopicScan:
     ) -> None:
         self.fold = CommittedValues(keep_values=keep_values)
         self._cluster = cluster
-        self._topic = topic
-        self._partition = partition
+        self._at = TopicPartition(topic, partition)
         self._topic_id: bytes | None = None
         self._reading = asyncio.Lock()
         self._begun = 0
@@ -224,14 +223,13 @@ class InternalTopicScan:
                 taken()
                 return
             self._begun += 1
-            at = TopicPartition(self._topic, self._partition)
-            end = (await offsets_of(self._cluster, {at: LATEST}, within=within))[at]
+            end = (await offsets_of(self._cluster, {self._at: LATEST}, within=within))[self._at]
             while self.fold.position < end:
                 answer = await self._fetch(within)
                 if answer is None:
                     taken()
                     continue
-                walked = walk(answer.records, PartitionLocation(self._topic, self._partition))
+                walked = walk(answer.records, self._at)
                 if walked.failure is not None:
                     raise walked.failure
                 before = self.fold.position
@@ -263,7 +261,7 @@ class InternalTopicScan:
         """Fetches once. Raises WireError, and TopicReplaced where the topic's id has changed."""
         answer = await fetch_once(
             self._cluster,
-            TopicPartition(self._topic, self._partition),
+            self._at,
             self.fold.position,
             _FETCH_BYTES,
             _PURPOSE,
@@ -271,13 +269,13 @@ class InternalTopicScan:
             by_epoch=True,
         )
         if self._topic_id not in (None, answer.topic_id):
-            raise TopicReplaced(f"{self._topic} was recreated")
+            raise TopicReplaced(f"{self._at.topic} was recreated")
         self._topic_id = answer.topic_id
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            start = await log_start(self._cluster, TopicPartition(self._topic, self._partition))
+            start = await log_start(self._cluster, self._at)
             if start > self.fold.position:
                 self.fold.skip_to(start)
                 return None
         if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, f"{self._topic}-{self._partition}")
+            raise BrokerError(answer.error, str(self._at))
         return answer

@@ -100,7 +100,7 @@ async def _leader(cluster: KafkaCluster, at: TopicPartition) -> int:
         topic = (await cluster.topics([at.topic], fresh=True))[at.topic]
         found = topic.partitions.get(at.partition)
     if found is None or found.leader < 0:
-        raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, f"{at.topic}-{at.partition}")
+        raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, str(at))
     return found.leader
 
 
@@ -150,7 +150,7 @@ async def _answered(in_flight: Iterable[tuple[int, asyncio.Future[ProduceRespons
 def _base_offset(at: TopicPartition, response: ProduceResponse) -> int:
     (answer,) = response.partitions
     if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, f"{at.topic}-{at.partition}", answer.message)
+        raise BrokerError(answer.error, str(at), answer.message)
     return answer.base_offset
 
 

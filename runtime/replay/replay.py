@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from runtime.audit.ledger import producers_at
 from runtime.audit.on_spark import show
 from runtime.audit.partition_logs import bounds_of, open_spec
-from runtime.batch import Batch, PartitionLocation, RewriteSpec, WalkedBatches, walk
+from runtime.batch import Batch, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import quarantine_batches
 from runtime.batch.spec import QuarantineLimit
 from runtime.contract.records.ledger import (
@@ -143,7 +143,7 @@ class PartitionReplay(RepeatedCopy):
             at, most_bytes = self._source_partition, self._request.bytes
             answer = await fetch_once(self._source, at, position, most_bytes, "salvage")
             if answer.error is not ErrorCode.NONE:
-                raise BrokerError(answer.error, f"{at.topic}-{at.partition}")
+                raise BrokerError(answer.error, str(at))
             kept = self._keep(answer, position, stretch.end)
             if self._transformer is not None:
                 kept = await transformed(self._transformer, kept, self._spec)
@@ -223,7 +223,7 @@ def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destinat
     """
     bad = part.quarantine
     return RewriteSpec(
-        where=PartitionLocation(part.topic, part.partition),
+        where=TopicPartition(part.topic, part.partition),
         max_batch=part.max_message_bytes,
         provenance=ClusterPartition(source_id, part.topic, part.partition),
         home=ClusterTopic(destination_id, part.mirror),

@@ -28,7 +28,6 @@ from runtime.batch import (
     AbortedTransactions,
     Batch,
     OutgoingBatch,
-    PartitionLocation,
     RecordSet,
     RewriteSpec,
     prepare,
@@ -120,7 +119,7 @@ class PartitionRestore(RepeatedCopy):
         self._request, self._part, self._cluster = request, part, cluster
         self._key = restore_key(request.backup.flow, part.into, part.partition)
         self._at = TopicPartition(part.into, part.partition)
-        self._where = PartitionLocation(part.topic, part.partition)
+        self._where = TopicPartition(part.topic, part.partition)
         self._folder = ManifestFolder(request.backup.folder, request.backup.flow, request.backup.client)
         self._shown_at = time.monotonic()
         self._checked: set[str] = set()
@@ -129,7 +128,7 @@ class PartitionRestore(RepeatedCopy):
         try:
             await self._compare(await self._write())
         except (RecordsExpired, OpenTransactionTimeout) as error:
-            raise CopyStopped(f"{self._name}: {error}") from error
+            raise CopyStopped(f"{self._at}: {error}") from error
         except READ_FAILURES as error:
             raise CopyStopped(str(error)) from error
 
@@ -143,7 +142,7 @@ class PartitionRestore(RepeatedCopy):
         self.records = progress.records
         if progress.position > self._part.end:
             raise CopyStopped(
-                f"{self._name} was restored up to the offset {progress.position} of the backup, and"
+                f"{self._at} was restored up to the offset {progress.position} of the backup, and"
                 f" {self._part.end} is wanted now: delete the topic, and restore it again"
             )
         chunks = self._chunks(progress.position)
@@ -168,7 +167,7 @@ class PartitionRestore(RepeatedCopy):
             if not isinstance(committed, UndecidedProgress):
                 break
             if deadline.over():
-                raise CopyStopped(f"{self._name}: a transaction of an earlier restore is not decided yet")
+                raise CopyStopped(f"{self._at}: a transaction of an earlier restore is not decided yet")
             await asyncio.sleep(PAUSE_S)
         topic = (await self._cluster.topics([self._part.into], fresh=True))[self._part.into]
         if topic.error is not ErrorCode.NONE:
@@ -177,16 +176,14 @@ class PartitionRestore(RepeatedCopy):
         start, end = (await bounds_of(self._cluster, [self._at], self._request.within_s))[self._at]
         if committed is not None and not is_other_topic(committed.destination_topic_id, topic.id):
             if is_other_topic(committed.source_topic_id, source_id):
-                raise CopyStopped(
-                    f"{self._name} holds records of another topic of the backup: delete it first"
-                )
+                raise CopyStopped(f"{self._at} holds records of another topic of the backup: delete it first")
             if end < committed.destination_end:
                 raise CopyStopped(
-                    f"{self._name} lost records that were restored: delete it, and restore it again"
+                    f"{self._at} lost records that were restored: delete it, and restore it again"
                 )
             return committed
         if await fetch_records(self._cluster, self._at, start, end, 1):
-            raise CopyStopped(f"{self._name} holds records that this restore has not written")
+            raise CopyStopped(f"{self._at} holds records that this restore has not written")
         return first_progress(
             generation=_GENERATION,
             source_topic_id=source_id,
@@ -196,10 +193,6 @@ class PartitionRestore(RepeatedCopy):
             destination_end=end,
             now_ms=now_ms(),
         )
-
-    @property
-    def _name(self) -> str:
-        return f"{self._at.topic}-{self._at.partition}"
 
     def _files(self) -> Iterator[tuple[DataFile, StoredFile]]:
         """Yields the files with their paths, each checked once before anything of it is used."""
@@ -266,7 +259,7 @@ class PartitionRestore(RepeatedCopy):
         if time.monotonic() - self._shown_at > _SHOW_EVERY_S:
             self._shown_at = time.monotonic()
             where = f"up to {after.position} of {self._part.end}"
-            show(self.command, f"{self._name}: {after.records:,} records, {where}")
+            show(self.command, f"{self._at}: {after.records:,} records, {where}")
         return after
 
     async def _compare(self, progress: Progress) -> None:
@@ -285,23 +278,21 @@ class PartitionRestore(RepeatedCopy):
             for offset, timestamp, tail in raw_records(batch, self._where):
                 expected = wanted.pop()
                 if expected is None:
-                    raise CopyStopped(
-                        f"{self._name} holds a record at {offset} that the backup does not hold"
-                    )
+                    raise CopyStopped(f"{self._at} holds a record at {offset} that the backup does not hold")
                 if (timestamp, tail) != expected[1:]:
                     raise CopyStopped(
-                        f"{self._name}: the record at {offset} is not that of the backup at {expected[0]}"
+                        f"{self._at}: the record at {offset} is not that of the backup at {expected[0]}"
                     )
                 count += 1
         if (missing := wanted.pop()) is not None:
             raise CopyStopped(
-                f"{self._name} lacks the record of the backup at {missing[0]}, after {count:,} equal ones:"
+                f"{self._at} lacks the record of the backup at {missing[0]}, after {count:,} equal ones:"
                 " did retention delete it?"
             )
         if count != progress.records:
-            raise CopyStopped(f"{self._name} holds {count:,} records in place of {progress.records:,}")
+            raise CopyStopped(f"{self._at} holds {count:,} records in place of {progress.records:,}")
         self.records = count
-        show(self.command, f"{self._name}: {count:,} records {RESTORED}")
+        show(self.command, f"{self._at}: {count:,} records {RESTORED}")
 
     async def _restored(self, start: int, end: int) -> AsyncIterator[Batch]:
         """Yields the committed batches of the partition, and fetches the next ones meanwhile.
@@ -320,7 +311,7 @@ class PartitionRestore(RepeatedCopy):
             if reader.ended:
                 stable = await bounds_of(self._cluster, [self._at], within_s, Isolation.READ_COMMITTED)
                 if stable[self._at].end < end:  # a new leader does not know yet that they are committed
-                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, self._name)
+                    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._at))
                 if stable[self._at].end <= reader.position:
                     return None
                 reader = read(reader.position, stable[self._at].end)

@@ -102,7 +102,7 @@ async def restore_offsets(
                 problems[group] = str(outcome)
             elif failed := {at: code for at, code in outcome.items() if code is not ErrorCode.NONE}:
                 at, code = min(failed.items())
-                problems[group] = f"{at.topic}-{at.partition}: {code.name}"
+                problems[group] = f"{at}: {code.name}"
                 if code in _CONNECTED:
                     problems[group] = (
                         "a member of the group is connected: stop its consumers, then apply again"

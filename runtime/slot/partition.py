@@ -226,9 +226,9 @@ class PartitionCopy:
     def why_not_writable(self, leader: Partition | None) -> str:
         """Returns the reason for a partition that is not writable."""
         if leader is None:
-            return f"{self.at.topic}-{self.at.partition} has no leader at the destination"
+            return f"{self.at} has no leader at the destination"
         count = f"{len(leader.in_sync)} of {self.assigned.min_in_sync}"
-        return f"{count} in-sync replicas of {self.at.topic}-{self.at.partition} at the destination"
+        return f"{count} in-sync replicas of {self.at} at the destination"
 
     # Phase, state and reason
 

@@ -23,7 +23,6 @@ import psutil
 import uvloop
 from confluent_kafka import Producer
 
-from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import Batch
 from runtime.batch.stamp import next_sequence, stamp
 from runtime.batch.walk import walk
@@ -118,7 +117,7 @@ async def reading(
         found = []
         for answered in await session.fetch():
             assert not answered.error, answered.error.name
-            sets = walk(answered.records, PartitionLocation(topic, answered.partition)).sets
+            sets = walk(answered.records, TopicPartition(topic, answered.partition)).sets
             batches = [batch for batch in sets if isinstance(batch, Batch)]
             if batches:
                 start = FetchFrom(batches[-1].next_offset, max_bytes=PARTITION_BYTES)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.batch import PartitionLocation, walk
+from runtime.batch import TopicPartition, walk
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse
@@ -14,7 +14,7 @@ from runtime.kafka.protocol.metadata import NO_LEADER, Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
 from runtime.kafka.protocol.offsets import TopicPartition as At
 
-HERE = PartitionLocation("a log", 0)
+HERE = TopicPartition("a log", 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from runtime.audit.verify.pieces import VerifyRequest
 from runtime.audit.verify.task import compare_pieces
 from runtime.audit.verify.verification import Verification
-from runtime.batch import Batch, PartitionLocation, records, walk
+from runtime.batch import Batch, TopicPartition, records, walk
 from runtime.contract.results.records import VerificationReport
 from runtime.contract.spec.jobspec import JobSpec
 from tests.checker.reader import Log
@@ -60,7 +60,7 @@ def _parquet(path: Path) -> Iterator[Line]:
 
 def _raw(path: Path) -> Iterator[Line]:
     partition = int(path.name.split("-")[-3])
-    where = PartitionLocation("raw", partition)
+    where = TopicPartition("raw", partition)
     walked = walk(path.read_bytes(), where)
     assert walked.failure is None
     for member in walked.sets:

@@ -164,10 +164,10 @@ async def first_as_late(side: ClusterEndpoint, record: LocatedRecord, within_s: 
     async with open_cluster(side, within_s) as cluster:
         answer = (await list_offsets(cluster, {at: record.timestamp_ms}, within=within_s))[at]
         if answer is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            why, hint = f"there is no {at.topic}-{at.partition}", f"repl read {side.cluster} lists its topics"
+            why, hint = f"there is no {at}", f"repl read {side.cluster} lists its topics"
             raise AuditFailure(side.cluster, why, hint)
         if not isinstance(answer, ListedOffset):
-            raise BrokerError(answer, f"{at.topic}-{at.partition}")
+            raise BrokerError(answer, str(at))
     return replace(record, offset=answer.offset if answer.offset >= 0 else None)
 
 

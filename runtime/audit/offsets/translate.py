@@ -204,10 +204,10 @@ class OffsetTranslator:
                 side = "into" if self._reverse else "from"
                 problems[at] = Problem(Reason.NOT_SELECTED, f"{flow} copies nothing {side} {at.topic}")
             elif self._topics is not None and (existing is None or at.partition not in existing.partitions):
-                why = f"there is no {at.topic}-{at.partition} at {here.cluster}"
+                why = f"there is no {at} at {here.cluster}"
                 problems[at] = Problem(Reason.NO_PARTITION, why)
             else:
-                why = f"nothing of {at.topic}-{at.partition} was copied yet"
+                why = f"nothing of {at} was copied yet"
                 problems[at] = Problem(Reason.NOT_STARTED, why)
         return problems
 
@@ -219,7 +219,7 @@ class OffsetTranslator:
         if self._translator.origins(source.topic):
             return Problem(Reason.MERGED, "both sides write the topic: its offsets have no exact counterpart")
         if isinstance(mirror.log_start, ErrorCode):
-            why = f"where the log of {mirror.at.topic}-{mirror.at.partition} starts is not known"
+            why = f"where the log of {mirror.at} starts is not known"
             return Problem(Reason.UNSETTLED, f"{why}: {mirror.log_start.name}")
         return None
 
@@ -249,7 +249,7 @@ class OffsetTranslator:
     ) -> Callable[[int], int | Problem] | Problem:
         source = self._access.source.cluster
         if isinstance(start, ErrorCode):
-            why = f"where the log of {at.topic}-{at.partition} starts at {source} is not known"
+            why = f"where the log of {at} starts at {source} is not known"
             return Problem(Reason.UNSETTLED, f"{why}: {start.name}")
         assert mirror.offsets is not None, "there is no obstacle"
         cached, lowest = mirror.offsets, start.offset

@@ -50,7 +50,7 @@ def next_offsets(records: Iterable[tuple[bytes, bytes]], alias: str) -> dict[Top
         offset = _json(value)
         copied = offset.get("offset") if isinstance(offset, dict) else None
         if isinstance(copied, bool) or not isinstance(copied, int):
-            raise UnreadableOffset(f"the position of {at.topic}-{at.partition} is no offset: {value[:100]!r}")
+            raise UnreadableOffset(f"the position of {at} is no offset: {value[:100]!r}")
         if copied >= 0:
             (own if tuple(partition) == _KEYS else others)[at] = copied + 1
     return others | own
@@ -281,12 +281,9 @@ def _moved(first: _Inspection, last: _Inspection, access: FlowAccess) -> str:
     for at, position in positions.items():
         before = positions_before.get(at)
         if before != position:
-            return f"its position in {at.topic}-{at.partition} moved from {before} to {position} meanwhile"
+            return f"its position in {at} moved from {before} to {position} meanwhile"
     for at, (_, end) in logs.items():
         _, end_before = logs_before.get(at, (0, 0))
         if end_before != end:
-            return (
-                f"{end - end_before} records arrived in {at.topic}-{at.partition}"
-                f" at {access.destination.cluster} meanwhile"
-            )
+            return f"{end - end_before} records arrived in {at} at {access.destination.cluster} meanwhile"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from runtime.batch import Batch, PartitionLocation, records, walk
+from runtime.batch import Batch, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.cluster import KafkaCluster
@@ -43,15 +43,13 @@ async def first_missing(
 
 
 async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) -> int | None:
-    answer = await fetch_once(
-        cluster, TopicPartition(key.topic, key.partition), position, _MIN_FETCH_BYTES, "look"
-    )
+    at = TopicPartition(key.topic, key.partition)
+    answer = await fetch_once(cluster, at, position, _MIN_FETCH_BYTES, "look")
     if answer.error is not ErrorCode.NONE:
         return None
-    where = PartitionLocation(key.topic, key.partition)
-    behind = (member for member in walk(answer.records, where).sets if member.next_offset > position)
+    behind = (member for member in walk(answer.records, at).sets if member.next_offset > position)
     first = next(behind, None)
     if isinstance(first, Batch):
         return first.max_timestamp if first.log_append_time else first.base_timestamp
-    some = records(first, where) if first is not None else ()
+    some = records(first, at) if first is not None else ()
     return next((record.timestamp for record in some if record.offset >= position), None)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from runtime.audit.verify.pieces import ComparedRecord, RecordContent
-from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, records
+from runtime.batch import Batch, BatchFailure, Record, TopicPartition, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import Format
 from runtime.files.backup import DamagedFile, check_file, windows
@@ -109,7 +109,7 @@ class StoredRecords:
 
 
 def _raw(file: DataFile, path: StoredFile, _decoded: bool) -> Iterator[ComparedRecord]:
-    where = PartitionLocation(file.topic, file.partition)
+    where = TopicPartition(file.topic, file.partition)
     for sets in windows(path, where):
         for member in sets:
             kind = int(isinstance(member, Batch) and member.log_append_time)

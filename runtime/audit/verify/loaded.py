@@ -56,7 +56,7 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.audit.verify.plan import Comparison, FlowPartition
-from runtime.batch import Batch, PartitionLocation, records
+from runtime.batch import Batch, records
 from runtime.batch.layout import NO_PRODUCER
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.results.records import UncomparableRange
@@ -319,7 +319,6 @@ class LoadedPartition:
 
     async def _written(self) -> WrittenRecords:
         """Reads the partition. Raises what a CommittedRecordReader raises."""
-        where = PartitionLocation(*self._at)
         reader = CommittedRecordReader(
             self._cluster,
             self._at,
@@ -337,9 +336,7 @@ class LoadedPartition:
                 if isinstance(member, Batch) and member.control:
                     written.add(transactions.pop(member.producer_id, ()), member.producer_id)
                 elif committed:
-                    some = [
-                        record for record in records(member, where) if position <= record.offset < self._high
-                    ]
+                    some = [one for one in records(member, self._at) if position <= one.offset < self._high]
                     if not isinstance(member, Batch) or not member.transactional:
                         written.others += len(some)
                         continue

@@ -29,7 +29,7 @@ from runtime.audit.verify.pieces import (
     VerifyRequest,
 )
 from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_of
-from runtime.batch import PartitionLocation, Record
+from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec
@@ -235,7 +235,7 @@ class StoredPiece:
     ) -> None:
         self._request, self._piece, self._spec, self._folder = request, piece, files, folder
         self._source, self._bucket, self._transform = source, bucket, transform
-        self._where = PartitionLocation(piece.topic, piece.partition)
+        self._where = TopicPartition(piece.topic, piece.partition)
         self._low = max(piece.low, piece.kept_from)
         self._result = VerifiedPiece.begin(piece)
         self._comparer = RecordComparer(self._result, in_order=False, destination_only=piece.compacted)
@@ -280,10 +280,9 @@ class StoredPiece:
 
     async def _originals(self) -> AsyncIterator[list[ComparedRecord]]:
         """Yields the records of the source as the files must have them. Raises BadRecord."""
-        at = TopicPartition(self._piece.topic, self._piece.partition)
         async for fetched in CommittedRecordReader(
             self._source,
-            at,
+            self._where,
             self._piece.source_id,
             self._low,
             self._piece.high,

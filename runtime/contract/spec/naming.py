@@ -8,6 +8,7 @@ Kafka: a cluster that was upgraded gives a topic its first id.
 
 import hashlib
 import re
+from typing import Annotated, NamedTuple
 
 INTERNAL_PREFIX = "__repl."
 
@@ -30,6 +31,16 @@ HEARTBEATS = INTERNAL_PREFIX + "heartbeats"
 
 MAX_LENGTH = 249
 _ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
+
+
+class TopicPartition(NamedTuple):
+    """Names a partition of a topic; as text, the way Kafka does it."""
+
+    topic: str
+    partition: Annotated[int, "int32"]  # as runtime/kafka/protocol/layout writes it
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 def is_internal(name: str) -> bool:

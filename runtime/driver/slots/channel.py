@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from runtime.batch import Batch, BatchFailure, PartitionLocation, Record, walk
+from runtime.batch import Batch, BatchFailure, Record, walk
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
@@ -146,7 +146,7 @@ class TopicTail:
         if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, self._topic)
         self._topic_id = answer.topic_id
-        walked = walk(answer.records, PartitionLocation(self._topic, _PARTITION))
+        walked = walk(answer.records, at(self._topic))
         found: list[Record] = []
         for batch in walked.sets:
             if isinstance(batch, Batch) and batch.next_offset > self._offset:
@@ -162,7 +162,7 @@ class TopicTail:
         There are none when the batch can't be decoded or exceeds the memory bound.
         """
         try:
-            return read(batch, PartitionLocation(self._topic, _PARTITION))
+            return read(batch, at(self._topic))
         except BatchFailure as failure:
             self.skipped.add(batch.base_offset, failure.why)
             return []

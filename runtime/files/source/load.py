@@ -18,7 +18,7 @@ import msgspec
 import uvloop
 from msgspec.structs import replace
 
-from runtime.batch import Batch, Codec, PartitionLocation, RewriteReason, RewriteSpec
+from runtime.batch import Batch, Codec, RewriteReason, RewriteSpec
 from runtime.batch.rewrite import fitting
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
@@ -276,7 +276,7 @@ class FileLoad:
         return _Chunk(source, batches, read.position, mark, len(read.records), read.size, now_ms)
 
     def _batches(self, source: _Source, records: Sequence[tuple[int, bytes]]) -> list[Batch]:
-        at = PartitionLocation(source.wanted.name, source.key.partition)
+        at = TopicPartition(source.wanted.name, source.key.partition)
         spec = RewriteSpec(at, self.ticket.max_message_bytes)
         batches: list[Batch] = []
         for some in _groups(records):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
+from runtime.contract.spec.naming import TopicPartition as TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, EntryOrder, Int32, Int64, since
@@ -16,11 +17,6 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 _CURRENT_EPOCH = Annotated[Int32, since(0, absent=-1)]  # the broker does not check it
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: Int32
 
 
 class ListedOffset(Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from runtime.batch import Batch, PartitionLocation, RecordSet, walk
+from runtime.batch import Batch, RecordSet, walk
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -213,7 +213,7 @@ class ForeignWrites:
         Records that compaction or retention has removed are not foreign.
         """
         copy, within = unread.copy, unread.first
-        walked = walk(answer.records, PartitionLocation(*copy.at))
+        walked = walk(answer.records, copy.at)
         sets = [one for one in walked.sets if one.next_offset > within.low]
         try:
             foreign = await self._any_foreign([one for one in sets if one.base_offset < within.end])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.batch import Batch, PartitionLocation, walk
+from runtime.batch import Batch, walk
 from runtime.contract.records.advance import give_up, start_over
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
@@ -431,7 +431,7 @@ async def _rewritten(cluster: KafkaCluster, copy: PartitionCopy, topic_id: bytes
         topic_id=topic_id,
         within=_WITHIN_S,
     )
-    for batch in walk(answer.records, PartitionLocation(*copy.at)).sets:
+    for batch in walk(answer.records, copy.at).sets:
         if isinstance(batch, Batch) and batch.base_offset <= last <= batch.last_offset:
             return mark != BatchIdentity(batch.producer_id, batch.producer_epoch, batch.base_sequence)
     return False

@@ -18,10 +18,10 @@ from runtime.batch import (
     DroppedRecords,
     Merge,
     OutgoingBatch,
-    PartitionLocation,
     QuarantineLimit,
     RecordSet,
     RewriteSpec,
+    TopicPartition,
     WalkedBatches,
     prepare,
 )
@@ -78,7 +78,7 @@ def rewrite_spec(
     headers = flow.provenance == "headers"
     topic = assigned.quarantine
     return RewriteSpec(
-        where=PartitionLocation(assigned.topic, assigned.partition),
+        where=TopicPartition(assigned.topic, assigned.partition),
         max_batch=assigned.max_message_bytes,
         provenance=ClusterPartition(source_id, assigned.topic, assigned.partition) if headers else None,
         home=ClusterTopic(destination_id, assigned.destination_topic) if headers else None,

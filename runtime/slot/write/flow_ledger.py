@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from runtime.batch import Batch, PartitionLocation, QuarantineTooLarge, stamp
+from runtime.batch import Batch, QuarantineTooLarge, stamp
 from runtime.batch.selection import quarantine_batches
 from runtime.contract.records.ledger import (
     LedgerKey,
@@ -111,7 +111,7 @@ def _shares(copy: PartitionCopy, position: int, topics: dict[str, TopicMetadata]
     topic = topics[quarantine.topic]
     number = copy.key.partition % max(len(topic.partitions), 1)
     at = TopicPartition(quarantine.topic, number)
-    where = f"the quarantine topic {at.topic}-{at.partition}"
+    where = f"the quarantine topic {at}"
     if topic.error is not ErrorCode.NONE:
         raise _failure(topic.error, where, copy)
     found = topic.partitions.get(number)
@@ -119,7 +119,7 @@ def _shares(copy: PartitionCopy, position: int, topics: dict[str, TopicMetadata]
         raise _failure(ErrorCode.LEADER_NOT_AVAILABLE, where, copy)
     if len(found.in_sync) < quarantine.min_in_sync:
         raise _failure(ErrorCode.NOT_ENOUGH_REPLICAS, where, copy)
-    source = PartitionLocation(copy.key.topic, copy.key.partition)
+    source = TopicPartition(copy.key.topic, copy.key.partition)
     try:
         yield _Share(copy, at, list(quarantine_batches(records, quarantine.max_message_bytes, source)))
     except QuarantineTooLarge as error:

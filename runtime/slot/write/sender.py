@@ -324,13 +324,12 @@ class ProduceSender:
             at = part.copy.at
             answer = answers.get(at)
             if answer is None:
-                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{at}", "no answer for it")
+                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(at), "no answer for it")
                 tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
             elif answer.error:
                 if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
                     self._cluster.learn(topic.id, at.partition, answer.leader)
-                where = f"{at.topic}-{at.partition}"
-                error = BrokerError(answer.error, where, answer.message)
+                error = BrokerError(answer.error, str(at), answer.message)
                 tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
             else:
                 tx.acknowledged(part, queued, answer.base_offset, mark, expected)

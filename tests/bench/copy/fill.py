@@ -12,13 +12,13 @@ import crc32c
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SUMMED, Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from tests.bench.copy.workloads import PARTITIONS, Workload, values_of
 from tests.records import create_topic
@@ -78,7 +78,7 @@ async def read_pool(cluster: KafkaCluster, topic: str, most_bytes: int = 64 << 2
         if not answers:
             break
         for answered in answers:
-            sets = walk(answered.records, PartitionLocation(topic, answered.partition)).sets
+            sets = walk(answered.records, TopicPartition(topic, answered.partition)).sets
             found = [one for one in sets if isinstance(one, Batch) and not one.control]
             pool[answered.partition] += found
             session.want(known.id, answered.partition, FetchFrom(found[-1].next_offset, max_bytes=4 << 20))

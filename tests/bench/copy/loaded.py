@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
-from runtime.batch.failure import PartitionLocation
 from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
@@ -18,6 +17,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from tests.bench.copy.fill import Pool, raw, read_pool
 from tests.bench.copy.latency import Latency, summary
@@ -110,7 +110,7 @@ async def _read(
         running.require_alive()
         for answered in await session.fetch():
             now = time.time() * 1000
-            found = walk(answered.records, PartitionLocation(running.topic, answered.partition)).sets
+            found = walk(answered.records, TopicPartition(running.topic, answered.partition)).sets
             batches = [one for one in found if isinstance(one, Batch)]
             if batches:
                 start = FetchFrom(batches[-1].next_offset, max_bytes=4 << 20)

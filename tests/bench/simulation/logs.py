@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import Batch, PartitionLocation, walk
+from runtime.batch import Batch, TopicPartition, walk
 from runtime.kafka.records import read
 
 At = tuple[str, int]
@@ -135,7 +135,7 @@ class PartitionLog:
 
 
 def _only_key(data: bytes) -> bytes | None:
-    for one in walk(memoryview(data), PartitionLocation("compacted", 0)).sets:
+    for one in walk(memoryview(data), TopicPartition("compacted", 0)).sets:
         if isinstance(one, Batch):
             return next((record.key for record in read(one)), None)
     return None

@@ -28,7 +28,7 @@ from runtime.audit.verify.pieces import (
 from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import StoredPartition, StoredPiece, groups_of
 from runtime.audit.verify.task import compare_pieces
-from runtime.batch import PartitionLocation, Record
+from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
 from runtime.contract.spec.files import FilesSpec, Format
@@ -46,7 +46,7 @@ from tests.runtime.audit.test_verify_loaded import TopicOf
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import WrittenBackup, text_of
 
-WHERE = PartitionLocation("orders", 0)
+WHERE = TopicPartition("orders", 0)
 ID = "ab" * 16
 NOON = 1_700_049_600_000
 RECORDS = [

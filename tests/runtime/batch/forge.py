@@ -10,9 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
-from runtime.batch import Batch, Codec, PartitionLocation, PreparedBatches, Record, RecordSet, stamp, walk
+from runtime.batch import Batch, Codec, PreparedBatches, Record, RecordSet, TopicPartition, stamp, walk
 
-HERE = PartitionLocation("orders", 3)
+HERE = TopicPartition("orders", 3)
 START = 1_700_000_000_000
 
 

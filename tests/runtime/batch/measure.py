@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from runtime.batch import Codec, Merge, PartitionLocation, Record, RewriteSpec, prepare, stamp, walk
+from runtime.batch import Codec, Merge, Record, RewriteSpec, TopicPartition, prepare, stamp, walk
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from tests.runtime.batch.forge import START, batch_bytes
 
-WHERE = PartitionLocation("orders", 0)
+WHERE = TopicPartition("orders", 0)
 PASSED = RewriteSpec(WHERE, max_batch=8 << 20)
 HEADED = replace(
     PASSED,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from runtime.batch import Codec, OutgoingBatch, PartitionLocation, RewriteReason, RewriteSpec, prepare
+from runtime import batch
+from runtime.batch import Codec, OutgoingBatch, RewriteReason, RewriteSpec, prepare
 from runtime.contract.records.provenance import ClusterPartition, Origin, origins
 from runtime.lab.lab import Lab
 from tests.records import create_topic, settled, wait_for
@@ -35,7 +36,7 @@ class Pair:
             create_topic(client, name, config={"retention.ms": "-1", **settings})
 
     def copy(self, topic: str, **fields: Any) -> Copied:
-        wanted = RewriteSpec(PartitionLocation(topic, 0), **{"max_batch": 1_048_588, **fields})
+        wanted = RewriteSpec(batch.TopicPartition(topic, 0), **{"max_batch": 1_048_588, **fields})
 
         async def run() -> Copied:
             source = await Raw.connect(self.source["bootstrap.servers"])
@@ -195,7 +196,7 @@ def test_what_was_written_in_old_formats_is_accepted(pair: Pair, fresh: Callable
         if codec != Codec.NONE:
             data[:8] = (5).to_bytes(8, "big")
         parts.append(bytes(data))
-    spec = RewriteSpec(PartitionLocation(topic, 0), 1_000_000)
+    spec = RewriteSpec(batch.TopicPartition(topic, 0), 1_000_000)
     outgoing = [out for part in parts for out in prepare(sets(part), spec, NOW).outgoing]
     asyncio.run(pair.send(topic, outgoing))
     expected: list[Any] = [(one.timestamp if magic else -1, 0, one.key, one.value, []) for one in old]

@@ -7,7 +7,7 @@ from typing import Any
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from runtime.batch import Batch, PartitionLocation, Record, walk
+from runtime.batch import Batch, Record, TopicPartition, walk
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
 from runtime.files.manifest import ManifestFolder, ManifestState
 from runtime.files.snapshots import SnapshotFolder
@@ -16,7 +16,7 @@ from tests.runtime.batch.forge import batch_bytes
 
 OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
 ONE, TWO, UNNAMED = "11" * 16, "22" * 16, "00" * 16
-WHERE = PartitionLocation("orders", 0)
+WHERE = TopicPartition("orders", 0)
 
 Place = tuple[str, dict[str, Any]]  # the address of an endpoint, and the settings of its client
 

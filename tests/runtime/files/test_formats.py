@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from runtime.batch import BatchFailure, Codec, PartitionLocation, Record, records
+from runtime.batch import BatchFailure, Codec, Record, TopicPartition, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, folder_of
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
 from tests.runtime.batch.forge import batch_bytes, legacy_bytes, sets, summed
 
-WHERE = PartitionLocation("orders", 3)
+WHERE = TopicPartition("orders", 3)
 DAY_MS = 86_400_000
 NOON = 1_700_049_600_000  # 2023-11-15T12:00:00Z
 RECORDS = [

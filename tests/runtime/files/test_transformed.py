@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from runtime.batch import BadRecord, CorruptBatch, PartitionLocation, Record
+from runtime.batch import BadRecord, CorruptBatch, Record, TopicPartition
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import FilesSpec
@@ -20,7 +20,7 @@ from runtime.files.transformed import FileTransform, Window, windows
 from runtime.sql.rows import DECODED, FLAG
 from tests.runtime.batch.forge import batch_bytes, sets, summed
 
-WHERE = PartitionLocation("customers", 0)
+WHERE = TopicPartition("customers", 0)
 NOON = 1_700_049_600_000  # 2023-11-15T12:00:00Z
 DAY_MS = 86_400_000
 FIELDS = TransformSpec(value=FormatSpec(format="json", schema="id BIGINT"), where="value.id > 0")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import uvloop
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from runtime.batch import Batch, PartitionLocation, records, stamp, walk
+from runtime.batch import Batch, TopicPartition, records, stamp, walk
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
@@ -20,7 +20,7 @@ from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.lab.cluster import LabKafkaCluster as LabCluster
 
 T = TypeVar("T")
-HERE = PartitionLocation("t", 0)
+HERE = TopicPartition("t", 0)
 NEVER_LONGER_S = 600.0
 NOW = int(time.time() * 1000)  # brokers delete what is older than their retention within seconds
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.batch import Batch, PartitionLocation, walk
+from runtime.batch import Batch, TopicPartition, walk
 from runtime.contract.records.ledger import PartitionKey, ProgressKey, encode_key, encode_value
 from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
 from runtime.contract.spec import naming
@@ -52,7 +52,7 @@ class HeldTopics(InternalTopics):
 
     def _write(self, request: ProduceRequest) -> ProduceResponse:
         (part,) = request.partitions
-        sets = walk(b"".join(part.records), PartitionLocation(part.topic, 0)).sets
+        sets = walk(b"".join(part.records), TopicPartition(part.topic, 0)).sets
         records = [one for batch in sets if isinstance(batch, Batch) for one in read(batch)]
         self.written.append(
             {decode_producer_key(one.key): decode_producer(cast("bytes", one.value)) for one in records}

@@ -11,7 +11,6 @@ from runtime.contract.client.settings import WireSettings
 from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
@@ -21,14 +20,11 @@ from runtime.kafka.protocol.transactions import (
     ProducerIdentity,
 )
 from runtime.kafka.records import InternalRecord
-from runtime.ledger.ledger import Ledger, ProducerDirectory
-from runtime.slot import failpoints
-from runtime.slot.budget import ByteBudget, SessionShares
-from runtime.slot.context import SlotContext
+from runtime.ledger.ledger import Ledger
 from runtime.slot.flow import FlowCopy
 from runtime.slot.write.flow_ledger import Superseded
 from tests.fakes.internal_topics import InternalTopics
-from tests.runtime.slot.world import flow_spec
+from tests.runtime.slot.world import flow_spec, slot_context
 
 OURS = Generation(3, "job", "active", "driver", [], "dc1", "dc2", 1)
 
@@ -66,28 +62,11 @@ class TakenOver(InternalTopics):
         return await super().call(node, request, purpose, within)
 
 
-async def confirm() -> None:
-    """The driver has not replaced the slot."""
-
-
 def test_the_generation_is_read_behind_the_last_transactional_id() -> None:
     async def work() -> list[str]:
         topics = TakenOver()
         cluster = cast(KafkaCluster, topics)
-        context = SlotContext(
-            job="job",
-            slot=0,
-            settings=CopySettings(),
-            destination=cluster,
-            ledger=await Ledger.open(cluster),
-            producers=ProducerDirectory(cluster),
-            map_partitions=1,
-            budget=ByteBudget(1),
-            shares=SessionShares(ByteBudget(1)),
-            failpoint=failpoints.from_environment({}),
-            spawn=asyncio.create_task,
-            confirm=confirm,
-        )
+        context = slot_context(cluster, await Ledger.open(cluster))
         source = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
         flow = FlowCopy(AssignedFlow(flow_spec("flow"), 3), source, None, context, lambda _: None)
         with pytest.raises(Superseded, match="generation of flow is 4, active; this slot's is 3"):

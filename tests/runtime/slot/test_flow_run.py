@@ -11,45 +11,24 @@ from runtime.contract.records.control import AssignedFlow, AssignedPartition
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
-from runtime.ledger.ledger import Ledger, ProducerDirectory
-from runtime.slot import failpoints
-from runtime.slot.budget import ByteBudget, SessionShares
-from runtime.slot.context import SlotContext
+from runtime.ledger.ledger import Ledger
 from runtime.slot.flow_run import FlowRun, Opening, SourceClusters
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.flow_ledger import Superseded
-from tests.runtime.slot.world import assigned, flow_spec
+from tests.runtime.slot.world import assigned, flow_spec, slot_context
 
 THERE = ClusterSpec(bootstrap="there:1")
 FLOW = AssignedFlow(flow_spec("flow"), 1)
 PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
 
 
-async def confirm() -> None:
-    """The driver has not replaced the slot."""
-
-
 @asynccontextmanager
 async def running(opening: Opening) -> AsyncIterator[FlowRun]:
     """Its first assignment is version 1; nobody connects to anything."""
     destination = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
-    around = SlotContext(
-        job="job",
-        slot=0,
-        settings=CopySettings(),
-        destination=destination,
-        ledger=Ledger(destination, 1),
-        producers=ProducerDirectory(destination),
-        map_partitions=1,
-        budget=ByteBudget(1),
-        shares=SessionShares(ByteBudget(1)),
-        failpoint=failpoints.from_environment({}),
-        spawn=asyncio.create_task,
-        confirm=confirm,
-    )
+    around = slot_context(destination, Ledger(destination, 1))
     run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
     run.set_assignment(1, FLOW, PARTITIONS)
     task = asyncio.create_task(run.run())

@@ -41,9 +41,12 @@ from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.ledger import Ledger
+from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.ledger.positions import commit_first_positions, first_positions
 from runtime.ledger.transaction_writer import TransactionWriter, fence
+from runtime.slot import failpoints
+from runtime.slot.budget import ByteBudget, SessionShares
+from runtime.slot.context import SlotContext
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S, admin_of, known_everywhere, passing, settled
 
@@ -208,6 +211,27 @@ def flow_spec(name: str, source: str = "dc1", destination: str = "dc2", **change
         destination=destination,
         topics=SelectionSpec(include=(".*",)),
         **changes,
+    )
+
+
+def slot_context(destination: KafkaCluster, ledger: Ledger) -> SlotContext:
+    """Of a slot that its driver has not replaced."""
+
+    async def confirm() -> None: ...
+
+    return SlotContext(
+        job="job",
+        slot=0,
+        settings=CopySettings(),
+        destination=destination,
+        ledger=ledger,
+        producers=ProducerDirectory(destination),
+        map_partitions=1,
+        budget=ByteBudget(1),
+        shares=SessionShares(ByteBudget(1)),
+        failpoint=failpoints.from_environment({}),
+        spawn=asyncio.create_task,
+        confirm=confirm,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runtime.batch import Codec, PartitionLocation, Record, records
+from runtime.batch import Codec, Record, TopicPartition, records
 from runtime.batch.rewrite import batch_of
 from runtime.batch.splice import join
 from runtime.files.source.folder import open_file
@@ -39,7 +39,7 @@ def unpacked(found: ReadRecords) -> list[Record]:
     raw = [(number, *one) for number, one in enumerate(found.records)]
     data, base, latest = join(raw)
     batch = batch_of(0, len(raw), Codec.NONE, memoryview(data), base, latest)
-    return records(batch, PartitionLocation("topic", 0))
+    return records(batch, TopicPartition("topic", 0))
 
 
 def values_of(path: Path, position: int = 0) -> list[bytes | None]:

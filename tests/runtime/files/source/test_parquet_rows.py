@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtime.batch import PartitionLocation, Record
+from runtime.batch import Record, TopicPartition
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
@@ -43,7 +43,7 @@ def test_a_file_that_repl_wrote_gives_the_records_that_went_into_it(path: Path) 
         Record(3, -1, b"k", b"", ()),
     ]
     spec = FilesSpec(endpoint="lake", folder=str(path.parent), format="parquet")
-    where, folder = PartitionLocation("orders", 3), ManifestFolder(str(path.parent), "f")
+    where, folder = TopicPartition("orders", 3), ManifestFolder(str(path.parent), "f")
     files = PartitionFiles("f", spec, where, "ab" * 16, folder, 1)
     text = batch_bytes(wanted)
     files.write(sets(text)[0], memoryview(text), 0)
