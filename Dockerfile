@@ -35,7 +35,8 @@ RUN pip install --quiet '.[spark,files,ui,keystores,msk]' && pip uninstall --qui
 FROM python AS planner
 COPY --from=build-planner /opt/venv /opt/venv
 ENV PYTHONDONTWRITEBYTECODE=1
-USER repl
+# By number, so that Kubernetes can tell that it is not root.
+USER 10001
 HEALTHCHECK --interval=60s --timeout=10s CMD ["repl", "--version"]
 ENTRYPOINT ["repl"]
 CMD ["--help"]
@@ -49,7 +50,8 @@ RUN apt-get update -qq && mkdir -p /usr/share/man/man1 \
 COPY --from=build-jobs /opt/venv /opt/venv
 RUN ln -s "$(dirname "$(dirname "$(python3 -c 'import importlib.util as u; print(u.find_spec("runtime").origin)')")")" /opt/repl
 ENV PYTHONDONTWRITEBYTECODE=1
-USER repl
+# By number, so that Kubernetes can tell that it is not root.
+USER 10001
 HEALTHCHECK --interval=15s --timeout=10s --start-period=60s \
   CMD ["python3", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:9404/healthz', timeout=5)"]
 ENTRYPOINT ["tini", "--", "repl"]
