@@ -9,6 +9,9 @@ from typing import Protocol
 
 from runtime.contract.spec.jobspec import JobSpec
 
+# The variable with the file that describes the pods of a driver's executors on Kubernetes.
+EXECUTOR_POD = "REPL_EXECUTOR_POD"
+
 
 class LaunchState(StrEnum):
     """These are the states of a job as its launcher sees it."""

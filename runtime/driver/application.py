@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from subprocess import Popen
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -21,7 +22,9 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from runtime.contract.spec.jobspec import JobExit
 from runtime.contract.spec.transform import TransformSpec
+from runtime.driver.kubernetes import KubernetesExecutors
 from runtime.driver.process import JvmCalls
 from runtime.driver.task import (
     RESULT,
@@ -80,13 +83,17 @@ class SparkNotStarted(Exception):
         )
 
 
-def start_application(job: str, yarn: YarnApplications | None) -> SparkSlotRunner:
-    """Starts Spark and returns the application; `yarn` asks for it, where the master is YARN.
+def start_application(
+    job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None
+) -> SparkSlotRunner:
+    """Starts Spark and returns the application; `yarn` or `executors` asks the cluster about it.
 
     It blocks for seconds, so it is called in a thread. Raises SparkNotStarted.
     """
     try:
-        return SparkSlotRunner(job, yarn)
+        if executors is not None:
+            executors.remove()
+        return SparkSlotRunner(job, yarn, executors)
     except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
         log_driver_message(
             str(error)
@@ -101,7 +108,9 @@ class SparkSlotRunner:
     the JVM raise JvmSilent when the JVM does not answer in time.
     """
 
-    def __init__(self, job: str, yarn: YarnApplications | None) -> None:
+    def __init__(
+        self, job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None
+    ) -> None:
         # A SparkConf knows which settings were given only after the JVM has started.
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
@@ -119,6 +128,8 @@ class SparkSlotRunner:
         self._session_lock = threading.Lock()
         self._jvm = JvmCalls()
         self._yarn = yarn
+        self._executors = executors
+        end_with_gateway()
         self.id = self._context.applicationId or ""
         self.master = self._context.master or ""
 
@@ -244,8 +255,10 @@ class SparkSlotRunner:
     def _waits_for(self, group: str) -> str:
         if self._scheduled(group):
             return ""
-        queue = self._yarn.queue(self.id) if self._yarn is not None else ""
-        return f"no free core: {queue}" if queue else "no free core"
+        why = self._yarn.queue(self.id) if self._yarn is not None else ""
+        if self._executors is not None:
+            why = self._executors.waits_for(self.id)
+        return f"no free core: {why}" if why else "no free core"
 
     def _scheduled(self, group: str) -> bool:
         tracker = self._context.statusTracker()
@@ -280,6 +293,24 @@ class SparkSlotRunner:
             self._context.stop()
         except (Py4JError, OSError):
             return
+
+
+def end_with_gateway() -> None:
+    """Ends this process when the JVM that it started ends, as it ends with one that started it.
+
+    What starts the driver again starts both.
+    """
+    gateway: Any = SparkContext._gateway
+    process: Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return
+
+    def watch() -> None:
+        code = process.wait()
+        log_driver_message(f"Spark's JVM ended with {code}: this driver ends")
+        os._exit(JobExit.FAILED)
+
+    threading.Thread(target=watch, name="gateway", daemon=True).start()
 
 
 def _in_thread_of(group: str, work: Callable[[], list[bytes]]) -> asyncio.Future[list[bytes]]:

@@ -29,6 +29,7 @@ from runtime.contract.spec.jobspec import (  # noqa: E402
 )
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
+from runtime.driver.kubernetes import KubernetesExecutors  # noqa: E402
 from runtime.driver.process import (  # noqa: E402
     JvmSilent,
     SpecFile,
@@ -47,18 +48,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Copies the flows of one job.")
     parser.add_argument("--spec", required=True, type=Path, help="the job spec, a JSON file")
     parser.add_argument(
-        "--final-is-success",
-        action="store_true",
-        help="exit with 0 also when it must not be restarted, for launchers that restart after every failure",
-    )
-    parser.add_argument(
         "--restarted",
         action="store_true",
-        help="set by a supervisor that restarts it: end if a driver on another machine runs the job now",
+        help="set by what restarts it: end if a driver on another machine runs the job now",
     )
     arguments = parser.parse_args()
-    code = _run_job(arguments.spec, arguments.restarted)
-    return JobExit.STOPPED if arguments.final_is_success and code.final else code
+    return _run_job(arguments.spec, arguments.restarted)
 
 
 def _run_job(file: Path, restarted: bool) -> JobExit:
@@ -84,7 +79,8 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
     yarn = YarnApplications(job.driver) if spec.launch.launcher == "yarn" else None
-    starting = loop.run_in_executor(None, start_application, spec.job, yarn)
+    executors = KubernetesExecutors(os.environ) if spec.launch.launcher == "kubernetes" else None
+    starting = loop.run_in_executor(None, start_application, spec.job, yarn, executors)
     starting.add_done_callback(lambda done: job.stop() if done.exception() is not None else None)
     try:
         ended = await job.run(starting, yarn)

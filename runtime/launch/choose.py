@@ -20,6 +20,6 @@ def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
         case "local" | "standalone" | "yarn":
             return SupervisedLauncher(home)
         case "kubernetes":
-            return KubernetesLauncher(launch, home)
+            return KubernetesLauncher(launch)
         case other:
             assert_never(other)

@@ -108,7 +108,7 @@ QUIET = {
     "spark.ui.showConsoleProgress": "false",
 }
 # Each connection to the ports of driver and executors must authenticate with the application's secret. Spark
-# generates it on local, YARN and Kubernetes; the operator sets it on a standalone cluster.
+# generates it on local and YARN, the launcher on Kubernetes; the operator sets it on a standalone cluster.
 SECURED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -178,7 +178,7 @@ def submission(
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
     command += ["--properties-file", str(folder.properties)]
     command += application or (str(MAIN), "--spec", str(folder.spec), *(["--restarted"] if restarted else []))
-    return Submission(tuple(command), _variables(spec, folder, spark), _properties(spec, folder), cluster)
+    return Submission(tuple(command), _variables(spec, folder, spark), properties(spec, folder), cluster)
 
 
 def _variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
@@ -203,7 +203,7 @@ def java_options(spec: JobSpec) -> tuple[str, ...]:
     return JVM if all(flow.transform is None for flow in spec.flows) else _SMALL
 
 
-def _properties(spec: JobSpec, folder: JobFolder) -> dict[str, str]:
+def properties(spec: JobSpec, folder: JobFolder) -> dict[str, str]:
     """Returns the default settings, overridden by the launcher's, overridden by the topology's.
 
     Java options are concatenated, and the last one takes effect.
@@ -238,7 +238,7 @@ def _cluster_properties(spec: JobSpec) -> dict[str, str]:
     conf = {"spark.executor.cores": "1", "spark.executor.memory": HEAP, **heartbeats(spec.launch.conf)}
     if spec.slots:
         conf |= {"spark.cores.max": str(spec.slots), "spark.executor.instances": str(spec.slots)}
-    if spec.launch.launcher == "yarn":
+    if spec.launch.launcher in ("yarn", "kubernetes"):
         conf["spark.executor.memoryOverhead"] = spec.launch.memory
     names = {"queue": "spark.yarn.queue", "archives": "spark.archives", "files": "spark.files"}
     return conf | {key: options[option] for option, key in names.items() if option in options}

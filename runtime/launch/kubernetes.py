@@ -1,190 +1,191 @@
-"""This module runs jobs on Kubernetes: kubectl applies, finds and deletes a SparkApplication of the Spark
-operator.
+"""This module runs jobs on Kubernetes: kubectl applies, finds and deletes the Deployment of a job's driver.
 
-The operator does what a supervisor does elsewhere. The spec is shipped as a Secret. The secrets that it
-refers to come from one Secret of the namespace, named in the launcher's options, as variables and as files.
+Kubernetes does what a supervisor does elsewhere, and keeps the state of the job: it is found and stopped from
+any machine with kubectl.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
+import secrets
 import shutil
 import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.launch.command import CLOSED, HEAP, QUIET, SECURED, heartbeats
-from runtime.launch.launcher import referenced_variables, refuse_secrets
+from runtime.launch import manifest
+from runtime.launch.manifest import COMPONENT, DRIVER, INSTANCE, name_of
 
-SPARK_VERSION = "4.3.0"  # of the image that this release builds; the planner itself has no Spark
-OPTIONS = {
-    "image": "the image with Spark, Python and this product (needed)",
-    "namespace": "the namespace, `default` unless said",
-    "secret": "the Secret whose keys are the variables that the topology names",
-    "service_account": "the driver's, `spark` unless said",
-    "path": "where the product lies in the image, `/opt/repl` unless said",
-    "spark_version": f"Spark's version in the image, `{SPARK_VERSION}` unless said",
-    "context": "kubectl's context",
-}
-_KUBECTL_TIMEOUT_S = 60.0
-# The states of an application as the operator names them.
-_RUNNING = {"", "NEW", "SUBMITTED", "RUNNING", "SUCCEEDING"}
-_RESTARTING = {"PENDING_RERUN", "INVALIDATING", "FAILING", "SUBMISSION_FAILED", "PENDING_SUBMISSION"}
-_ENDED = {"COMPLETED", "FAILED"}
+_TIMEOUT_S = 60.0  # of a call of kubectl
+_GONE_S = 60.0  # until a pod that was killed has disappeared
+_SECRET_BYTES = 32
+_STARTING = ("ContainerCreating", "PodInitializing")
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+_FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher:
-    """A KubernetesLauncher launches jobs in one namespace.
-
-    It does not use `home`, because the cluster keeps the jobs' state.
-    """
+    """A KubernetesLauncher launches jobs in one namespace."""
 
     options: LaunchSpec
-    home: Path
 
     def launch(self, spec: JobSpec) -> LaunchHandle:
-        text = manifest(spec)
+        manifest.check(spec)
         running = self.find(spec.job)
-        if running.state in (LaunchState.RUNNING, LaunchState.RESTARTING) and running.handle is not None:
+        if running.runs and running.handle is not None:
             raise LaunchError(
                 f"the job {spec.job} runs already ({running.handle.where})",
-                "wait, if another apply is starting it; else end it with kubectl delete sparkapplication"
-                f" {name_of(spec.job)} --namespace {self._namespace()}",
+                f"wait, if another apply is starting it; else end it with kubectl delete deployment"
+                f" {name_of(spec.job)} --namespace {self._namespace}",
             )
         if running.state is LaunchState.UNKNOWN and running.handle is not None:
-            raise LaunchError(f"what the job {spec.job} does can't be told: {running.why}")
-        self._kubectl("delete", "sparkapplication", name_of(spec.job), "--ignore-not-found")
-        self._kubectl("apply", "-f", "-", text=text)
+            raise LaunchError(f"the state of the job {spec.job} is not known: {running.why}")
+        self._delete(spec.job, _TIMEOUT_S)
+        authentication = secrets.token_hex(_SECRET_BYTES)
+        resources = manifest.encode(manifest.secret(spec, authentication), manifest.deployment(spec))
+        # Applied by the server: kubectl would keep a copy of the Secret in an annotation.
+        self._kubectl(
+            *("apply", "--server-side", "--force-conflicts", "--field-manager=repl", "-f", "-"),
+            text=resources,
+        )
         return self._handle(spec.job)
 
     def update(self, spec: JobSpec) -> None:
-        """Applies only the Secret of the spec; the application stays unchanged."""
-        self._kubectl("apply", "-f", "-", text=manifest(spec).split("\n---\n")[0])
+        """Writes the spec of the job's Secret; the Deployment stays unchanged."""
+        manifest.check(spec)
+        patch = {"stringData": {manifest.SPEC: jobspec.encode(spec).decode()}}
+        words = ("patch", "secret", name_of(spec.job), "--type=merge", "--patch-file=/dev/stdin")
+        self._kubectl(*words, text=manifest.encode(patch))
 
     def find(self, job: str) -> LaunchStatus:
+        handle = self._handle(job)
         try:
-            text = self._kubectl("get", "sparkapplication", name_of(job), "--ignore-not-found", "-o", "json")
+            text = self._kubectl(
+                "get", "deployments,pods", f"--selector={INSTANCE}={name_of(job)}", "-o=json"
+            )
         except LaunchError as error:
-            return LaunchStatus(LaunchState.UNKNOWN, self._handle(job), error.what)
-        if not text.strip():
-            return LaunchStatus(LaunchState.UNKNOWN, None, "no SparkApplication of this name")
-        return LaunchStatus(*_state(json.loads(text), self._handle(job)))
+            return LaunchStatus(LaunchState.UNKNOWN, handle, error.what)
+        items = json.loads(text)["items"]
+        deployed = next((item for item in items if item["kind"] == "Deployment"), None)
+        if deployed is None:
+            return LaunchStatus(LaunchState.UNKNOWN, None, "there is no Deployment of this job")
+        pods = [item for item in items if item["kind"] == "Pod" and _is_driver(item)]
+        return LaunchStatus(*_state(deployed, pods, handle))
 
     def stop(self, job: str, grace_s: float) -> None:
-        name, grace = name_of(job), max(int(grace_s), 1)
-        self._kubectl(
-            *("delete", "sparkapplication", name, "--ignore-not-found", "--wait", f"--timeout={grace}s"),
-            within_s=grace_s + _KUBECTL_TIMEOUT_S,
-        )
-        self._kubectl("delete", "secret", name, "--ignore-not-found")
+        self._delete(job, grace_s)
+        self._kubectl("delete", "secret", name_of(job), "--ignore-not-found")
 
     def tail(self, job: str, lines: int = 20) -> list[str]:
         try:
-            return self._kubectl("logs", f"{name_of(job)}-driver", f"--tail={lines}").splitlines()
+            return self._kubectl("logs", f"deployment/{name_of(job)}", f"--tail={lines}").splitlines()
         except LaunchError as error:
             return [error.what]
 
+    def _delete(self, job: str, grace_s: float) -> None:
+        """Deletes the Deployment, and waits until the pods of driver and executors are gone.
+
+        Pods that are left after `grace_s` are killed. Raises LaunchError where some are still there then.
+        """
+        name = name_of(job)
+        grace, killed = f"--timeout={max(int(grace_s), 1)}s", f"--timeout={_GONE_S:.0f}s"
+        with suppress(LaunchError):  # some pods have not ended in time, or the next call fails as well
+            deployment = ("delete", "deployment", name, "--ignore-not-found", "--cascade=foreground")
+            self._kubectl(*deployment, grace, within_s=grace_s + _TIMEOUT_S)
+        left = ("delete", "pods", f"--selector={INSTANCE}={name}", "--ignore-not-found", "--grace-period=1")
+        self._kubectl(*left, killed, within_s=_GONE_S + _TIMEOUT_S)
+
     def _handle(self, job: str) -> LaunchHandle:
-        namespace, name = self._namespace(), name_of(job)
+        name = name_of(job)
         return LaunchHandle(
-            job, f"sparkapplication {namespace}/{name}", f"kubectl logs -n {namespace} {name}-driver"
+            job,
+            f"deployment {self._namespace}/{name}",
+            f"kubectl logs -n {self._namespace} deployment/{name}",
         )
 
+    @property
     def _namespace(self) -> str:
-        return self.options.options.get("namespace", "default")
+        return manifest.namespace_of(self.options)
 
-    def _kubectl(self, *words: str, text: str | None = None, within_s: float = _KUBECTL_TIMEOUT_S) -> str:
+    def _kubectl(self, *words: str, text: bytes | None = None, within_s: float = _TIMEOUT_S) -> str:
         kubectl = shutil.which("kubectl")
         if kubectl is None:
             raise LaunchError("kubectl was not found", "install it where repl is called")
-        command = [kubectl, "--namespace", self._namespace()]
+        command = [kubectl, "--namespace", self._namespace]
         if context := self.options.options.get("context"):
             command += ["--context", context]
         try:
             done = subprocess.run(
-                [*command, *words], input=text, capture_output=True, text=True, timeout=within_s, check=False
+                [*command, *words], input=text or b"", capture_output=True, timeout=within_s, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise LaunchError(f"kubectl {words[0]} did not answer within {within_s:.0f} s") from error
         if done.returncode:
-            raise LaunchError(f"kubectl {words[0]}: {done.stderr.strip()[:500]}", "look at kubectl's context")
-        return done.stdout
+            why = _readable(done.stderr.decode(errors="replace"))
+            raise LaunchError(f"kubectl {words[0]}: {why}", "look at kubectl's context and its rights")
+        return done.stdout.decode(errors="replace")
 
 
-def _state(application: dict[str, Any], handle: LaunchHandle) -> tuple[LaunchState, LaunchHandle, str]:
-    reported = application.get("status", {}).get("applicationState", {})
-    state, why = str(reported.get("state", "")), str(reported.get("errorMessage", ""))
-    if state in _RUNNING:
+def _is_driver(pod: dict[str, Any]) -> bool:
+    """Returns whether this is a driver's pod that is not being deleted."""
+    metadata = pod["metadata"]
+    return metadata.get("labels", {}).get(COMPONENT) == DRIVER and "deletionTimestamp" not in metadata
+
+
+def _state(
+    deployed: dict[str, Any], pods: Sequence[dict[str, Any]], handle: LaunchHandle
+) -> tuple[LaunchState, LaunchHandle, str]:
+    """Returns the job's state. RUNNING has a reason where the driver's container does not start."""
+    if not pods:
+        conditions = deployed.get("status", {}).get("conditions", ())
+        refused = _condition(conditions, "ReplicaFailure", "True")
+        why = f"Kubernetes refuses the driver's pod: {refused}" if refused else ""
         return LaunchState.RUNNING, handle, why
-    if state in _RESTARTING:
-        return LaunchState.RESTARTING, handle, why or state
-    if state in _ENDED:
-        return LaunchState.ENDED, handle, why or state
-    return LaunchState.UNKNOWN, handle, why or state
+    status = max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))["status"]
+    containers = status.get("containerStatuses", ())
+    if not containers:
+        unscheduled = _condition(status.get("conditions", ()), "PodScheduled", "False")
+        why = f"no node takes the driver's pod: {unscheduled}" if unscheduled else ""
+        return LaunchState.RUNNING, handle, why
+    (container,) = containers
+    state = container.get("state", {})
+    ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
+    if "running" in state:
+        return LaunchState.RUNNING, handle, ""
+    if ended is not None:
+        code = int(ended.get("exitCode", 1))
+        if code in _FINAL:
+            return LaunchState.ENDED, handle, _FINAL[code]
+        reason = f" ({ended['reason']})" if ended.get("reason") not in (None, "Error") else ""
+        return LaunchState.RESTARTING, handle, f"the driver ended with {code}{reason}"
+    return LaunchState.RUNNING, handle, _waits(container, state.get("waiting", {}))
 
 
-def manifest(spec: JobSpec) -> str:
-    """Returns the Secret with the spec, and the SparkApplication, as YAML. Raises LaunchError."""
-    refuse_secrets(spec)
-    options = spec.launch.options
-    variables = referenced_variables(spec)
-    if unknown := sorted(set(options) - set(OPTIONS)):
-        raise LaunchError(
-            f"the launcher kubernetes has no option {', '.join(unknown)}", f"it knows {', '.join(OPTIONS)}"
-        )
-    if "image" not in options:
-        raise LaunchError("the launcher kubernetes needs the option image", "add options: {image: …}")
-    if variables and "secret" not in options:
-        raise LaunchError(
-            f"{', '.join(variables)} must come from a Secret", "name it: options: {secret: NAME}"
-        )
-    path = options.get("path", "/opt/repl").rstrip("/")
-    return _template().render(
-        job=spec.job,
-        name=name_of(spec.job),
-        namespace=options.get("namespace", "default"),
-        spec=jobspec.encode(spec).decode(),
-        spark_version=options.get("spark_version", SPARK_VERSION),
-        image=options["image"],
-        main=f"local://{path}/runtime/driver/main.py",
-        path=path,
-        conf={**QUIET, **SECURED, **heartbeats(spec.launch.conf), **spec.launch.conf, **CLOSED},
-        heap=HEAP,
-        memory=spec.launch.memory,
-        slots=spec.slots or 1,
-        variables=variables,
-        secret=options.get("secret", ""),
-        service_account=options.get("service_account", "spark"),
-    )
+def _waits(container: dict[str, Any], waiting: dict[str, Any]) -> str:
+    reason, message = str(waiting.get("reason", "")), _readable(str(waiting.get("message", "")))
+    if reason in ("", *_STARTING):
+        return ""
+    said = ": ".join(filter(None, (reason, message)))
+    if reason in _NO_IMAGE:
+        return f"the image {container.get('image', '')} can't be pulled: {said}"
+    return f"the driver's container can't be started: {said}"
 
 
-def name_of(job: str) -> str:
-    """Returns a valid Kubernetes name for the job.
-
-    A name that had to be changed gets a digest, so that names stay unique.
-    """
-    plain = re.sub(r"[^a-z0-9-]+", "-", job.lower()).strip("-")[:40].strip("-")
-    if plain == job:
-        return f"repl-{job}"
-    return "-".join(filter(None, ("repl", plain, hashlib.sha256(job.encode()).hexdigest()[:8])))
+def _condition(conditions: Sequence[dict[str, Any]], kind: str, status: str) -> str:
+    """Returns the message of a condition; "" where it does not hold."""
+    for condition in conditions:
+        if condition.get("type") == kind and condition.get("status") == status:
+            return _readable(str(condition.get("message") or condition.get("reason") or kind))
+    return ""
 
 
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(  # noqa: S701 - every value goes through json, which YAML reads
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.filters["json"] = json.dumps
-    environment.filters["comment"] = lambda text: " ".join(str(text).split())
-    return environment.get_template("spark_application.yaml.j2")
+def _readable(text: str) -> str:
+    """Returns a message as one line, without what a terminal would interpret."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:500]

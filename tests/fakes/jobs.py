@@ -51,9 +51,11 @@ class FakeJobs:
     silent: bool = False
     mute: bool = False
     why: str = ""  # why no flow of a job can start
+    waits: str = ""  # why no process of a mute one starts
     older: Sequence[str] = ()  # the lines of a driver that ran before
     log: Sequence[str] = ("the last line",)
     refuses: str = ""
+    keeps: str = ""  # why none can be stopped
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     told: list[tuple[str, ClusterEndpoint]] = field(default_factory=list)
@@ -86,10 +88,12 @@ class FakeJobs:
 
     def find(self, job: str) -> LaunchStatus:
         runs = self.mute or (job in self.running and self.running[job].is_alive())
-        return LaunchStatus(LaunchState.RUNNING if runs else LaunchState.ENDED)
+        return LaunchStatus(LaunchState.RUNNING if runs else LaunchState.ENDED, why=self.waits)
 
     def stop(self, job: str, _grace_s: float) -> None:
         self.calls.append(f"stop {job}")
+        if self.keeps:
+            raise LaunchError(self.keeps)
         if job in self.running:
             self.running.pop(job).kill()
 

@@ -12,8 +12,8 @@ from planner.render.plan.json import json_text
 from planner.state import planfile
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.launching import LaunchError
+from runtime.launch import manifest
 from runtime.launch.folder import JobFolder
-from runtime.launch.kubernetes import manifest
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.replacing import replace
 from tests.fakes.states import flow, topology
@@ -108,7 +108,7 @@ def test_no_spec_is_written_with_it(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret") as refused:
         folder.write_spec(spec)
     with pytest.raises(LaunchError, match=r"spark\.authenticate\.secret"):
-        manifest(spec_of(launcher="kubernetes", options={"image": "i"}, conf=spec.launch.conf))
+        manifest.check(spec_of(launcher="kubernetes", options={"image": "i"}, conf=spec.launch.conf))
 
     assert CANARY not in f"{refused.value} {refused.value.hint}"
     assert list(folder.path.iterdir()) == []

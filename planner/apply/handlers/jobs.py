@@ -32,7 +32,7 @@ from planner.kafka.failures import ClusterFailure
 from planner.kafka.log import JobStatusTable, LogReader, LogWriter
 from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
-from runtime.contract.launching import Launcher, LaunchError
+from runtime.contract.launching import Launcher, LaunchError, LaunchState, LaunchStatus
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
 from runtime.contract.records.job_status import JobKey, JobStatus, PartitionStatus
@@ -210,6 +210,10 @@ QUEUED = (
     "free resources there, or change the job's slots, memory or queue: the job stays, and starts as soon as"
     " it gets them. Then run this again, which records the job as it is"
 )
+NOT_STARTED = (
+    "correct that: the job stays, and starts as soon as it can. Then run this again, which records the job"
+    " as it is"
+)
 _ENTRY_WRITE_S = 30.0
 _CHECK_PROCESS_S = 2.0
 
@@ -277,7 +281,7 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
         awaited,
         context.timeouts.copying_s,
         first_of(
-            _until_process_ends(context, started.launcher, spec.job),
+            _until_process_ends(context, watch, started),
             _while_refused(context, watch, spec, driver_before, refused),
         ),
         lambda: start_progress(spec, watch.table, driver_before),
@@ -316,20 +320,26 @@ def _while_refused(
     )
 
 
-def _until_process_ends(context: ApplyContext, launcher: Launcher, job: str) -> GiveUp:
-    """Returns a check that ends the wait when the job's process has ended for good."""
-    checked_at = time.monotonic()
+def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launched) -> GiveUp:
+    """Returns a check that ends the wait when the job's process has ended for good, or does not start."""
+    checked_at, seen = time.monotonic(), LaunchStatus(LaunchState.UNKNOWN)
+
+    async def not_started() -> str:
+        status = watch.job(started.spec.job)
+        reported = status is not None and status.driver != started.driver_before
+        return seen.why if seen.state is LaunchState.RUNNING and not reported else ""
+
+    not_starting = lasting(context.timeouts.queued_s, not_started, lambda _: NOT_STARTED)
 
     async def give_up() -> str | None:
-        nonlocal checked_at
+        nonlocal checked_at, seen
         if (stop_reason := await context.guard.stop_reason()) is not None:
             return f"it was not waited for: {stop_reason}"
         if time.monotonic() - checked_at > _CHECK_PROCESS_S:
             checked_at = time.monotonic()
             with suppress(LaunchError):
-                if (await asyncio.to_thread(launcher.find, job)).runs is False:
-                    return "it ended"
-        return None
+                seen = await asyncio.to_thread(started.launcher.find, started.spec.job)
+        return "it ended" if seen.runs is False else await not_starting()
 
     return give_up
 
@@ -430,12 +440,15 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
             context.guard.stop_reason,
         )
     problem = ""
+    launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
     try:
-        launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
         launcher = context.launchers(launch)
         await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchError as failure:
         problem = str(failure)
+    if problem and launch.launcher == "kubernetes":
+        # Its Deployment may still be there, and would start the job again on another node.
+        return failed(f"its Deployment could not be deleted: {problem}")
     status = watch.job(step.job)
     if not _is_running(watch, step.job):
         if status is not None and not status.stop_requested:

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from runtime.contract.records.job_status import JobStatus, PartitionState, Parti
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
@@ -85,8 +87,9 @@ class Here:
     def tell(self, **changes: object) -> ReconfigureJob:
         return ReconfigureJob("tell", job_address(self.name), "dc1", self.name, self.text(**changes))
 
-    def stop(self) -> StopJob:
-        return StopJob("stop", job_address(self.name), "dc1", self.name)
+    def stop(self, launch: LaunchSpec | None = None) -> StopJob:
+        text = msgspec.json.encode(launch).decode() if launch is not None else ""
+        return StopJob("stop", job_address(self.name), "dc1", self.name, launch=text)
 
     def seen(self) -> tuple[bool, JobSpec | None]:
         jobs = run_at(self.endpoint, lambda client: read_jobs(client, "shop"))
@@ -167,6 +170,26 @@ def test_one_that_cannot_report_for_want_of_a_right_is_not_waited_for(here: Here
     assert verdict.why.endswith(
         "the last lines of its log:\n    it starts\n    " + denied + "\n    the last line"
     )
+
+
+def test_one_whose_process_does_not_start_is_not_waited_for(here: Here) -> None:
+    here.jobs.mute, here.jobs.waits = True, "the image repl:1 can't be pulled: not found"
+    here.timeouts = dataclasses.replace(PATIENT, queued_s=3)
+
+    verdict = here.perform(here.launch())
+
+    assert verdict.result is Result.FAILED
+    assert "it was launched (a thread), but the image repl:1 can't be pulled: not found — " in verdict.why
+
+
+def test_a_job_on_kubernetes_whose_deployment_may_be_left_is_not_stopped(here: Here) -> None:
+    here.perform(here.launch())
+    here.jobs.keeps = "kubectl delete: no such host"
+
+    verdict = here.perform(here.stop(launch=LaunchSpec(launcher="kubernetes", master="k8s://h")))
+
+    assert verdict.result is Result.FAILED
+    assert verdict.why == "its Deployment could not be deleted: kubectl delete: no such host"
 
 
 def test_a_partition_that_may_not_be_copied_ends_the_wait(here: Here) -> None:

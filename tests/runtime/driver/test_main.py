@@ -16,24 +16,6 @@ from runtime.launch.command import MAIN
 
 pytestmark = pytest.mark.slow
 
-TWICE = """
-import sys
-from runtime.driver.main import main
-codes = [main()]
-sys.argv.append("--final-is-success")
-print(*codes, main())
-"""
-
-
-def test_a_final_end_can_count_as_a_success(tmp_path: Path):
-    """For launchers that know success and failure only, and start anew after every failure."""
-    file = tmp_path / "spec.json"
-    file.write_text("{}")
-    command = [sys.executable, "-c", TWICE, "--spec", str(file)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert ended.stdout.split() == [str(int(code)) for code in (JobExit.BAD_SPEC, JobExit.STOPPED)]
-    assert "not a job spec" in ended.stderr
-
 
 @pytest.mark.parametrize(
     ("submit", "why"),

@@ -1,20 +1,21 @@
-"""The manifest holds to the operator's fields and to our spec; kubectl does the rest. No cluster was here."""
+"""What a job's resources say, and what the launcher makes of answers of kubectl. `make test-kubernetes` runs
+them on a real API server.
+"""
 
 import json
-from importlib import metadata
+import os
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 
-from runtime.contract.launching import LaunchError, LaunchState
+from runtime.contract.launching import EXECUTOR_POD, LaunchError, LaunchState
 from runtime.contract.spec import jobspec
+from runtime.launch import manifest, pod
 from runtime.launch.choose import launcher_for
-from runtime.launch.kubernetes import SPARK_VERSION, manifest, name_of
+from runtime.launch.command import properties_file
+from runtime.launch.manifest import name_of
 from tests.fakes.kubectl import FakeKubectl
-from tests.runtime.launch.spark_application import SECRET, SPARK_APPLICATION
 from tests.runtime.launch.specs import spec_of
 
 OPTIONS = {"image": "registry.example/repl:1", "namespace": "replication", "secret": "kafka-passwords"}
@@ -25,36 +26,67 @@ SPEC = spec_of(
     launcher="kubernetes",
     master="k8s://https://h:443",
     memory="2g",
-    conf={"spark.kubernetes.driver.label.team": "it's: #1"},
+    conf={"spark.kubernetes.driver.label.team": "payments", "spark.kubernetes.node.selector.disk": "ssd"},
     options=OPTIONS,
 )
+POD = {"POD_IP": "10.1.2.3", "POD_NAME": "repl-1", "PATH": os.environ["PATH"]}
 
 
-def documents(text: str) -> tuple[Any, Any]:
-    secret, application = yaml.safe_load_all(text)
-    return secret, application
+def container_of(resource: dict[str, Any]) -> dict[str, Any]:
+    described = resource["spec"].get("template", resource)["spec"]
+    (container,) = described["containers"]
+    assert isinstance(container, dict)
+    return container
 
 
-@pytest.mark.parametrize(
-    "spec", [SPEC, spec_of(launcher="kubernetes", master="k8s://h", options={"image": "i"})]
-)
-def test_the_manifest_has_only_fields_that_the_operator_knows(spec: jobspec.JobSpec):
-    secret, application = documents(manifest(spec))
-    jsonschema.validate(secret, SECRET)
-    jsonschema.validate(application, SPARK_APPLICATION)
-
-
-def test_the_spec_comes_back_as_it_was_and_secrets_are_named_only():
-    secret, application = documents(manifest(SPEC))
+def test_the_spec_is_in_a_secret_and_names_passwords_only():
+    secret = manifest.secret(SPEC, "of spark")
     assert jobspec.decode(secret["stringData"]["spec.json"]) == SPEC
-    parts = application["spec"]["driver"], application["spec"]["executor"]
-    for part in parts:
-        assert part["envSecretKeyRefs"] == {"DC_PASSWORD": {"name": "kafka-passwords", "key": "DC_PASSWORD"}}
-        assert {one["name"] for one in part["secrets"]} == {name_of(SPEC.job), "kafka-passwords"}
-        assert part["memoryOverhead"] == "2g"
-    assert application["spec"]["executor"]["instances"] == 3
-    assert application["spec"]["sparkConf"]["spark.kubernetes.driver.label.team"] == "it's: #1"
-    assert application["spec"]["arguments"][-1] == "--final-is-success"  # R10: fenced is not started again
+    assert secret["stringData"]["authentication"] == "of spark"
+    for resource in (manifest.deployment(SPEC), manifest.executor_pod(SPEC)):
+        assert "of spark" not in json.dumps(resource)
+        assert container_of(resource)["envFrom"] == [{"secretRef": {"name": "kafka-passwords"}}]
+
+
+def test_the_driver_of_a_lost_node_starts_elsewhere_within_seconds_of_its_loss():
+    deployed = manifest.deployment(SPEC)["spec"]
+    assert deployed["replicas"] == 1
+    assert deployed["strategy"] == {"type": "Recreate"}
+    tolerated = {one["key"]: one["tolerationSeconds"] for one in deployed["template"]["spec"]["tolerations"]}
+    assert tolerated == {"node.kubernetes.io/not-ready": 10, "node.kubernetes.io/unreachable": 10}
+
+
+def test_pods_have_no_right_on_their_node_and_executors_no_token():
+    driver, executor = manifest.deployment(SPEC), manifest.executor_pod(SPEC)
+    for resource in (driver, executor):
+        assert container_of(resource)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }
+    assert executor["spec"]["automountServiceAccountToken"] is False
+    assert driver["spec"]["template"]["spec"]["serviceAccountName"] == "repl"
+    assert driver["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
+    assert driver["spec"]["template"]["metadata"]["labels"]["team"] == "payments"
+
+
+def test_memory_is_that_of_the_jvm_and_of_python():
+    for resource in (manifest.deployment(SPEC), manifest.executor_pod(SPEC)):
+        resources = container_of(resource)["resources"]
+        assert resources["limits"]["memory"] == resources["requests"]["memory"] == f"{(512 + 2048) << 10}Ki"
+
+
+def test_the_rights_of_a_driver_end_at_pods():
+    account, role, binding, apply = manifest.rights(SPEC.launch)
+    assert {one["metadata"]["namespace"] for one in (account, role, binding, apply)} == {"replication"}
+    assert [rule["resources"] for rule in role["rules"]] == [["pods"]]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "repl", "namespace": "replication"}]
+    assert {resource for rule in apply["rules"] for resource in rule["resources"]} == {
+        "deployments",
+        "secrets",
+        "pods",
+        "pods/log",
+    }
 
 
 @pytest.mark.parametrize(
@@ -68,7 +100,7 @@ def test_the_spec_comes_back_as_it_was_and_secrets_are_named_only():
 def test_what_is_missing_is_said(options: dict[str, str], said: str):
     spec = spec_of(client={"p": {"env": "DC_PASSWORD"}}, launcher="kubernetes", options=options)
     with pytest.raises(LaunchError, match=said):
-        manifest(spec)
+        manifest.check(spec)
 
 
 def test_names():
@@ -77,36 +109,162 @@ def test_names():
     assert len(name_of("x" * 200)) <= 63
 
 
-def test_kubectl_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_driver_starts_with_the_mounted_spec_and_again_with_the_newest(tmp_path: Path):
+    mounted, state = tmp_path / "mounted", tmp_path / "state"
+    mounted.mkdir()
+    (mounted / "spec.json").write_bytes(jobspec.encode(SPEC))
+
+    command, environ = pod.driver(POD, mounted, state)
+
+    file = Path(command[command.index("--spec") + 1])
+    assert jobspec.decode(file.read_bytes()) == SPEC
+    assert "--restarted" not in command
+    settings = (file.parent / "spark.conf").read_text()
+    for setting in (
+        {"spark.kubernetes.container.image": "registry.example/repl:1"},
+        {"spark.kubernetes.namespace": "replication"},
+        {"spark.driver.host": "10.1.2.3"},
+        {"spark.executor.instances": "3"},
+        {"spark.executor.memoryOverhead": "2g"},
+        {"spark.authenticate.secret.file": "/etc/repl/job/authentication"},
+        {"spark.kubernetes.executor.podTemplateFile": environ[EXECUTOR_POD]},
+    ):
+        assert properties_file(setting).decode() in settings
+    assert json.loads(Path(environ[EXECUTOR_POD]).read_bytes()) == manifest.executor_pod(SPEC)
+    assert str(file.parent / "spark.conf") in environ["PYSPARK_SUBMIT_ARGS"]
+
+    newer = spec_of(SPEC.job, slots=7, launcher="kubernetes", master="k8s://h", options=OPTIONS)
+    file.write_bytes(jobspec.encode(newer))  # by the driver, which took it from a command
+    command, _ = pod.driver(POD, mounted, state)
+    assert command[-1] == "--restarted"
+    assert jobspec.decode(file.read_bytes()) == newer
+
+
+def test_an_executor_gets_the_arguments_and_options_that_spark_gives_its_container():
+    given = {
+        "SPARK_DRIVER_URL": "spark://x@10.1.2.3:7078",
+        "SPARK_EXECUTOR_ID": "2",
+        "SPARK_EXECUTOR_CORES": "1",
+        "SPARK_APPLICATION_ID": "spark-1",
+        "SPARK_EXECUTOR_POD_IP": "10.1.2.4",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "repl-exec-2",
+        "SPARK_EXECUTOR_MEMORY": "512m",
+        **{f"SPARK_JAVA_OPT_{number}": f"-Dn={number}" for number in range(12)},
+    }
+    command = pod.executor({**os.environ, **given})
+    assert command[1:13] == [f"-Dn={number}" for number in range(12)]
+    assert command[13:16] == ["-Dspark.master=k8s://", "-Xms512m", "-Xmx512m"]
+    backend = command.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
+    arguments = dict(zip(command[backend + 1 :: 2], command[backend + 2 :: 2], strict=True))
+    assert arguments["--driver-url"] == "spark://x@10.1.2.3:7078"
+    assert arguments["--podName"] == "repl-exec-2"
+
+
+def deployed(*pods: dict[str, Any], **status: Any) -> str:
+    metadata = {"labels": {manifest.COMPONENT: manifest.DRIVER}}
+    items = [
+        {"kind": "Deployment", "metadata": {}, "status": status},
+        *({"kind": "Pod", "metadata": metadata, "status": one} for one in pods),
+    ]
+    return json.dumps({"items": items})
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"image": "registry.example/repl:1", **state}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "why"),
+    [
+        (json.dumps({"items": []}), LaunchState.UNKNOWN, "there is no Deployment"),
+        (deployed(), LaunchState.RUNNING, ""),
+        (
+            deployed(
+                conditions=[
+                    {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small,\x1b[2J"}
+                ]
+            ),
+            LaunchState.RUNNING,
+            "Kubernetes refuses the driver's pod: exceeded quota: small, [2J",
+        ),
+        (
+            deployed(
+                {
+                    "conditions": [
+                        {"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}
+                    ]
+                }
+            ),
+            LaunchState.RUNNING,
+            "no node takes the driver's pod: Insufficient memory",
+        ),
+        (
+            deployed(container(state={"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})),
+            LaunchState.RUNNING,
+            "the image registry.example/repl:1 can't be pulled: ImagePullBackOff: not found",
+        ),
+        (
+            deployed(
+                container(state={"waiting": {"reason": "CreateContainerConfigError", "message": "no x"}})
+            ),
+            LaunchState.RUNNING,
+            "the driver's container can't be started: CreateContainerConfigError: no x",
+        ),
+        (deployed(container(state={"waiting": {"reason": "ContainerCreating"}})), LaunchState.RUNNING, ""),
+        (deployed(container(state={"running": {}})), LaunchState.RUNNING, ""),
+        (
+            deployed(
+                container(
+                    state={"waiting": {"reason": "CrashLoopBackOff"}},
+                    lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                )
+            ),
+            LaunchState.RESTARTING,
+            "the driver ended with 137 (OOMKilled)",
+        ),
+        (
+            deployed(container(state={"terminated": {"exitCode": 75, "reason": "Error"}})),
+            LaunchState.ENDED,
+            "fenced",
+        ),
+    ],
+)
+def test_what_kubernetes_says_of_a_driver_is_named(
+    answer: str, state: LaunchState, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     kubectl = FakeKubectl(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    launcher, name = launcher_for(SPEC.launch, tmp_path), name_of(SPEC.job)
-    assert launcher.find(SPEC.job).state is LaunchState.UNKNOWN
-    handle = launcher.launch(SPEC)
-    assert handle.where == f"sparkapplication replication/{name}"
-    assert documents(kubectl.applied)[1]["metadata"]["name"] == name
-    assert all(asked.startswith("--namespace replication ") for asked in kubectl.asked)
+    kubectl.answers("get", answer)
+    status = launcher_for(SPEC.launch, tmp_path).find(SPEC.job)
+    assert status.state is state
+    assert status.why.startswith(why) if why else not status.why
 
-    states = {
-        "RUNNING": LaunchState.RUNNING,
-        "PENDING_RERUN": LaunchState.RESTARTING,
-        "COMPLETED": LaunchState.ENDED,
-        "UNKNOWN": LaunchState.UNKNOWN,
-    }
-    for word, state in states.items():
-        kubectl.answers("get", json.dumps({"status": {"applicationState": {"state": word}}}))
-        assert launcher.find(SPEC.job).state is state
-    kubectl.answers("get", json.dumps({}))  # just made: the operator has not looked yet
+
+def test_kubectl_gets_a_job_and_deletes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    kubectl = FakeKubectl(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    kubectl.answers("get", json.dumps({"items": []}))
+    launcher, name = launcher_for(SPEC.launch, tmp_path), name_of(SPEC.job)
+    handle = launcher.launch(SPEC)
+    assert handle.where == f"deployment replication/{name}"
+    secret, deployment = json.loads(kubectl.applied)["items"]
+    assert (secret["kind"], deployment["kind"]) == ("Secret", "Deployment")
+    assert len(secret["stringData"]["authentication"]) == 64
+    assert all(asked.startswith("--namespace replication ") for asked in kubectl.asked)
+    assert secret["stringData"]["authentication"] not in " ".join(kubectl.asked)
+
+    kubectl.answers("get", deployed(container(state={"running": {}})))
     with pytest.raises(LaunchError, match="runs already") as caught:
         launcher.launch(SPEC)
-    assert f"kubectl delete sparkapplication {name} --namespace replication" in caught.value.hint
+    assert f"kubectl delete deployment {name} --namespace replication" in caught.value.hint
 
-    launcher.update(SPEC)
-    assert next(iter(yaml.safe_load_all(kubectl.applied)))["kind"] == "Secret"
     kubectl.answers("logs", "one\ntwo\n")
     assert launcher.tail(SPEC.job) == ["one", "two"]
     launcher.stop(SPEC.job, 30)
-    assert f"delete sparkapplication {name} --ignore-not-found --wait --timeout=30s" in kubectl.asked[-2]
+    asked = "\n".join(kubectl.asked)
+    assert f"delete deployment {name} --ignore-not-found --cascade=foreground --timeout=30s" in asked
+    assert kubectl.asked[-1].endswith(f"delete secret {name} --ignore-not-found")
 
 
 def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -117,11 +275,5 @@ def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     kubectl = FakeKubectl(tmp_path)
     kubectl.refuses("get", "no such host")
     assert launcher.find(SPEC.job).why == "kubectl get: no such host"
-    with pytest.raises(LaunchError, match="can't be told"):
+    with pytest.raises(LaunchError, match="is not known"):
         launcher.launch(SPEC)
-
-
-def test_the_version_of_spark_in_a_manifest_is_the_one_of_this_release():
-    assert metadata.version("pyspark") == SPARK_VERSION
-    _, application = documents(manifest(SPEC))
-    assert application["spec"]["sparkVersion"] == SPARK_VERSION

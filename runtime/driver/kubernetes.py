@@ -1,0 +1,109 @@
+"""Says why Kubernetes runs no executor for a driver yet, and removes those of the driver before.
+
+Spark asks for executors and only logs a refusal, so the driver asks the API server itself, with the token of
+its pod: about the pods of its executors, or whether it would take another one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from runtime.contract.launching import EXECUTOR_POD
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TIMEOUT_S = 5.0
+_MOST_CHARACTERS = 400
+_STARTING = ("ContainerCreating", "PodInitializing")
+
+
+class ApiError(Exception):
+    """The API server refused a request, or did not answer; the text is its message."""
+
+
+class KubernetesExecutors:
+    """Asks the API server for the executors of a job. Its calls block, for seconds at most.
+
+    The pods are those with the labels of the template that Spark completes.
+    """
+
+    def __init__(self, environ: Mapping[str, str], account: Path = _ACCOUNT) -> None:
+        self._host = environ["KUBERNETES_SERVICE_HOST"]
+        self._port = int(environ["KUBERNETES_SERVICE_PORT"])
+        self._template: dict[str, Any] = json.loads(Path(environ[EXECUTOR_POD]).read_bytes())
+        labels: dict[str, str] = self._template["metadata"]["labels"]
+        self._selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        self._account = account
+
+    def remove(self) -> None:
+        """Deletes the pods of executors that a driver before has left: they would keep their resources.
+
+        A failure is Spark's to report: it asks the same API server next.
+        """
+        query = {"labelSelector": self._selector, "gracePeriodSeconds": "1"}
+        try:
+            self._call("DELETE", query)
+        except ApiError:
+            return
+
+    def waits_for(self, application: str) -> str:
+        """Returns why no executor of the application runs; "" if that is not known."""
+        try:
+            pods = self._call("GET", {"labelSelector": f"{self._selector},spark-app-selector={application}"})
+            reasons = [reason for pod in pods["items"] if (reason := _reason(pod["status"]))]
+            if reasons or pods["items"]:
+                return reasons[0] if reasons else ""
+            # The API server refuses another pod for the reason for which it refuses Spark's.
+            tried = {**self._template["metadata"], "generateName": "repl-executor-"}
+            self._call("POST", {"dryRun": "All"}, {**self._template, "metadata": tried})
+        except ApiError as error:
+            return f"Kubernetes says: {error}"
+        return ""
+
+    def _call(
+        self, method: str, query: Mapping[str, str], body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Calls the API of pods. Raises ApiError."""
+        try:
+            namespace = (self._account / "namespace").read_text()
+            headers = {"Authorization": f"Bearer {(self._account / 'token').read_text()}"}
+            trusted = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=_TIMEOUT_S, context=trusted
+            )
+            try:
+                path = f"/api/v1/namespaces/{namespace}/pods?{urlencode(query)}"
+                text = json.dumps(body) if body is not None else None
+                connection.request(method, path, text, headers | {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answered: dict[str, Any] = json.loads(answer.read())
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ApiError(f"no answer of the API server: {error}") from error
+        if answer.status >= http.client.BAD_REQUEST:
+            raise ApiError(_readable(str(answered.get("message", answer.reason))))
+        return answered
+
+
+def _reason(status: Mapping[str, Any]) -> str:
+    """Returns why the pod of an executor does not run; "" where it runs, or starts."""
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"no node takes the executor's pod: {_readable(str(condition.get('message', '')))}"
+    for container in status.get("containerStatuses", ()):
+        waiting = container.get("state", {}).get("waiting", {})
+        if waiting and waiting.get("reason") not in _STARTING:
+            said = _readable(f"{waiting.get('reason', '')}: {waiting.get('message', '')}")
+            return f"the executor's container can't be started: {said}"
+    return ""
+
+
+def _readable(text: str) -> str:
+    """Returns a message as one line, without what a terminal would interpret."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:_MOST_CHARACTERS]
