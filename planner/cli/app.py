@@ -45,6 +45,7 @@ GROUPS: dict[str, dict[str, CommandEntry]] = {
         "resume": CommandEntry("operation", "Continue a paused flow, or one that stopped over lost records."),
         "history": CommandEntry("operation", "Show who applied what, when, and how it ended."),
         "standby": CommandEntry("operation", "Take a job over on this machine when its own machine is lost."),
+        "jobs": CommandEntry("jobs", "Show the rights that jobs need on Kubernetes."),
     },
     "Disaster recovery": {
         "failover": CommandEntry(

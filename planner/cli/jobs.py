@@ -1,0 +1,27 @@
+"""`repl jobs`: what a cluster needs before it runs the jobs of a topology."""
+
+import click
+
+from planner.cli.command import command
+from planner.workflows.requests import TopologyRequest
+
+
+@click.group()
+def jobs() -> None:
+    """Show what a Kubernetes cluster needs for the jobs of a topology."""
+
+
+@command
+def manifest(request: TopologyRequest) -> int:
+    """Print service accounts and rights for Kubernetes, as YAML for kubectl apply.
+
+    For each namespace and service account of the topology's jobs with launcher: kubernetes: the account and
+    the rights of drivers, and a role with the rights of repl apply. Nothing is read but the topology.
+    """
+    from planner.workflows.manifests import rights_manifest
+
+    click.echo(rights_manifest(request), nl=False)
+    return 0
+
+
+jobs.add_command(manifest)

@@ -1,0 +1,27 @@
+"""Prints what a Kubernetes cluster needs for the jobs of a topology."""
+
+import yaml
+
+from planner.graph.jobs import launch_spec
+from planner.model.diagnostic import Failure, error
+from planner.workflows.requests import TopologyRequest
+from planner.workflows.topology import checked
+
+
+def rights_manifest(request: TopologyRequest) -> str:
+    """Returns the accounts and roles of the jobs on Kubernetes, as YAML. Failure where there is none."""
+    from runtime.launch.manifest import namespace_of, rights, service_account_of
+
+    topology = checked(request.path, request.var_files).topology
+    launches = [launch_spec(job) for job in topology.jobs.values()]
+    accounts = {
+        (namespace_of(launch), service_account_of(launch)): launch
+        for launch in launches
+        if launch.launcher == "kubernetes"
+    }
+    if not accounts:
+        raise Failure(
+            error("no job of this topology has launcher: kubernetes", "add it to a job: jobs.JOB.launcher")
+        )
+    resources = [resource for _, launch in sorted(accounts.items()) for resource in rights(launch)]
+    return yaml.safe_dump_all(resources, explicit_start=True, sort_keys=False)
