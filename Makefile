@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak dist sbom release release-files image
+.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions test-kubernetes coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak dist sbom release release-files image
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,7 +161,7 @@ test-all: test long ## make test, and behind it the long stories of make long
 
 long: setup prometheus kerberos browser yaml-language-server ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
 	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "hypothesis and not integration and not spark" --hypothesis-profile thorough -q
-	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions" --durations=15 $(LONG_TESTS)
+	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions and not kubernetes" --durations=15 $(LONG_TESTS)
 
 coverage: ## make test, with the share of the code that the tests in its processes reach; takes a third longer
 	@rm -f .coverage .coverage.*
@@ -171,6 +171,12 @@ test-versions: setup ## one story over pairs of old and new versions of Kafka, a
 	@rm -f build/versions.jsonl
 	@$(BIN)/python -m pytest -p no:randomly tests/versions tests/runtime/lab/test_old_versions.py
 	@$(BIN)/python -m tests.versions.table
+
+# Go builds the daemons at the first run, which takes half an hour on two cores; they are kept in the cache.
+test-kubernetes: setup ## jobs on a real node of Kubernetes, built into the cache at the first run; as root, with Go
+	@command -v go >/dev/null || { echo "The daemons are built with Go: install it." >&2; exit 1; }
+	@$(BIN)/python -m tests.kubernetes.build
+	@$(BIN)/python -m pytest -p no:randomly -s -m kubernetes tests/kubernetes
 
 fast: setup ## the checks and the quick tests, without brokers, in a minute on two cores
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
