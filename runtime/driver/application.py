@@ -36,6 +36,7 @@ from runtime.driver.task import (
     run_task,
 )
 from runtime.driver.yarn import YarnApplications, tagged
+from runtime.kafka.trace import VARIABLE as TRACE_KEY
 from runtime.slot.log import FORMAT_KEY, log_driver_message
 from runtime.sql.functions import RefusedExpression
 
@@ -118,8 +119,9 @@ class SparkSlotRunner:
             conf.set(key, value)
         for key, value in _DEFAULTS.items():
             conf.setIfMissing(key, value)
-        if FORMAT_KEY in os.environ:  # slots use the log format of their driver
-            conf.setIfMissing(f"spark.executorEnv.{FORMAT_KEY}", os.environ[FORMAT_KEY])
+        for name in (FORMAT_KEY, TRACE_KEY):  # slots log and trace as their driver does
+            if name in os.environ:
+                conf.setIfMissing(f"spark.executorEnv.{name}", os.environ[name])
         if yarn is not None:
             tagged(conf, yarn.tag)
         self._context = SparkContext.getOrCreate(conf)

@@ -28,6 +28,7 @@ from runtime.kafka.errors import (
 )
 from runtime.kafka.protocol.metadata import MAX_BROKER_LIST_BYTES, MetadataRequest
 from runtime.kafka.protocol.request import INT32, SHORT_ANSWERS, Api, Request
+from runtime.kafka.trace import TRACE
 
 SMALLEST = 64 * 1024
 PIECE = 1 << 20
@@ -126,6 +127,7 @@ class _Pending(Struct):
     answer: asyncio.Future[Any]
     within: float
     timer: asyncio.TimerHandle
+    sent_at: float
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -197,7 +199,8 @@ class Connection(asyncio.BufferedProtocol):
         frame = request.frame(version, correlation_id, self._client_id)
         limit = self._request_timeout if within is None else within
         timer = self._timer(correlation_id, limit)
-        self._pending.append(_Pending(correlation_id, request, version, answer, limit, timer))
+        sent_at = time.monotonic()  # uvloop's own clock counts milliseconds
+        self._pending.append(_Pending(correlation_id, request, version, answer, limit, timer, sent_at))
         self._idle.clear()
         self.last_used = self._loop.time()
         transport.writelines(frame)
@@ -325,6 +328,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._pending.popleft()
         pending.timer.cancel()
+        if TRACE is not None:
+            name, now = pending.request.API.name.lower(), time.monotonic()
+            TRACE.span(self.where, name, pending.sent_at, now, bytes=len(body))
         if throttle_ms > 0:  # Until then the broker does not read what is in flight, either.
             self.throttled_until = self._loop.time() + throttle_ms / 1000
             for late in self._pending:

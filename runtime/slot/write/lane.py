@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
@@ -11,6 +12,7 @@ from functools import partial
 from runtime.contract.records.ledger import Progress
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut, WireError
+from runtime.kafka.trace import TRACE
 from runtime.kafka.transactions import add_partitions, end_transaction
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
@@ -105,6 +107,7 @@ class Lane:
         self._active = ActivePartitions(settings.ahead_s)
         self._joining = JoinQueue(cluster, self._sender, self._active, emit, self._wake.set)
         self._loop = asyncio.get_running_loop()
+        self._entered_at = time.monotonic()
         self._unmarked: dict[PartitionCopy, tuple[Progress, bool]] = {}
         self._idle = IdlePositions(settings.idle_commit_s, self._wake.set)
         self._transaction = Transaction(0.0)
@@ -213,6 +216,10 @@ class Lane:
     def _enter(self, state: LaneState) -> None:
         """Changes the state, by the table of transitions."""
         assert state is self.state or state in TRANSITIONS[self.state], f"{self.state} → {state}"
+        if TRACE is not None:
+            now = time.monotonic()
+            TRACE.span(self.transactional_id, self.state.value, self._entered_at, now)
+            self._entered_at = now
         self.state = state
 
     def _end_early(self) -> None:
