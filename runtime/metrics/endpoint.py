@@ -12,19 +12,12 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from prometheus_client import Metric, MetricsHandler
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from runtime.metrics import flow_families, job_families
+from runtime.metrics.families import FAMILIES, UP, Scrape
 from runtime.metrics.snapshot import JobSnapshot, SlotMetrics
 
-FAMILIES = (
-    *job_families.FAMILIES,
-    *flow_families.FLOW_FAMILIES,
-    *flow_families.TOPIC_FAMILIES,
-    *flow_families.PARTITION_FAMILIES,
-    *job_families.SLOT_FAMILIES,
-    *flow_families.GROUP_FAMILIES,
-)
 _POLL_S = 0.1
 _CONNECTION_TIMEOUT_S = 10.0
 
@@ -51,20 +44,10 @@ class JobCollector(Collector):
         """Yields all metrics; before the first snapshot it yields only that the job is not up."""
         picture = self._picture()
         if picture is None:
-            yield job_families.UP.of([((), 0.0)])
+            yield GaugeMetricFamily(UP.name, UP.help, value=0)
             return
-        page = self._book.snapshot()
-        now_s = self._clock()
-        now_ms = int(now_s * 1000)
-        partition_states = flow_families.partition_samples(picture, page)
-        by_topic = len(partition_states) > picture.spec.metrics_limit
-        yield from job_families.job_metrics(picture, self._ticks())
-        yield from job_families.cluster_metrics(picture)
-        yield from flow_families.flow_metrics(picture, page, partition_states)
-        yield from flow_families.topic_metrics(picture)
-        yield from flow_families.partition_metrics(partition_states, now_ms, by_topic=by_topic)
-        yield from job_families.slot_metrics(picture, page, now_ms)
-        yield from flow_families.group_metrics(picture, now_s)
+        scrape = Scrape(picture, self._book.snapshot(), self._clock(), self._ticks())
+        yield from (family.of(scrape) for family in FAMILIES)
 
 
 class _Handler(MetricsHandler):

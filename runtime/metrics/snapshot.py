@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -137,15 +139,31 @@ def _reason(view: FlowView) -> str:
 _MOVES = frozenset({PartitionState.COPYING, PartitionState.CAUGHT_UP})
 
 
+# The counts of a flow in a slot; those of its histogram follow them.
+_COUNTED = (
+    "records",
+    "bytes",
+    "dropped",
+    "commits",
+    "aborts",
+    "throttled_ms",
+    "quarantined",
+    "tombstones",
+    "merged_files",
+    "latency_sum_ms",
+)
+_TOTALS = ("records", "bytes", "dropped", "quarantined", "tombstones", "lost")
+
+
 class CumulativeCounter(Struct):
     """A CumulativeCounter adds up counters over all starts; what an ended start had counted is kept."""
 
     life: Hashable = None
-    ended: list[float] = field(default_factory=list)
+    ended: Sequence[float] = ()
     now: Sequence[float] = ()
 
-    def take(self, life: Hashable, counts: Sequence[float]) -> None:
-        """Sets the counts of the present start.
+    def take(self, life: Hashable, counts: Sequence[float]) -> Sequence[float]:
+        """Sets the counts of the present start, and returns the sums over all starts.
 
         A new start, or a count that shrank, closes the one before.
         """
@@ -153,44 +171,22 @@ class CumulativeCounter(Struct):
             self.close()
         self.life = life
         self.now = counts
+        return (
+            [ended + more for ended, more in zip(self.ended, counts, strict=True)] if self.ended else counts
+        )
 
     def close(self) -> None:
         """Ends the present start; its counts are kept, and the next counts start at zero."""
-        self.ended = self.total()
+        self.ended = self.take(self.life, self.now) if self.now else self.ended
         self.now = ()
-
-    def total(self) -> list[float]:
-        """Returns the sums over all starts."""
-        if not self.now:
-            return self.ended
-        return [
-            ended + more for ended, more in zip(self.ended or [0.0] * len(self.now), self.now, strict=True)
-        ]
-
-
-class FlowCounts(Struct, frozen=True):
-    """These counters are what one slot did for one flow since the driver started, over all starts of the
-    slot.
-    """
-
-    records: float
-    bytes: float
-    dropped: float
-    commits: float
-    aborts: float
-    throttled_ms: float
-    quarantined: float
-    tombstones: float
-    merged_files: float
-    latency_sum_ms: float
-    latency_counts: tuple[float, ...]
 
 
 class ReportedPartition(Struct, frozen=True):
     """This value is a partition as it was last reported, with the slot and its attempt.
 
-    `caught_up_ms` is when the partition was last known to have all records of its source, 0 if that was never
-    seen. `first_ms` is when it was first seen.
+    `commits` and `aborts` are those of all slots that had it. `caught_up_ms` is when the partition was last
+    known to have all records of its source, 0 if that was never seen. `first_ms` is when it was first seen.
+    `incident` is the state that needs an operator, and that was counted, until the partition goes on.
     """
 
     status: PartitionStatus
@@ -201,43 +197,19 @@ class ReportedPartition(Struct, frozen=True):
     aborts: float
     caught_up_ms: int
     first_ms: int
+    incident: PartitionState | None = None
 
 
 class MetricsSnapshot(Struct, frozen=True):
     """A MetricsSnapshot is the content of a book at one moment.
 
+    `flows` has what each slot did for each flow since the driver started, over all starts of the slot.
     `incidents` counts how often partitions of a flow entered a state that needs an operator.
     """
 
-    flows: Mapping[tuple[int, str], FlowCounts]
+    flows: Mapping[tuple[int, str], FlowStats]
     partitions: Mapping[PartitionKey, ReportedPartition]
     incidents: Mapping[tuple[str, PartitionState], int]
-
-
-class _PartitionEntry(Struct):
-    """This entry holds the newest report of one partition and its counters."""
-
-    status: PartitionStatus
-    first_ms: int
-    slot: int = 0
-    attempt: int = 0
-    at_ms: int = 0
-    counts: CumulativeCounter = field(default_factory=CumulativeCounter)
-    caught_up_ms: int = 0
-    incident: PartitionState | None = None
-
-    def seen(self) -> ReportedPartition:
-        commits, aborts = self.counts.total()
-        return ReportedPartition(
-            self.status,
-            self.slot,
-            self.attempt,
-            self.at_ms,
-            commits,
-            aborts,
-            self.caught_up_ms,
-            self.first_ms,
-        )
 
 
 class SlotMetrics:
@@ -248,10 +220,11 @@ class SlotMetrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._flows: dict[tuple[int, str], CumulativeCounter] = {}
-        self._partitions: dict[PartitionKey, _PartitionEntry] = {}
+        self._flows: dict[tuple[int, str], FlowStats] = {}
+        self._partitions: dict[PartitionKey, ReportedPartition] = {}
+        self._counters: defaultdict[Hashable, CumulativeCounter] = defaultdict(CumulativeCounter)
         self._held: dict[int, set[PartitionKey]] = {}
-        self._incidents: dict[tuple[str, PartitionState], int] = {}
+        self._incidents: Counter[tuple[str, PartitionState]] = Counter()
 
     def record_report(self, report: SlotReport) -> None:
         """Adds one report of a slot."""
@@ -260,9 +233,8 @@ class SlotMetrics:
             held = {self._take_partition(report, partition) for partition in report.status.partitions}
             slot = report.status.slot
             for gone in self._held.get(slot, set()) - held:
-                partition = self._partitions.get(gone)
-                if partition is not None and partition.slot == slot:
-                    partition.counts.close()
+                if gone in self._partitions and self._partitions[gone].slot == slot:
+                    self._counters[gone].close()
             self._held[slot] = held
 
     def retain_only(self, wanted: Collection[PartitionKey]) -> None:
@@ -271,92 +243,50 @@ class SlotMetrics:
             if len(self._partitions) > len(wanted):
                 for key in self._partitions.keys() - set(wanted):
                     del self._partitions[key]
+                    self._counters.pop(key, None)
 
     def snapshot(self) -> MetricsSnapshot:
         """Returns the content at this moment."""
         with self._lock:
-            return MetricsSnapshot(
-                {key: _flow_counts(tally) for key, tally in self._flows.items()},
-                {key: partition.seen() for key, partition in self._partitions.items()},
-                dict(self._incidents),
-            )
+            return MetricsSnapshot(dict(self._flows), dict(self._partitions), dict(self._incidents))
 
     def _take_flows(self, report: SlotReport) -> None:
         slot = report.status.slot
         reported = {stats.flow: stats for stats in report.status.flows}
-        for (of, flow), tally in self._flows.items():
+        for of, flow in self._flows:
             if of == slot and flow not in reported:
-                tally.close()
+                self._counters[of, flow].close()
         for flow, stats in reported.items():
-            self._flows.setdefault((slot, flow), CumulativeCounter()).take(report.attempt, _counts(stats))
+            latencies = stats.latency_counts or [0] * (len(LATENCY_BOUNDS_MS) + 1)
+            counts = (*_counts_of(stats), *latencies)
+            totals = self._counters[slot, flow].take(report.attempt, counts)
+            self._flows[slot, flow] = replace(
+                FlowStats(flow),
+                **dict(zip(_COUNTED, totals, strict=False)),
+                latency_counts=totals[len(_COUNTED) :],
+            )
 
     def _take_partition(self, report: SlotReport, status: PartitionStatus) -> PartitionKey:
         key = PartitionKey(status.flow, status.topic, status.partition)
-        at_ms = report.status.at_ms
-        entry = self._partitions.get(key)
-        if entry is None:
-            entry = self._partitions[key] = _PartitionEntry(status, at_ms)
-        entry.status = _with_totals(status, entry.status)
-        entry.slot, entry.attempt = report.status.slot, report.attempt
-        entry.at_ms = at_ms
-        entry.counts.take((entry.slot, entry.attempt), (status.transactions, status.aborts))
+        slot, attempt, at_ms = report.status.slot, report.attempt, report.status.at_ms
+        before = self._partitions.get(key)
+        incident = before.incident if before is not None else None
+        caught_up_ms = before.caught_up_ms if before is not None else 0
         if status.state in _MOVES:
-            entry.incident = None
+            incident = None
             if status.lag_records == 0:
-                entry.caught_up_ms = at_ms
-        elif status.state.needs_someone and status.state is not entry.incident:
-            entry.incident = status.state
-            counted = self._incidents.get((status.flow, status.state), 0)
-            self._incidents[status.flow, status.state] = counted + 1
+                caught_up_ms = at_ms
+        elif status.state.needs_someone and status.state is not incident:
+            incident = status.state
+            self._incidents[status.flow, status.state] += 1
+        if before is not None and status.position < 0:  # the slot has not read its ledger since its start
+            status = replace(status, **{name: getattr(before.status, name) for name in _TOTALS})
+        commits, aborts = self._counters[key].take((slot, attempt), (status.transactions, status.aborts))
+        first_ms = before.first_ms if before is not None else at_ms
+        self._partitions[key] = ReportedPartition(
+            status, slot, attempt, at_ms, commits, aborts, caught_up_ms, first_ms, incident
+        )
         return key
 
 
-def _with_totals(status: PartitionStatus, before: PartitionStatus) -> PartitionStatus:
-    """Returns the status with the totals from before, if the slot has not read its ledger since its start."""
-    if status.position >= 0:
-        return status
-    return replace(
-        status,
-        records=before.records,
-        bytes=before.bytes,
-        dropped=before.dropped,
-        quarantined=before.quarantined,
-        tombstones=before.tombstones,
-        lost=before.lost,
-    )
-
-
-def _counts(stats: FlowStats) -> tuple[float, ...]:
-    latency = stats.latency_counts or [0] * (len(LATENCY_BOUNDS_MS) + 1)
-    return (
-        stats.records,
-        stats.bytes,
-        stats.dropped,
-        stats.commits,
-        stats.aborts,
-        stats.throttled_ms,
-        stats.quarantined,
-        stats.tombstones,
-        stats.merged_files,
-        stats.latency_sum_ms,
-        *latency,
-    )
-
-
-def _flow_counts(tally: CumulativeCounter) -> FlowCounts:
-    records, size, dropped, commits, aborts, throttled_ms, quarantined, tombstones, merged, *latency = (
-        tally.total()
-    )
-    return FlowCounts(
-        records,
-        size,
-        dropped,
-        commits,
-        aborts,
-        throttled_ms,
-        quarantined,
-        tombstones,
-        merged,
-        latency[0],
-        tuple(latency[1:]),
-    )
+_counts_of = attrgetter(*_COUNTED)

@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from planner.render.reports.drill import metrics
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import DOWN, STALLED, STATES, UNKNOWN, next_step
-from runtime.metrics.endpoint import FAMILIES
+from runtime.metrics.families import FAMILIES
 from tests.planner.render.test_reports import FOUND, report
 from tests.rights import rights
 from tests.runtime.metrics.expressions import ALERTS, BOARDS, DOCS, alerts, expressions
