@@ -10,7 +10,7 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
@@ -42,6 +42,13 @@ from runtime.slot.log import log_driver_message, log_event
 _PAUSE_S = 1.0
 _STOP_TIMEOUT_S = 10.0
 _NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edit
+
+
+T = TypeVar("T")
+
+
+class StoppedMeanwhile(Exception):
+    """The job was stopped before it had started."""
 
 
 class JobRunner:
@@ -108,15 +115,17 @@ class JobRunner:
         destination: OpenDestination | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
-            destination = await self._open_destination()
-            if destination is None:
-                return JobExit.STOPPED
-            if (ended := await self._exit_after_restart(destination)) is not None:
-                return ended
-            writer = await self._open_writer(destination)
-            if writer is None:
-                return JobExit.STOPPED
-            spec = self.spec
+            spec, name = self.spec, self.spec.destination
+            destination = await self._until_done(lambda: open_destination(spec, self._clusters), name)
+            cluster = destination.cluster
+            if self._restarted:
+                ended = await self._until_done(lambda: exit_after_restart(cluster, spec.job), name)
+                if ended is not None:
+                    return ended
+            # The driver's transactional id fences every older driver of the job (R10).
+            writer = await self._until_done(
+                lambda: DriverWriter.open(cluster, spec.job), f"the coordinator at {name}"
+            )
             log_event(
                 "driver_started",
                 job=spec.job,
@@ -127,8 +136,7 @@ class JobRunner:
                 process=os.getpid(),
             )
             self._leadership = Leadership(writer, self.status)
-            if not await self._retry_until_done(self._leadership.send_heartbeat):
-                return JobExit.STOPPED
+            await self._until_done(self._leadership.send_heartbeat, name)
             log_event("driver_leading", job=spec.job, driver=self.driver)
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
@@ -143,11 +151,12 @@ class JobRunner:
             await self._stop_gracefully()
         except DriverFenced as error:
             return await self._fenced(error, destination)
-        else:
+        except StoppedMeanwhile:
             return JobExit.STOPPED
         finally:
             await self._tasks.end_all()
             await self._clusters.close()
+        return JobExit.STOPPED
 
     def status(self) -> JobStatus:
         """Returns the job's status, as the heartbeat carries it."""
@@ -199,51 +208,19 @@ class JobRunner:
     def _reports(self) -> list[SlotReport]:
         return list(self._slots.reports.values()) if self._slots is not None else []
 
-    async def _open_destination(self) -> OpenDestination | None:
-        """Retries until the destination is open; returns None when the job is stopped meanwhile."""
+    async def _until_done(self, duty: Callable[[], Awaitable[T]], what: str) -> T:
+        """Retries a duty until it succeeds. Raises StoppedMeanwhile."""
         while not self._stopping.is_set():
             try:
-                return await open_destination(self.spec, self._clusters)
-            except WireError as error:
-                log_driver_message(f"waiting for {self.spec.destination}: {error}")
-                await pause(_PAUSE_S, self._stopping)
-        return None
-
-    async def _exit_after_restart(self, destination: OpenDestination) -> JobExit | None:
-        """Returns how a restarted driver must end; retries until the status topic could be read."""
-        while self._restarted and not self._stopping.is_set():
-            try:
-                return await exit_after_restart(destination.cluster, self.spec.job)
-            except WireError as error:
-                log_driver_message(f"waiting for {self.spec.destination}: {error}")
-                await pause(_PAUSE_S, self._stopping)
-        return None
-
-    async def _open_writer(self, destination: OpenDestination) -> DriverWriter | None:
-        """Opens the driver's transactional id, which fences every older driver of the job (R10).
-
-        Retries until it succeeds; returns None when the job is stopped meanwhile.
-        """
-        while not self._stopping.is_set():
-            try:
-                return await DriverWriter.open(destination.cluster, self.spec.job)
-            except WireError as error:
-                log_driver_message(f"waiting for the coordinator at {self.spec.destination}: {error}")
-                await pause(_PAUSE_S, self._stopping)
-        return None
-
-    async def _retry_until_done(self, duty: Callable[[], Awaitable[None]]) -> bool:
-        """Retries a duty until it succeeds; returns false when the job is stopped meanwhile."""
-        while not self._stopping.is_set():
-            try:
-                await duty()
+                result = await duty()
             except WireError as error:
                 self._trouble = str(error)
+                log_driver_message(f"waiting for {what}: {error}")
                 await pause(_PAUSE_S, self._stopping)
             else:
                 self._trouble = ""
-                return True
-        return False
+                return result
+        raise StoppedMeanwhile
 
     async def _await_spark(
         self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None
