@@ -229,23 +229,17 @@ class GroupOffsetState(Struct, frozen=True):
     last: Checkpoint | None = None
 
 
-class CommitDecision(Struct, frozen=True):
-    """Says that this offset is committed at the destination."""
+class Decision(Struct, frozen=True):
+    """Says what becomes of a group's offset, as its checkpoint tells it.
 
-    offset: int
-    clamped: bool = False
-
-
-class NoCommitDecision(Struct, frozen=True):
-    """Says that nothing is written, and why."""
+    With `commits`, the offset `destination` is committed; else nothing is written, and `why` says why.
+    """
 
     state: CheckpointState
     destination: int = -1
     clamped: bool = False
     why: str = ""
-
-
-Decision = CommitDecision | NoCommitDecision
+    commits: bool = False
 
 
 def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
@@ -256,20 +250,19 @@ def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
     """
     match found:
         case PendingTranslation(why=why):
-            return NoCommitDecision(CheckpointState.PENDING, why=why)
+            return Decision(CheckpointState.PENDING, why=why)
         case UntranslatableOffset(why=why):
-            return NoCommitDecision(CheckpointState.UNMAPPED, why=why)
+            return Decision(CheckpointState.UNMAPPED, why=why)
         case TranslatedOffset(offset=offset, clamped=clamped):
-            if seen.destination is None or seen.destination < offset:
-                return CommitDecision(offset, clamped)
+            commit = Decision(CheckpointState.TRANSLATED, offset, clamped, commits=True)
             if seen.destination == offset:
-                if _may_expire(seen, offset, now_ms):
-                    return CommitDecision(offset, clamped)
-                return NoCommitDecision(CheckpointState.TRANSLATED, offset, clamped)
+                return replace(commit, commits=_may_expire(seen, offset, now_ms))
+            if seen.destination is None or seen.destination < offset:
+                return commit
             rewound = seen.last is not None and 0 <= seen.source < seen.last.written_source
             if seen.destination in seen.wrote and rewound:
-                return CommitDecision(offset, clamped)
-            return NoCommitDecision(
+                return commit
+            return Decision(
                 CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.destination} already"
             )
         case other:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.groups import (
-    CommitDecision,
+    Decision,
     GroupOffsetState,
     GroupPartition,
-    NoCommitDecision,
     Position,
     TranslatedOffset,
     decide,
@@ -62,45 +62,13 @@ class GroupOffsetEntry(Struct):
         return self.state in DONE and not moves
 
 
-class _Group(Struct):
-    translated: int = 0
-    clamped: int = 0
-    refused: int = 0
-    pending_since: float | None = None
-    latency_s: float | None = None
-    counts: dict[State, int] = field(default_factory=dict)
-
-
-class GroupSyncCounts(Struct, frozen=True):
-    """These are the totals over a flow's groups: offsets by state, and offsets written since the job started.
-
-    `checkpoint_latency_s` is the time from the first read of an offset at the source to its commit at the
-    destination: the longest of the last pass that committed any. `look_s` is the duration of the last pass.
-    """
-
-    flow: str
-    groups: int = 0
-    offsets: int = 0
-    translated: int = 0
-    pending: int = 0
-    refused: int = 0
-    ahead: int = 0
-    unmapped: int = 0
-    clamped: int = 0
-    written: int = 0
-    checkpoint_latency_s: float | None = None
-    pass_s: float = 0.0
-
-
 class GroupSyncState:
     """A GroupSyncState holds the state of each committed offset and the counters of each group."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
         self._entries: dict[GroupPartition, GroupOffsetEntry] = {}
-        self._groups: dict[str, _Group] = {}
-        self._latency_s: float | None = None
-        self.pass_s = 0.0
+        self._groups: dict[str, GroupSnapshot] = {}
 
     def entry(self, item: GroupPartition, source: int, now_s: float) -> GroupOffsetEntry:
         """Returns the entry of a committed offset, which is reset when the group committed another offset."""
@@ -126,65 +94,34 @@ class GroupSyncState:
 
     def wrote(self, item: GroupPartition, entry: GroupOffsetEntry, *, clamped: bool, now_s: float) -> None:
         """Counts an offset that was committed at the destination."""
-        group = self._groups.setdefault(item.group, _Group())
-        group.translated += 1
-        group.clamped += clamped
-        group.latency_s = now_s - entry.seen_at
+        group = self._group(item.group)
+        self._groups[item.group] = replace(
+            group,
+            translated=group.translated + 1,
+            clamped=group.clamped + clamped,
+            latency_s=now_s - entry.seen_at,
+        )
 
-    def record_pass(self, wall_s: float, look_s: float, written: Iterable[GroupPartition]) -> None:
+    def _group(self, name: str) -> GroupSnapshot:
+        return self._groups.get(name) or GroupSnapshot(self._flow, name)
+
+    def record_pass(self, wall_s: float) -> None:
         """Updates the counts at the end of a pass. `wall_s` is in seconds since 1970."""
-        for group in self._groups.values():
-            group.counts = {}
+        states: defaultdict[str, Counter[State | None]] = defaultdict(Counter)
         for item, entry in self._entries.items():
-            counts = self._groups.setdefault(item.group, _Group()).counts
-            if entry.state is not None:
-                counts[entry.state] = counts.get(entry.state, 0) + 1
-        for group in self._groups.values():
-            waits = State.PENDING in group.counts
-            group.pending_since = (group.pending_since or wall_s) if waits else None
-            group.refused += State.REFUSED in group.counts
-        latencies = [self._groups[item.group].latency_s or 0.0 for item in written]
-        self._latency_s = max(latencies, default=self._latency_s)
-        self.pass_s = look_s
+            states[item.group][entry.state] += 1
+        for name, counts in states.items():
+            group, pending = self._group(name), counts[State.PENDING]
+            self._groups[name] = replace(
+                group,
+                pending=pending,
+                pending_since=(group.pending_since or wall_s) if pending else None,
+                refused=group.refused + (counts[State.REFUSED] > 0),
+            )
 
     def snapshots(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
-        return [
-            GroupSnapshot(
-                flow=self._flow,
-                group=name,
-                translated=group.translated,
-                clamped=group.clamped,
-                refused=group.refused,
-                pending=group.counts.get(State.PENDING, 0),
-                pending_since=group.pending_since,
-                latency_s=group.latency_s,
-            )
-            for name, group in self._groups.items()
-        ]
-
-    def counts(self) -> GroupSyncCounts:
-        """Returns the totals over all groups."""
-        states = [entry.state for entry in self._entries.values()]
-        clamped = [entry for entry in self._entries.values() if _clamped(entry)]
-        return GroupSyncCounts(
-            flow=self._flow,
-            groups=len(self._groups),
-            offsets=len(states),
-            translated=states.count(State.TRANSLATED),
-            pending=states.count(State.PENDING),
-            refused=states.count(State.REFUSED),
-            ahead=states.count(State.AHEAD),
-            unmapped=states.count(State.UNMAPPED),
-            clamped=len(clamped),
-            written=sum(group.translated for group in self._groups.values()),
-            checkpoint_latency_s=self._latency_s,
-            pass_s=self.pass_s,
-        )
-
-
-def _clamped(entry: GroupOffsetEntry) -> bool:
-    return isinstance(entry.position, TranslatedOffset) and entry.position.clamped
+        return list(self._groups.values())
 
 
 NOTE = "groups"
@@ -199,16 +136,7 @@ _ACTIVE_CODES = frozenset(
         ErrorCode.NON_EMPTY_GROUP,
     }
 )
-
-
-class PendingOffsetCommit(Struct, frozen=True):
-    """This value is one offset to write. `last_checkpoint` is the checkpoint before it."""
-
-    item: GroupPartition
-    place: PlacedOffset
-    write: CommitDecision
-    checkpoint: Checkpoint
-    last_checkpoint: Checkpoint | None
+_NEVER_WRITTEN = Checkpoint(-1, -1, 0, State.PENDING, "")
 
 
 class DestinationGroups(Struct, frozen=True):
@@ -242,24 +170,24 @@ class GroupOffsetWriter:
         self._offsets = offsets
         self._notes = notes
 
-    async def commit_offsets(self, placed: Mapping[GroupPartition, PlacedOffset]) -> list[GroupPartition]:
-        """Writes offsets and checkpoints, and returns the items that were written.
-
-        Raises WireError, DriverFenced.
-        """
+    async def commit_offsets(self, placed: Mapping[GroupPartition, PlacedOffset]) -> None:
+        """Writes offsets and checkpoints. Raises WireError, DriverFenced."""
         if not placed:
-            return []
-        standing = await self._destination_groups(placed)
-        wanted: list[PendingOffsetCommit] = []
-        kept: dict[GroupPartition, Checkpoint] = {}
+            return
+        groups = await self._destination_groups(placed)
+        wanted: dict[GroupPartition, Checkpoint] = {}
+        unwritten: dict[GroupPartition, Checkpoint] = {}
         for item, place in placed.items():
-            decided = self._decide(item, place, standing)
-            if isinstance(decided, PendingOffsetCommit):
-                wanted.append(decided)
-            else:
-                kept[item] = decided
-        await self._post_unwritten(kept)
-        return await self._write(wanted) if wanted else []
+            committed = groups.offsets.get(item.group, {}).get(place.at)
+            at_destination = committed.offset if committed is not None else None
+            wrote = self._sides.wrote(item.group, place.at)
+            decision = self._decide(item, place, groups, at_destination, wrote)
+            before = at_destination if at_destination is not None and at_destination in wrote else -1
+            checkpoints = wanted if decision.commits else unwritten
+            checkpoints[item] = self._checkpoint(item, place, decision, before)
+        await self._post_unwritten(unwritten)
+        if wanted:
+            await self._write(wanted, placed)
 
     async def _destination_groups(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
         """Reads the state of those groups at the destination that have a translated offset.
@@ -282,111 +210,112 @@ class GroupOffsetWriter:
         return DestinationGroups(frozenset(active), read.offsets, read.failed)
 
     def _decide(
-        self, item: GroupPartition, place: PlacedOffset, standing: DestinationGroups
-    ) -> PendingOffsetCommit | Checkpoint:
-        """Returns the offset to write, or the checkpoint of an offset that must not be written now."""
-        last = self._sides.last(item)
+        self,
+        item: GroupPartition,
+        place: PlacedOffset,
+        groups: DestinationGroups,
+        at_destination: int | None,
+        wrote: Collection[int],
+    ) -> Decision:
+        """Decides about one offset, which waits while the group's state at the destination is unknown."""
+        if isinstance(place.position, TranslatedOffset) and item.group in groups.unknown:
+            return Decision(State.PENDING, why=groups.unknown[item.group])
         at_source = self._offsets[item]
-        if isinstance(place.position, TranslatedOffset) and item.group in standing.unknown:
-            # An offset must not be written while the group's state at the destination is unknown.
-            return _unwritten(
-                last, place, at_source, NoCommitDecision(State.PENDING, why=standing.unknown[item.group])
-            )
-        committed = standing.offsets.get(item.group, {})
-        at_destination = committed[place.at].offset if place.at in committed else None
-        wrote = self._sides.wrote(item.group, place.at)
         # Setting a start offset forgets what was acknowledged behind it: the same one is never set again.
-        before = last if not at_source.of_share_group else None
-        seen = GroupOffsetState(at_source.offset, at_destination, wrote, before)
+        last = self._sides.last(item) if not at_source.of_share_group else None
+        seen = GroupOffsetState(at_source.offset, at_destination, wrote, last)
         decision = decide(place.position, seen, _now_ms())
-        if isinstance(decision, NoCommitDecision):
-            return _unwritten(last, place, at_source, decision)
-        if item.group in standing.active:
-            return _unwritten(last, place, at_source, _refusal(decision, ACTIVE))
-        now_ms = _now_ms()
-        checkpoint = Checkpoint(
+        if decision.commits and item.group in groups.active:
+            return replace(decision, state=State.REFUSED, why=ACTIVE, commits=False)
+        return decision
+
+    def _checkpoint(
+        self, item: GroupPartition, place: PlacedOffset, decision: Decision, before: int = -1
+    ) -> Checkpoint:
+        """Returns the checkpoint of a decision. Where nothing is committed it keeps what was written before.
+
+        `before` is the product's own offset that a commit replaces.
+        """
+        at_source, now_ms = self._offsets[item], _now_ms()
+        checkpoint = replace(
+            self._sides.last(item) or _NEVER_WRITTEN,
             source=at_source.offset,
-            destination=decision.offset,
+            destination=decision.destination,
             at_ms=now_ms,
-            state=State.TRANSLATED,
+            state=decision.state,
             destination_topic=place.at.topic,
             clamped=decision.clamped,
-            written=decision.offset,
-            written_source=at_source.offset,
-            written_ms=now_ms,
-            before=at_destination if at_destination is not None and at_destination in wrote else -1,
-            by_time=_by_time(place),
-            floor=_floor(place),
+            why=decision.why,
+            by_time=isinstance(place.position, TranslatedOffset) and place.position.by_time,
+            floor=place.floor if place.floor is not None else -1,
             share=at_source.of_share_group,
         )
-        return PendingOffsetCommit(item, place, decision, checkpoint, last)
+        if not decision.commits:
+            return checkpoint
+        return replace(
+            checkpoint,
+            written=decision.destination,
+            written_source=at_source.offset,
+            written_ms=now_ms,
+            before=before,
+        )
 
-    async def _write(self, wanted: list[PendingOffsetCommit]) -> list[GroupPartition]:
-        """Writes the checkpoints, commits the offsets, and returns the items that were committed.
+    async def _write(
+        self, wanted: Mapping[GroupPartition, Checkpoint], placed: Mapping[GroupPartition, PlacedOffset]
+    ) -> None:
+        """Writes the checkpoints and commits the offsets. A refused offset gets a further checkpoint.
 
         Raises WireError, DriverFenced.
-
-        A refused offset gets a further checkpoint.
         """
         await self._leadership.ensure()
-        await self._post({one.item: one.checkpoint for one in wanted})
+        await self._post(wanted)
         by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        for one in wanted:
-            offset = replace(self._offsets[one.item], offset=one.write.offset, leader_epoch=-1)
-            by_group.setdefault(one.item.group, {})[one.place.at] = offset
+        for item, checkpoint in wanted.items():
+            offset = replace(self._offsets[item], offset=checkpoint.written, leader_epoch=-1)
+            by_group.setdefault(item.group, {})[placed[item].at] = offset
         await self._leadership.ensure()
         outcomes = await commit_many(self._sides.destination, by_group)
         refused: dict[GroupPartition, Checkpoint] = {}
-        done = []
-        for one in wanted:
-            code = self._error_code(outcomes[one.item.group], one)
+        for item, checkpoint in wanted.items():
+            code = self._error_code(outcomes[item.group], item, placed[item].at)
             if code is ErrorCode.NONE:
-                self._note_written(one)
-                done.append(one.item)
+                entry = self._note_posted(item, checkpoint)
+                self._state.wrote(item, entry, clamped=checkpoint.clamped, now_s=_now_s())
             elif code is not None:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
-                refused[one.item] = _unwritten(
-                    one.last_checkpoint, one.place, self._offsets[one.item], _refusal(one.write, why)
-                )
+                decision = Decision(State.REFUSED, checkpoint.destination, checkpoint.clamped, why)
+                refused[item] = self._checkpoint(item, placed[item], decision)
         await self._post_and_note(refused)
-        return done
 
-    def _error_code(self, outcome: Outcome, one: PendingOffsetCommit) -> ErrorCode | None:
+    def _error_code(self, outcome: Outcome, item: GroupPartition, at: TopicPartition) -> ErrorCode | None:
         """Returns the error code of one commit, or None without a response.
 
-        Without a response, the commit may have happened.
-
-        The next pass finds out; until then the checkpoint stays as it was written.
+        Without a response, the commit may have happened. The next pass finds out; until then the checkpoint
+        stays as it was written.
         """
-        where = f"{one.item.group} can't be written at {self._flow.destination}"
+        where = f"{item.group} can't be written at {self._flow.destination}"
         if isinstance(outcome, WireError):
             self._notes[NOTE] = f"{where}: {outcome}"
-            self._entry(one.item).state = None
+            self._entry(item).state = None
             return None
-        code = outcome.get(one.place.at, ErrorCode.UNKNOWN_SERVER_ERROR)
+        code = outcome.get(at, ErrorCode.UNKNOWN_SERVER_ERROR)
         if code and code not in _ACTIVE_CODES:
             self._notes[NOTE] = f"{where}: {code.name}"
         return code
 
-    def _note_written(self, one: PendingOffsetCommit) -> None:
-        entry = self._entry(one.item)
-        entry.state = entry.posted_state = State.TRANSLATED
-        entry.posted_ms = one.checkpoint.at_ms
-        self._state.wrote(one.item, entry, clamped=one.write.clamped, now_s=_now_s())
-
-    async def _post_unwritten(self, kept: Mapping[GroupPartition, Checkpoint]) -> None:
+    async def _post_unwritten(self, unwritten: Mapping[GroupPartition, Checkpoint]) -> None:
         """Writes checkpoints of offsets that are not committed.
 
         A change of state is written at once, else a checkpoint is written at the declared interval.
         """
         every_ms = self._flow.checkpoints_every_ms
         due: dict[GroupPartition, Checkpoint] = {}
-        for item, one in kept.items():
+        for item, checkpoint in unwritten.items():
             entry = self._entry(item)
-            entry.state = one.state
-            new = entry.posted_state is not one.state or one.state is State.PENDING
-            if every_ms is not None and (new or one.at_ms - entry.posted_ms >= every_ms):
-                due[item] = one
+            entry.state = checkpoint.state
+            new = entry.posted_state is not checkpoint.state or checkpoint.state is State.PENDING
+            if every_ms is not None and (new or checkpoint.at_ms - entry.posted_ms >= every_ms):
+                due[item] = checkpoint
         await self._post_and_note(due)
 
     async def _post_and_note(self, due: Mapping[GroupPartition, Checkpoint]) -> None:
@@ -395,57 +324,27 @@ class GroupOffsetWriter:
             return
         await self._leadership.ensure()
         await self._post(due)
-        for item, one in due.items():
-            entry = self._entry(item)
-            entry.state = entry.posted_state = one.state
-            entry.posted_ms = one.at_ms
+        for item, checkpoint in due.items():
+            self._note_posted(item, checkpoint)
+
+    def _note_posted(self, item: GroupPartition, checkpoint: Checkpoint) -> GroupOffsetEntry:
+        entry = self._entry(item)
+        entry.state = entry.posted_state = checkpoint.state
+        entry.posted_ms = checkpoint.at_ms
+        return entry
 
     async def _post(self, checkpoints: Mapping[GroupPartition, Checkpoint]) -> None:
         records = [
             InternalRecord(
                 group_records.encode_checkpoint_key(GroupKey(self._flow.name, *item)),
-                group_records.encode_checkpoint(one),
+                group_records.encode_checkpoint(checkpoint),
             )
-            for item, one in checkpoints.items()
+            for item, checkpoint in checkpoints.items()
         ]
         await post(self._sides.destination, naming.CHECKPOINTS, records, purpose=NOTE)
 
     def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
         return self._state.entry(item, self._offsets[item].offset, _now_s())
-
-
-def _refusal(write: CommitDecision, why: str) -> NoCommitDecision:
-    return NoCommitDecision(State.REFUSED, write.offset, write.clamped, why)
-
-
-def _unwritten(
-    last: Checkpoint | None, place: PlacedOffset, at_source: CommittedOffset, keep: NoCommitDecision
-) -> Checkpoint:
-    """Returns the checkpoint of an offset that is not written now; it keeps what was written before."""
-    return Checkpoint(
-        source=at_source.offset,
-        destination=keep.destination,
-        at_ms=_now_ms(),
-        state=keep.state,
-        destination_topic=place.at.topic,
-        clamped=keep.clamped,
-        why=keep.why,
-        written=last.written if last is not None else -1,
-        written_source=last.written_source if last is not None else -1,
-        written_ms=last.written_ms if last is not None else 0,
-        before=last.before if last is not None else -1,
-        by_time=_by_time(place),
-        floor=_floor(place),
-        share=at_source.of_share_group,
-    )
-
-
-def _by_time(place: PlacedOffset) -> bool:
-    return isinstance(place.position, TranslatedOffset) and place.position.by_time
-
-
-def _floor(place: PlacedOffset) -> int:
-    return place.floor if place.floor is not None else -1
 
 
 def _now_ms() -> int:

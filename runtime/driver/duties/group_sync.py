@@ -37,7 +37,6 @@ from runtime.driver.duties.group_offset_writer import (
     DONE,
     NOTE,
     GroupOffsetWriter,
-    GroupSyncCounts,
     GroupSyncState,
 )
 from runtime.driver.flows.flow import DrainingTopics
@@ -58,6 +57,12 @@ _PURPOSE = "groups"
 _FULL_PASS_S = 300.0
 _LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 10, 30.0
 _TIMES_PER_PASS = 500  # each is a fetch at the source
+
+
+def selection_of_groups(job: JobSpec, flow: FlowSpec) -> Selects:
+    """Returns whether the flow syncs a group. The product's own groups are never synced."""
+    selector, own = flow.groups.selector, own_groups(job)
+    return lambda group: group not in own and selector.answer(group).taken
 
 
 class CommittedOffsetsSnapshot(Struct, frozen=True):
@@ -186,8 +191,7 @@ class GroupSync:
         self._reader = reader
         self._draining = draining or DrainingTopics()
         self._router = router_of(job)
-        self._selector = flow.groups.selector
-        self._own = own_groups(job)
+        self._selects = selection_of_groups(job, flow)
         self._state = GroupSyncState(flow.name)
         self._sides: GroupOffsetSides | None = None
         self._full_pass_at = 0.0
@@ -201,10 +205,6 @@ class GroupSync:
     def snapshots(self) -> list[GroupSnapshot]:
         """Returns the metrics of each group."""
         return self._state.snapshots()
-
-    def counts(self) -> GroupSyncCounts:
-        """Returns the totals over all groups of the flow."""
-        return self._state.counts()
 
     async def run(self) -> None:
         """Runs passes at the declared interval until cancelled. Raises DriverFenced."""
@@ -245,11 +245,11 @@ class GroupSync:
         await self._store_times(sides)
         placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
         to_write = [item for item in unsettled if self._needs_action(item, placed[item])]
-        bringing = GroupOffsetWriter(
+        writer = GroupOffsetWriter(
             self._flow, self._shared.leadership, sides, self._state, self._offsets, self.notes
         )
-        written = await bringing.commit_offsets({item: placed[item] for item in to_write})
-        self._state.record_pass(time.time(), _now_s() - began, written)
+        await writer.commit_offsets({item: placed[item] for item in to_write})
+        self._state.record_pass(time.time())
 
     async def _open_sides(self) -> GroupOffsetSides:
         source = await self._shared.clusters.cluster(self._flow.source)
@@ -304,10 +304,6 @@ class GroupSync:
         if not read.failed:
             self._state.retain_only(self._offsets)
 
-    def _selects(self, group: str) -> bool:
-        """Returns whether the flow syncs the group. The product's own groups are never synced."""
-        return group not in self._own and self._selector.answer(group).taken
-
     def _unsettled(self, sides: GroupOffsetSides, began: float) -> list[GroupPartition]:
         """Returns the offsets to translate: those that are not settled.
 
@@ -358,8 +354,7 @@ class FinalGroupSync:
         self._flow = flow
         self._shared = shared
         self._router = router_of(job)
-        self._selector = flow.groups.selector
-        self._own = own_groups(job)
+        self._selects = selection_of_groups(job, flow)
         self._covered_topics = taken
 
     async def run(self) -> tuple[str, ...]:
@@ -428,9 +423,6 @@ class FinalGroupSync:
     ) -> dict[GroupPartition, CommittedOffset]:
         taken = self._covered_topics({item.topic for item in found})
         return {item: offset for item, offset in found.items() if item.topic in taken}
-
-    def _selects(self, group: str) -> bool:
-        return group not in self._own and self._selector.answer(group).taken
 
     async def _translate(
         self, offsets: Offsets, source: KafkaCluster | None

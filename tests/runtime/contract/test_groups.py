@@ -6,14 +6,13 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from runtime.contract.groups import (
     BELOW_THE_MAP,
     NOT_COPIED,
-    CommitDecision,
     Decision,
     GroupOffsetState,
-    NoCommitDecision,
     PendingTranslation,
     Position,
     SourceTopicWriter,
@@ -228,39 +227,34 @@ def wrote(destination: int, source: int, *, ms: int = NOW, before: int = -1) -> 
 FIVE = TranslatedOffset(5)
 
 
-def ahead(at: int) -> NoCommitDecision:
-    return NoCommitDecision(CheckpointState.AHEAD, 5, why=f"it stands at {at} already")
+def ahead(at: int) -> Decision:
+    return Decision(CheckpointState.AHEAD, 5, why=f"it stands at {at} already")
 
 
-DONE = NoCommitDecision(CheckpointState.TRANSLATED, 5)
+DONE = Decision(CheckpointState.TRANSLATED, 5)
+COMMIT = replace(DONE, commits=True)
 
 
 @pytest.mark.parametrize(
     ("found", "seen", "decision"),
     [
-        (FIVE, GroupOffsetState(5, None), CommitDecision(5)),
-        (FIVE, GroupOffsetState(5, 3), CommitDecision(5)),
-        (TranslatedOffset(5, clamped=True), GroupOffsetState(5, 3), CommitDecision(5, clamped=True)),
+        (FIVE, GroupOffsetState(5, None), COMMIT),
+        (TranslatedOffset(0), GroupOffsetState(0, None), replace(COMMIT, destination=0)),
+        (FIVE, GroupOffsetState(5, 3), COMMIT),
+        (TranslatedOffset(5, clamped=True), GroupOffsetState(5, 3), replace(COMMIT, clamped=True)),
         (FIVE, GroupOffsetState(5, 5), DONE),
         (FIVE, GroupOffsetState(5, 9), ahead(9)),
-        (FIVE, GroupOffsetState(105, 9, {9}, wrote(9, 109)), CommitDecision(5)),
+        (FIVE, GroupOffsetState(105, 9, {9}, wrote(9, 109)), COMMIT),
         (FIVE, GroupOffsetState(105, 8, {9}, wrote(9, 109)), ahead(8)),
         (FIVE, GroupOffsetState(109, 9, {9}, wrote(9, 109)), ahead(9)),
-        (FIVE, GroupOffsetState(5, 5, {5}, wrote(5, 5, ms=0)), CommitDecision(5)),
+        (FIVE, GroupOffsetState(5, 5, {5}, wrote(5, 5, ms=0)), COMMIT),
         (FIVE, GroupOffsetState(5, 5, (), wrote(4, 4, ms=0)), DONE),
-        (
-            PendingTranslation("w"),
-            GroupOffsetState(5, None),
-            NoCommitDecision(CheckpointState.PENDING, why="w"),
-        ),
-        (
-            UntranslatableOffset("w"),
-            GroupOffsetState(5, None),
-            NoCommitDecision(CheckpointState.UNMAPPED, why="w"),
-        ),
+        (PendingTranslation("w"), GroupOffsetState(5, None), Decision(CheckpointState.PENDING, why="w")),
+        (UntranslatableOffset("w"), GroupOffsetState(5, None), Decision(CheckpointState.UNMAPPED, why="w")),
     ],
     ids=[
         "no commit yet",
+        "no commit yet, and no record",
         "forward",
         "forward, clamped",
         "done",

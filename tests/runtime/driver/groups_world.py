@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
@@ -16,9 +18,40 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, FinalGroupSync, GroupSync
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.leadership import DriverWriter, Leadership
-from runtime.kafka.cluster import KafkaCluster
+from runtime.groups.translation import Checkpoints
+from runtime.kafka.cluster import KafkaCluster, opened
 from runtime.ledger.ledger import Ledger
+from runtime.metrics.snapshot import GroupSnapshot
 from tests.runtime.slot.world import Side
+
+
+class Looked(NamedTuple):
+    """What a look came to: the states of the flow's newest checkpoints, and the metrics of its groups."""
+
+    states: Counter[str]
+    groups: list[GroupSnapshot]
+
+    @property
+    def written(self) -> int:
+        return sum(group.translated for group in self.groups)
+
+
+def look(sides: Mapping[str, Side], flow: FlowSpec, *others: FlowSpec, times: int = 1) -> Looked:
+    """Does one look, or several, as a driver that has just started."""
+
+    async def looked() -> Looked:
+        async with syncing(sides, flow, *others) as sync:
+            for _ in range(times):
+                await sync.sync_once()
+            assert not sync.notes
+            groups = sync.snapshots()
+        async with await opened(flow.destination, sides[flow.destination].spec(), {}) as cluster:
+            checkpoints = Checkpoints(cluster)
+            await checkpoints.refresh()
+        newest = checkpoints.of_flow(flow.name).values()
+        return Looked(Counter(checkpoint.state.value for checkpoint in newest), groups)
+
+    return asyncio.run(looked())
 
 
 @asynccontextmanager

@@ -17,8 +17,7 @@ from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.duties.group_offset_writer import GroupSyncCounts
-from tests.runtime.driver.groups_world import commit, committed, last_look, syncing
+from tests.runtime.driver.groups_world import commit, committed, last_look, look
 from tests.runtime.slot.workload import LONG_AGO
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
 
@@ -57,16 +56,6 @@ def migrated(sides: dict[str, Side], fresh: Fresh) -> tuple[FlowSpec, tuple[str,
     return flow, here, there
 
 
-def look(sides: dict[str, Side], flow: FlowSpec) -> GroupSyncCounts:
-    async def once() -> GroupSyncCounts:
-        async with syncing(sides, flow) as sync:
-            await sync.sync_once()
-            assert not sync.notes
-            return sync.counts()
-
-    return asyncio.run(once())
-
-
 def left(rows: Sequence[Row], offset: int) -> list[bytes | None]:
     return [row.value for row in rows if row.offset >= offset and row.value != b"own"]
 
@@ -92,8 +81,7 @@ def test_a_time_is_remembered_when_its_record_is_gone(sides: dict[str, Side], fr
     sides["dc1"].forget(here[0], 36)
     commit(sides["dc1"], group, {here: 24})  # nothing tells when record 24 was written; 20 was before it
     commit(sides["dc1"], unknown, {here: 24})
-    numbers = look(sides, flow)
-    assert (numbers.translated, numbers.ahead, numbers.unmapped) == (2, 0, 1)
+    assert look(sides, flow).states == {"translated": 2, "unmapped": 1}
     rows = sides["dc2"].read(there[0])[0]
     rest = left(rows, committed(sides["dc2"], group)[there])
     assert rest == [b"%d" % one for one in range(20, ALL)]
