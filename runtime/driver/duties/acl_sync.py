@@ -168,7 +168,7 @@ class ClusterRulesReader:
 
 
 class AclSync:
-    """An AclSync object syncs the rules of one flow. What fails is noted in `notes` and retried."""
+    """An AclSync object syncs the rules of one flow. What fails is put into `notes` and retried."""
 
     def __init__(
         self,
@@ -177,8 +177,9 @@ class AclSync:
         route: CompiledRoute,
         routes: Iterable[Route],
         rules: ClusterRulesReader,
+        notes: dict[str, str],
     ) -> None:
-        self.notes: dict[str, str] = {}
+        self.notes = notes
         self._flow = flow
         self._topology = topology
         self._route = route
@@ -192,10 +193,13 @@ class AclSync:
             return
         while True:
             try:
-                refused = await self._sync()
-                self.notes = {"acls": "; ".join(refused[:5])} if refused else {}
+                why = "; ".join((await self._sync())[:5])
             except (WireError, ClientSettingsError, *READ_FAILURES) as error:
-                self.notes = {"acls": str(error)}
+                why = str(error)
+            if why:
+                self.notes["acls"] = why
+            else:
+                self.notes.pop("acls", None)
             await asyncio.sleep(until_next(every / 1000))
 
     async def _sync(self) -> list[str]:

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters
@@ -168,46 +168,42 @@ def _grouped(places: Iterable[_Place]) -> dict[str, _Positions]:
     return found
 
 
-class SideDuties:
-    """A SideDuties object runs the side duties of one flow.
+async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes: dict[str, str]) -> None:
+    """Commits the copied positions at the source as the flow's own group (R9). They are never read back.
 
-    What is denied or fails is noted in `notes` and retried; it never stops the flow.
+    What is denied or fails is noted in `notes` and retried.
     """
-
-    def __init__(self, flow: FlowSpec, clusters: DriverClusters) -> None:
-        self.notes: dict[str, str] = {}
-        self._flow = flow
-        self._clusters = clusters
-
-    async def origin_commits(self, reported: ReportedPositions) -> None:
-        """Commits the copied positions at the source as the flow's own group (R9).
-
-        They are never read back.
-        """
-        wanted = self._flow.origin_commits
-        if wanted is None:
-            return
-        committed: dict[TopicPartition, int] = {}
-        while True:
-            await asyncio.sleep(wanted.every_ms / 1000)
-            positions = reported.of(self._flow.name)
-            news = {at: position for at, position in positions.items() if committed.get(at) != position}
-            try:
-                if news and await self._commit(wanted, news):
-                    committed |= news
-            except (WireError, ClientSettingsError) as error:
-                self.notes["origin commits"] = str(error)
-                await asyncio.sleep(_REFUSED_RETRY_S)
-
-    async def _commit(self, wanted: OriginCommitsSpec, news: dict[TopicPartition, int]) -> bool:
-        cluster = await self._clusters.cluster(self._flow.source)
-        errors = await offset_commit(cluster, wanted.group, news)
+    wanted = flow.spec.origin_commits
+    if wanted is None:
+        return
+    committed: dict[TopicPartition, int] = {}
+    while True:
+        await asyncio.sleep(wanted.every_ms / 1000)
+        positions = reported.of(flow.name)
+        news = {at: position for at, position in positions.items() if committed.get(at) != position}
+        if not news:
+            continue
+        try:
+            cluster = await flow.shared.clusters.cluster(flow.spec.source)
+            errors = await offset_commit(cluster, wanted.group, news)
+        except (WireError, ClientSettingsError) as error:
+            notes["origin commits"] = str(error)
+            await asyncio.sleep(_REFUSED_RETRY_S)
+            continue
         refused = next((code for code in errors.values() if code), None)
         if refused is None:
-            self.notes.pop("origin commits", None)
-            return True
-        self.notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
-        return False
+            notes.pop("origin commits", None)
+            committed |= news
+        else:
+            notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
+
+
+class _Duties(Struct):
+    """The running duties of one flow, and the notes about what they could not do."""
+
+    notes: dict[str, str] = field(default_factory=dict)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    groups: GroupSync | None = None
 
 
 class FlowDuties:
@@ -225,12 +221,9 @@ class FlowDuties:
         reports: Callable[[], Iterable[SlotReport]],
     ) -> None:
         self._spec = spec
-        self._clusters = clusters
         self._tasks = tasks
         self._positions = ReportedPositions(reports)
-        self._by_flow: dict[str, tuple[SideDuties, list[asyncio.Task[None]]]] = {}
-        self._groups: dict[str, tuple[GroupSync, asyncio.Task[None]]] = {}
-        self._acls: dict[str, AclSync] = {}
+        self._by_flow: dict[str, _Duties] = {}
         self._rules = ClusterRulesReader(clusters)
         self._heartbeats = FlowHeartbeats(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
@@ -239,66 +232,51 @@ class FlowDuties:
 
     def restart(self, flow: DriverFlow) -> None:
         """Restarts the duties of a flow whose new version has started."""
-        before = self._groups.get(flow.name)
+        before = self._by_flow.get(flow.name)
         self._end(flow.name)
+        duties = self._by_flow[flow.name] = _Duties()
+        job, notes = self._spec(), duties.notes
+        work: dict[str, Coroutine[None, None, None]] = {}
         if flow.spec.state in _SYNCED:
             reader = self._readers.setdefault(flow.spec.source, CommittedOffsetsReader())
-            sync = GroupSync(self._spec(), flow.spec, flow.shared, reader, flow.draining)
-            if before is not None:
-                sync.inherit(before[0])
-            self._groups[flow.name] = (sync, self._tasks.spawn(sync.run(), f"groups {flow.name}"))
-        duties = SideDuties(flow.spec, self._clusters)
+            duties.groups = GroupSync(job, flow.spec, flow.shared, reader, notes, flow.draining)
+            if before is not None and before.groups is not None:
+                duties.groups.inherit(before.groups)
+            work["groups"] = duties.groups.run()
         if flow.spec.state == "paused":
-            task = self._tasks.spawn(publish_source_ends(flow, duties.notes), f"source ends {flow.name}")
-            self._by_flow[flow.name] = (duties, [task])
-        if flow.spec.state != "active":
-            return
-        spec = self._spec()
-        router = router_of(spec)
-        acls = AclSync(flow, spec.topology, router.routes[flow.name], spec.routes, self._rules)
-        self._acls[flow.name] = acls
-        subjects = SubjectSync(flow, router, self._subjects, duties.notes, self.schema_actions)
-        tasks = [
-            self._tasks.spawn(acls.run(), f"ACLs {flow.name}"),
-            self._tasks.spawn(subjects.run(), f"schemas of {flow.name}"),
-            self._tasks.spawn(
-                clean_periodically(flow.spec, flow.shared, duties.notes),
-                f"cleaning the offset map of {flow.name}",
-            ),
-            self._tasks.spawn(duties.origin_commits(self._positions), f"origin commits {flow.name}"),
-        ]
-        self._by_flow[flow.name] = (duties, tasks)
-        self._heartbeats.add(flow.spec, duties.notes)
+            work["source ends"] = publish_source_ends(flow, notes)
+        if flow.spec.state == "active":
+            router = router_of(job)
+            acls = AclSync(flow, job.topology, router.routes[flow.name], job.routes, self._rules, notes)
+            work["ACLs"] = acls.run()
+            work["schemas"] = SubjectSync(flow, router, self._subjects, notes, self.schema_actions).run()
+            work["cleaning of the offset map"] = clean_periodically(flow.spec, flow.shared, notes)
+            work["origin commits"] = commit_at_origin(flow, self._positions, notes)
+            self._heartbeats.add(flow.spec, notes)
+        duties.tasks = [self._tasks.spawn(duty, f"{name} of {flow.name}") for name, duty in work.items()]
 
     def retain_only(self, flows: Collection[str]) -> None:
         """Ends the duties of all flows except these."""
-        for name in (self._by_flow.keys() | self._groups.keys()) - set(flows):
+        for name in self._by_flow.keys() - set(flows):
             self._end(name)
 
     def groups(self) -> list[GroupSnapshot]:
         """Returns the group metrics of all flows."""
-        return [picture for sync, _ in self._groups.values() for picture in sync.snapshots()]
+        syncs = [duties.groups for duties in self._by_flow.values() if duties.groups is not None]
+        return [snapshot for sync in syncs for snapshot in sync.snapshots()]
 
     def with_notes(self, views: Iterable[FlowView]) -> list[FlowView]:
         """Returns the flows' status, each with the notes of failed duties."""
-        return [self._with_notes(view) for view in views]
-
-    def _with_notes(self, view: FlowView) -> FlowView:
-        duty_notes: dict[str, str] = {}
-        if view.flow in self._by_flow:
-            duty_notes |= self._by_flow[view.flow][0].notes
-        if view.flow in self._acls:
-            duty_notes |= self._acls[view.flow].notes
-        if view.flow in self._groups:
-            duty_notes |= self._groups[view.flow][0].notes
-        notes = [f"{what}: {why}" for what, why in duty_notes.items()]
-        return replace(view, notes=[*view.notes, *notes]) if notes else view
+        known = {name: duties.notes for name, duties in self._by_flow.items()}
+        return [
+            replace(view, notes=[*view.notes, *(f"{what}: {why}" for what, why in notes.items())])
+            if (notes := known.get(view.flow))
+            else view
+            for view in views
+        ]
 
     def _end(self, name: str) -> None:
-        self._acls.pop(name, None)
         self._heartbeats.remove(name)
-        tasks = self._by_flow.pop(name)[1] if name in self._by_flow else []
-        if name in self._groups:
-            tasks.append(self._groups.pop(name)[1])
-        for task in tasks:
-            task.cancel()
+        if name in self._by_flow:
+            for task in self._by_flow.pop(name).tasks:
+                task.cancel()

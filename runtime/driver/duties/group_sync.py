@@ -182,9 +182,10 @@ class GroupSync:
         flow: FlowSpec,
         shared: FlowContext,
         reader: CommittedOffsetsReader,
+        notes: dict[str, str],
         draining: DrainingTopics | None = None,
     ) -> None:
-        self.notes: dict[str, str] = {}
+        self.notes = notes
         self._job = job
         self._flow = flow
         self._shared = shared

@@ -60,7 +60,7 @@ async def syncing(
 ) -> AsyncIterator[GroupSync]:
     """The duty of one flow; `others` are the topology's other flows. `look` does one round."""
     async with driving(sides, flow, others, job) as (spec, shared):
-        yield GroupSync(spec, flow, shared, CommittedOffsetsReader())
+        yield GroupSync(spec, flow, shared, CommittedOffsetsReader(), {})
 
 
 async def last_look(

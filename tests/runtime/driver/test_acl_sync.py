@@ -224,7 +224,7 @@ async def synced(clusters: CountedClusters, flows: int, until: Callable[[list[Ac
     rules = ClusterRulesReader(clusters)  # type: ignore[arg-type]
     route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     shared = SimpleNamespace(spec=flow(follow_every_ms=int(EVERY_S * 1000)), shared=SimpleNamespace())
-    syncs = [AclSync(shared, "shop", route, (FORWARD,), rules) for _ in range(flows)]  # type: ignore[arg-type]
+    syncs = [AclSync(shared, "shop", route, (FORWARD,), rules, {}) for _ in range(flows)]  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     tasks = [asyncio.create_task(one.run()) for one in syncs]
