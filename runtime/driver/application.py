@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import Popen
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -43,6 +43,7 @@ from runtime.sql.functions import RefusedExpression
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 # What a task of a round does: it gets the tickets of its partition, and yields a result for each.
 RoundWork = Callable[[Iterable[bytes]], Iterator[bytes]]
 
@@ -126,7 +127,7 @@ class SparkSlotRunner:
             tagged(conf, yarn.tag)
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
-        self._session: SparkSession | None = None  # of the queries of rounds
+        self._session: SparkSession | None = None  # of all queries
         self._session_lock = threading.Lock()
         self._jvm = JvmCalls()
         self._yarn = yarn
@@ -170,30 +171,19 @@ class SparkSlotRunner:
     def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
         """Submits a slot and returns a future of its end, or of the reason why Spark failed it.
 
-        The call runs in a thread of its own.
+        The call runs in a thread of its own. A slot with a transform is one task of a standing query: feeding
+        worker, the transform, collecting worker.
         """
-        transform = ticket.spec.transform
-        if transform is not None:
-            return in_thread(group, lambda: self._run_sql(group, encode(ticket), transform))
-        return in_thread(group, lambda: self._run(group, encode(ticket)))
+        text, transform = encode(ticket), ticket.spec.transform
 
-    def _run_sql(self, group: str, text: bytes, transform: TransformSpec) -> SlotResult:
-        """Runs a slot as one task of a standing query: feeding worker, the transform, collecting worker."""
-        from runtime.sql.query import STANDING, session_of, standing_query  # most jobs do not need Spark SQL
+        def run() -> SlotResult:
+            if transform is None:
+                (result,) = self._map(group, functools.partial(run_task, text), [b""])
+            else:
+                (result,) = self._query(group, transform, functools.partial(run_sql_task, text))
+            return msgspec.json.decode(result, type=SlotResult)
 
-        self._context.setJobGroup(group, group, interruptOnCancel=True)
-        session = session_of(self._context, STANDING)
-        (result,) = standing_query(
-            session, transform, functools.partial(run_sql_task, text), f"{RESULT} BINARY"
-        )
-        return msgspec.json.decode(bytes(result), type=SlotResult)
-
-    def _run(self, group: str, text: bytes) -> SlotResult:
-        context = self._context
-        context.setJobGroup(group, group, interruptOnCancel=True)
-        numbers = context.parallelize([0], 1)
-        (found,) = numbers.mapPartitions(functools.partial(run_task, text)).collect()
-        return msgspec.json.decode(found, type=SlotResult)
+        return in_thread(group, run)
 
     def submit_round(
         self, group: str, work: RoundWork, tickets: Sequence[bytes]
@@ -203,7 +193,7 @@ class SparkSlotRunner:
 
         Its exception is TasksFailed where Spark failed a task. The call runs in a thread of its own.
         """
-        return _in_thread_of(group, lambda: self._run_round(group, work, list(tickets)))
+        return _future(group, lambda: _results(lambda: self._map(group, work, tickets)))
 
     def submit_sql_export(
         self, group: str, transform: TransformSpec, form: Literal["json", "parquet"], tickets: Sequence[bytes]
@@ -211,44 +201,40 @@ class SparkSlotRunner:
         """Submits a round of a flow into files with a transform, as `submit_round` does: one query, with a
         task for each ticket.
         """
-        return _in_thread_of(group, lambda: self._run_sql_export(group, transform, form, list(tickets)))
+        collect = functools.partial(run_sql_export, list(tickets))
+        return _future(
+            group, lambda: _results(lambda: self._query(group, transform, collect, form, len(tickets)))
+        )
 
-    def _run_sql_export(
-        self, group: str, transform: TransformSpec, form: Literal["json", "parquet"], tickets: list[bytes]
+    def _map(self, group: str, work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
+        self._context.setJobGroup(group, group, interruptOnCancel=True)
+        numbered = self._context.parallelize(list(tickets), len(tickets))
+        found: list[bytes] = numbered.mapPartitions(work).collect()
+        return found
+
+    def _query(
+        self,
+        group: str,
+        transform: TransformSpec,
+        collect: Callable[..., Any],
+        form: Literal["json", "parquet"] | None = None,
+        tasks: int = 1,
     ) -> list[bytes]:
-        from runtime.sql.query import output_of, standing_query  # most jobs do not need Spark SQL
+        """Evaluates a transform in a standing query. All queries share a session: the JVM keeps each one."""
+        from runtime.sql.query import (  # most jobs do not need Spark SQL
+            STANDING,
+            output_of,
+            session_of,
+            standing_query,
+        )
 
-        try:
-            self._context.setJobGroup(group, group, interruptOnCancel=True)
-            results = standing_query(
-                self._sql_session(),
-                transform,
-                functools.partial(run_sql_export, tickets),
-                f"{RESULT} BINARY",
-                output_of(transform, form),
-                len(tickets),
-            )
-        except _SPARK_ERRORS as error:
-            raise TasksFailed(reason(error)) from error
-        return [bytes(result) for result in results]
-
-    def _sql_session(self) -> SparkSession:
-        """Returns the session of all queries of rounds: one for each round would be kept by the JVM."""
-        from runtime.sql.query import STANDING, session_of
-
+        self._context.setJobGroup(group, group, interruptOnCancel=True)
         with self._session_lock:
             if self._session is None:
                 self._session = session_of(self._context, STANDING)
-            return self._session
-
-    def _run_round(self, group: str, work: RoundWork, tickets: list[bytes]) -> list[bytes]:
-        context = self._context
-        try:
-            context.setJobGroup(group, group, interruptOnCancel=True)
-            found: list[bytes] = context.parallelize(tickets, len(tickets)).mapPartitions(work).collect()
-        except _SPARK_ERRORS as error:
-            raise TasksFailed(reason(error)) from error
-        return found
+        output = output_of(transform, form) if form is not None else "edits"
+        found = standing_query(self._session, transform, collect, f"{RESULT} BINARY", output, tasks)
+        return [bytes(result) for result in found]
 
     async def waits_for(self, group: str) -> str:
         """Returns what the group's task waits for; "" if it has a core. Raises JvmSilent."""
@@ -315,12 +301,20 @@ def end_with_gateway() -> None:
     threading.Thread(target=watch, name="gateway", daemon=True).start()
 
 
-def _in_thread_of(group: str, work: Callable[[], list[bytes]]) -> asyncio.Future[list[bytes]]:
-    """Runs a round in a thread of its own, and returns its future."""
-    thread = ThreadPoolExecutor(1, group)
+def _future(name: str, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Runs work in a thread of its own, and returns its future."""
+    thread = ThreadPoolExecutor(1, name)
     done = asyncio.wrap_future(thread.submit(work))
     thread.shutdown(wait=False)
     return done
+
+
+def _results(work: Callable[[], list[bytes]]) -> list[bytes]:
+    """Returns the results of a round. Raises TasksFailed."""
+    try:
+        return work()
+    except _SPARK_ERRORS as error:
+        raise TasksFailed(reason(error)) from error
 
 
 def in_thread(name: str, work: Callable[[], SlotResult]) -> asyncio.Future[SlotResult]:
@@ -328,10 +322,7 @@ def in_thread(name: str, work: Callable[[], SlotResult]) -> asyncio.Future[SlotR
 
     An exception that `work` raises is returned as an end, too: `failed`, with the reason.
     """
-    thread = ThreadPoolExecutor(1, name)
-    done = asyncio.wrap_future(thread.submit(work))
-    thread.shutdown(wait=False)
-    return asyncio.ensure_future(_outcome(done))
+    return asyncio.ensure_future(_outcome(_future(name, work)))
 
 
 async def _outcome(done: asyncio.Future[SlotResult]) -> SlotResult:

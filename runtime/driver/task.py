@@ -7,8 +7,8 @@ import contextlib
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 import uvloop
@@ -84,21 +84,36 @@ def decode(text: bytes) -> SlotStartRequest:
     return msgspec.json.decode(zlib.decompress(text), type=SlotStartRequest)
 
 
-def run_task(text: bytes, _: Iterable[int]) -> Iterator[bytes]:
-    """Runs a slot in a task of mapPartitions and yields its encoded end.
+def _begin() -> None:
+    """Prepares the Python worker of a task: it ends with its parent, and logs as the driver does."""
+    die_with_parent(forked_by_one_thread=True)
+    log.start(os.environ)
+
+
+def _run_slot(copy: Callable[[], Coroutine[Any, Any, SlotResult]]) -> bytes:
+    """Runs a slot, and returns its encoded end.
 
     An attempt that Spark itself repeats ends at once: its ticket may be stale, and only a slot that the
     driver submitted again may initialise the slot's transactional ids again (R3).
     """
-    die_with_parent(forked_by_one_thread=True)
-    log.start(os.environ)
+    _begin()
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        ended = SlotResult("retried", "Spark started the task again by itself")
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            ended = runner.run(_copy(decode(text)))
-    yield msgspec.json.encode(ended)
+        return msgspec.json.encode(SlotResult("retried", "Spark started the task again by itself"))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return msgspec.json.encode(runner.run(copy()))
+
+
+def _batch(result: bytes) -> pa.RecordBatch:
+    """Returns the output of a task of a query (mapInArrow)."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
+
+
+def run_task(text: bytes, _: Iterable[bytes]) -> Iterator[bytes]:
+    """Runs a slot in a task of mapPartitions and yields its encoded end."""
+    yield _run_slot(lambda: _copy(decode(text)))
 
 
 def run_sql_task(
@@ -108,25 +123,14 @@ def run_sql_task(
 
     It yields its encoded end, as `run_task` does. `answers` are what Spark answers to the slot's rows.
     """
-    import pyarrow as pa
-
-    die_with_parent(forked_by_one_thread=True)
-    log.start(os.environ)
-    context = TaskContext.get()
-    if context is not None and context.attemptNumber() > 0:
-        ended = SlotResult("retried", "Spark started the task again by itself")
-    else:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            ended = runner.run(_copy_with_sql(decode(text), token, wanted, answers))
-    yield pa.RecordBatch.from_arrays([pa.array([msgspec.json.encode(ended)], pa.binary())], [RESULT])
+    yield _batch(_run_slot(lambda: _copy_with_sql(decode(text), token, wanted, answers)))
 
 
 def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Runs the tasks of a flow into files. One that Spark repeats by itself stages its files anew."""
     from runtime.files.export import export
 
-    die_with_parent(forked_by_one_thread=True)
-    log.start(os.environ)
+    _begin()
     yield from export(tickets)
 
 
@@ -138,24 +142,19 @@ def run_sql_export(
     Each task of the query has one of the tickets. It yields its encoded result. One that Spark repeats by
     itself stages its files anew.
     """
-    import pyarrow as pa
-
     from runtime.files.export import export_with_sql
 
-    die_with_parent(forked_by_one_thread=True)
-    log.start(os.environ)
+    _begin()
     context = TaskContext.get()
     assert context is not None
-    result = export_with_sql(tickets[context.partitionId()], token, wanted, answers)
-    yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
+    yield _batch(export_with_sql(tickets[context.partitionId()], token, wanted, answers))
 
 
 def run_compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Runs the task that merges small files. One that Spark repeats by itself stages its files anew."""
     from runtime.files.compaction import compact
 
-    die_with_parent(forked_by_one_thread=True)
-    log.start(os.environ)
+    _begin()
     yield from compact(tickets)
 
 
@@ -163,8 +162,7 @@ def run_load(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Runs the task of a flow from files. One that Spark repeats by itself resumes where the ledger says."""
     from runtime.files.source.load import load
 
-    die_with_parent(forked_by_one_thread=True)
-    log.start(os.environ)
+    _begin()
     yield from load(tickets)
 
 
@@ -188,20 +186,9 @@ async def _copy_with_sql(
     slot = Slot(ticket.spec, ticket.first, None, Transformer(transform, evaluator), channel.read_commands)
     channel.slot = slot
     try:
-        return await run_with_channel(slot, _Companions(channel, evaluator))
+        return await run_with_channel(slot, channel, evaluator)
     finally:
         await evaluator.close()
-
-
-class _Companions:
-    """The channel of a slot, and the evaluator beside it: where one of them fails, the slot fails."""
-
-    def __init__(self, channel: SlotChannel, evaluator: SlotChannel) -> None:
-        self._channel = channel
-        self._evaluator = evaluator
-
-    async def run(self) -> None:
-        await asyncio.gather(self._channel.run(), self._evaluator.run())
 
 
 async def _copy(ticket: SlotStartRequest) -> SlotResult:
@@ -212,17 +199,18 @@ async def _copy(ticket: SlotStartRequest) -> SlotResult:
 
 
 class SlotChannel(Protocol):
-    """A SlotChannel is the slot's end of the connection to the driver."""
+    """A SlotChannel is the slot's end of the connection to the driver, or to the query that it evaluates."""
 
     async def run(self) -> None: ...
 
 
-async def run_with_channel(slot: Slot, line: SlotChannel) -> SlotResult:
+async def run_with_channel(slot: Slot, *channels: SlotChannel) -> SlotResult:
     """Runs the slot until it ends.
 
-    The slot fails when its channel fails, because no command would reach it any more.
+    The slot fails when its channel fails, because no command would reach it any more, or when its evaluator
+    fails.
     """
-    channel_task = asyncio.create_task(line.run())
+    channel_task = asyncio.gather(*(channel.run() for channel in channels))
     channel_task.add_done_callback(lambda _: slot.stop())
     try:
         ended = _ended(await slot.run())
