@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 from runtime.audit.ledger import AuditFailure
 from runtime.contract.spec.jobspec import FlowSpec
@@ -19,17 +19,13 @@ async def open_registries(
 
     Raises AuditFailure where one of them does not answer.
     """
-    source, destination = (
-        SchemaRegistry(registries[flow.source]),
-        SchemaRegistry(registries[flow.destination]),
-    )
-    try:
+    with (
+        closing(SchemaRegistry(registries[flow.source])) as source,
+        closing(SchemaRegistry(registries[flow.destination])) as destination,
+    ):
         await check_answers(flow.source, source)
         await check_answers(flow.destination, destination)
         yield source, destination
-    finally:
-        source.close()
-        destination.close()
 
 
 async def check_answers(cluster: str, registry: SchemaRegistry) -> None:

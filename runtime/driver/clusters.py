@@ -7,8 +7,10 @@ cluster is reached.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct, field
@@ -20,7 +22,7 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.topic_settings import InternalTopic
 from runtime.driver.topics.admin import TopicAdmin, topic_rules
@@ -292,3 +294,46 @@ def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
     except UnreadableValue as error:
         log_driver_message(f"the last heartbeat of {job} was skipped: {error}")
         return None
+
+
+_WATCH_S = 2.5  # heartbeats come once a second
+_WATCH_POLL_S = 0.25
+_PROC = Path("/proc")
+
+
+async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
+    """Returns how a restarted driver must end because the job was stopped or runs elsewhere, or None.
+
+    While a machine was away, a standby may have started the job on another one. A driver that its supervisor
+    restarted must not fence a healthy driver there, and it must not bring back a job that repl stopped
+    meanwhile. A driver that a command or a standby starts fences any other one.
+
+    It waits only where the last heartbeat may be of a driver that is still alive. Raises WireError.
+    """
+    scan = InternalTopicScan(cluster, naming.STATUS, 0)
+    await scan.refresh()
+    last = _decode_status(scan, job)
+    if last is None:
+        return None
+    if last.stop_requested:
+        log_driver_message(f"the job {job} was stopped by repl: this driver ends")
+        return JobExit.STOPPED
+    if _ended_here(last):
+        return None
+    key = job_status.encode_key(JobKey(job))
+    seen, loop = scan.fold.offset(key), asyncio.get_running_loop()
+    deadline = loop.time() + _WATCH_S
+    while loop.time() < deadline:
+        await asyncio.sleep(_WATCH_POLL_S)
+        await scan.refresh()
+        if scan.fold.offset(key) != seen:
+            now = _decode_status(scan, job) or last
+            where = f"pid {now.process} on {now.host}"
+            log_driver_message(f"the job {job} runs as {where} now: this driver ends")
+            return JobExit.FENCED
+    return None
+
+
+def _ended_here(last: JobStatus) -> bool:
+    """Returns whether the driver of the last heartbeat ran on this machine and has ended."""
+    return last.host == socket.gethostname() and not (_PROC / str(last.process)).exists()

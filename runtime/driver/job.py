@@ -19,14 +19,20 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.restarts import not_started_with, regrouped
 from runtime.driver.application import SparkSlotRunner
-from runtime.driver.clusters import DriverClusters, OpenDestination, last_status, open_destination
+from runtime.driver.clusters import (
+    DriverClusters,
+    OpenDestination,
+    exit_after_restart,
+    last_status,
+    open_destination,
+)
 from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import FlowContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
-from runtime.driver.process import JvmSilent, SpecFile, exit_after_restart
+from runtime.driver.process import JvmSilent, SpecFile
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout

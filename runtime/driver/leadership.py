@@ -12,9 +12,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
-from runtime.batch import Batch
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import JobKey, JobStatus
@@ -38,18 +36,6 @@ EVERY_S = 1.0
 FRESH_S = 3.0
 
 
-class LedgerTransactions(Protocol):
-    """A DriverWriter needs this method of the writer of transactions."""
-
-    async def commit(
-        self,
-        records: Mapping[LedgerKey, LedgerValue | None],
-        batches: Mapping[TopicPartition, Sequence[Batch]] = ...,
-        *,
-        within: float = ...,
-    ) -> None: ...
-
-
 class DriverFenced(Exception):
     """Another driver holds the transactional id, or the coordinator fenced this one.
 
@@ -71,7 +57,7 @@ class DriverWriter:
     solve.
     """
 
-    def __init__(self, transactions: LedgerTransactions) -> None:
+    def __init__(self, transactions: TransactionWriter) -> None:
         self._transactions = transactions
         # The records of one flow that a broker refuses must not stop another flow (R7).
         self._commits = Gathered(self._commit, _TOGETHER, apart=lambda error: isinstance(error, BrokerError))
@@ -117,12 +103,6 @@ def clock_with_sleep() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class HeartbeatWriter(Protocol):
-    """A heartbeat needs this method of the driver's transactional writer."""
-
-    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None: ...
-
-
 class Leadership:
     """A heartbeat commits the job's status under the driver's transactional id.
 
@@ -132,7 +112,7 @@ class Leadership:
 
     def __init__(
         self,
-        writer: HeartbeatWriter,
+        writer: DriverWriter,
         status: Callable[[], JobStatus],
         clock: Callable[[], float] = clock_with_sleep,
     ) -> None:

@@ -1,11 +1,7 @@
-"""Decides whether a restarted driver may run, limits its calls of Spark's JVM, and ends it with its parent.
+"""Limits the calls of Spark's JVM, keeps the spec file of a job, and ends a process with its parent.
 
-While a machine was away, a standby may have started the job on another one. A driver that its supervisor
-restarted must not fence a healthy driver there, and it must not bring back a job that repl stopped meanwhile.
-A driver that a command or a standby starts fences any other one. The spec file is kept up to date for
-restarts.
-
-Calls of Spark's JVM have a deadline. The process ends when the process that started it ends.
+The spec file is kept up to date for restarts. Calls of Spark's JVM have a deadline. The process ends when the
+process that started it ends.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ import ctypes
 import gc
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -25,60 +20,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus
-from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec import jobspec, naming
-from runtime.contract.spec.jobspec import JobExit, JobSpec
-from runtime.kafka.cluster import KafkaCluster
-from runtime.ledger.records import InternalTopicScan
+from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.slot.log import log_driver_message
-
-_WATCH_S = 2.5  # heartbeats come once a second
-_POLL_S = 0.25
-_PROC = Path("/proc")
-
-
-async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
-    """Returns how a restarted driver must end because the job was stopped or runs elsewhere, or None.
-
-    It waits only where the last heartbeat may be of a driver that is still alive. Raises WireError.
-    """
-    scan = InternalTopicScan(cluster, naming.STATUS, 0)
-    await scan.refresh()
-    last = _status(scan, job)
-    if last is None:
-        return None
-    if last.stop_requested:
-        log_driver_message(f"the job {job} was stopped by repl: this driver ends")
-        return JobExit.STOPPED
-    if _ended_here(last):
-        return None
-    key = job_status.encode_key(JobKey(job))
-    seen, loop = scan.fold.offset(key), asyncio.get_running_loop()
-    deadline = loop.time() + _WATCH_S
-    while loop.time() < deadline:
-        await asyncio.sleep(_POLL_S)
-        await scan.refresh()
-        if scan.fold.offset(key) != seen:
-            now = _status(scan, job) or last
-            where = f"pid {now.process} on {now.host}"
-            log_driver_message(f"the job {job} runs as {where} now: this driver ends")
-            return JobExit.FENCED
-    return None
-
-
-def _status(scan: InternalTopicScan, job: str) -> JobStatus | None:
-    value = scan.fold.get(job_status.encode_key(JobKey(job)))
-    try:
-        return job_status.decode_job(value) if value is not None else None
-    except UnreadableValue:
-        return None
-
-
-def _ended_here(last: JobStatus) -> bool:
-    """Returns whether the driver of the last heartbeat ran on this machine and has ended."""
-    return last.host == socket.gethostname() and not (_PROC / str(last.process)).exists()
 
 
 class SpecFile:

@@ -23,7 +23,6 @@ from runtime.contract.records.job_status import (
     SlotReport,
     SlotStatus,
 )
-from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.driver.process import collect_rarely, die_with_parent
@@ -362,12 +361,11 @@ class _ControlChannel:
                 if is_new or now - sent_at >= _REPEAT_S or _differs(status, sent):
                     rates.update(int(now * 1000), status.partitions)
                     measured = rates.take()
-                    keys = (PartitionKey(one.flow, one.topic, one.partition) for one in status.partitions)
                     report = SlotReport(
                         self._ticket.driver,
                         self._ticket.attempt,
                         status,
-                        [round(measured.get(key, -1)) for key in keys],
+                        [round(measured.get(partition.key, -1)) for partition in status.partitions],
                     )
                     record = InternalRecord(key, job_status.encode(report))
                     try:

@@ -110,7 +110,7 @@ def unready(picture: JobSnapshot | None, now: float) -> list[str]:
         return problems
     running = {view.slot: view.attempts for view in status.slots if view.state == "running"}
     held = {
-        (partition.flow, partition.topic, partition.partition)
+        partition.key
         for slot, report in picture.reports.items()
         if running.get(slot) == report.attempt
         for partition in report.status.partitions
@@ -118,7 +118,7 @@ def unready(picture: JobSnapshot | None, now: float) -> list[str]:
     return [why for flow in picture.flows if (why := _waiting_reason(flow, held))]
 
 
-def _waiting_reason(flow: FlowSnapshot, held: set[tuple[str, str, int]]) -> str:
+def _waiting_reason(flow: FlowSnapshot, held: set[PartitionKey]) -> str:
     if flow.spec.state != "active":
         return ""
     name = f"flow {flow.spec.name}"
@@ -267,7 +267,7 @@ class SlotMetrics:
             )
 
     def _take_partition(self, report: SlotReport, status: PartitionStatus) -> PartitionKey:
-        key = PartitionKey(status.flow, status.topic, status.partition)
+        key = status.key
         slot, attempt, at_ms = report.status.slot, report.attempt, report.status.at_ms
         before = self._partitions.get(key)
         incident = before.incident if before is not None else None

@@ -225,8 +225,7 @@ def _partitions(
     for report in reports.values():
         slot = report.status
         for partition in slot.partitions:
-            key = PartitionKey(partition.flow, partition.topic, partition.partition)
-            if key not in newest or newest[key][0].at_ms < slot.at_ms:
+            if (key := partition.key) not in newest or newest[key][0].at_ms < slot.at_ms:
                 newest[key] = slot, partition
     return newest
 

@@ -116,7 +116,6 @@ _OTHERS = frozenset(
 ALLOWED = CREDENTIALS | LOCATIONS | _OTHERS
 _LIBRARY = "would load a library into the process, and a topology must not run code"
 _LEAVE_OUT = "leave it out"
-_OWN = "is set by the product itself"
 
 
 def token_endpoint_problem(url: str | None, environ: Mapping[str, str]) -> tuple[str, str] | None:
@@ -186,15 +185,13 @@ _BY_NAME = {
     "ssl.ca": SettingRefusal("is not a value that a topology can give", "use ssl.ca.pem or ssl.ca.location"),
     "debug": _LOGS,
     "statistics.interval.ms": _LOGS,
-    "opaque": SettingRefusal(_OWN, _LEAVE_OUT),
-    "acks": SettingRefusal(_OWN, _LEAVE_OUT),
-    "request.required.acks": SettingRefusal(_OWN, _LEAVE_OUT),
-    "isolation.level": SettingRefusal(_OWN, _LEAVE_OUT),
-    "enable.idempotence": SettingRefusal(_OWN, _LEAVE_OUT),
-    "enable.auto.commit": SettingRefusal(_OWN, _LEAVE_OUT),
-    "enable.partition.eof": SettingRefusal(_OWN, _LEAVE_OUT),
-    "auto.offset.reset": SettingRefusal(_OWN, _LEAVE_OUT),
-    "allow.auto.create.topics": SettingRefusal(_OWN, _LEAVE_OUT),
+    **dict.fromkeys(
+        (
+            *("opaque", "acks", "request.required.acks", "isolation.level", "enable.idempotence"),
+            *("enable.auto.commit", "enable.partition.eof", "auto.offset.reset", "allow.auto.create.topics"),
+        ),
+        SettingRefusal("is set by the product itself", _LEAVE_OUT),
+    ),
 }
 _BY_PREFIX = {
     "plugin.": SettingRefusal(_LIBRARY, _LEAVE_OUT),

@@ -10,11 +10,11 @@ from typing import Annotated
 import msgspec
 
 from runtime.contract.records import record_values
+from runtime.contract.records.job_status import checked
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.record_values import RecordCodec, UnreadableValue
-from runtime.contract.spec import jobspec
+from runtime.contract.records.record_values import RecordCodec
 from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import BadJobSpec, CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import TransformSpec
 
@@ -207,9 +207,6 @@ def encode(message: Command | SlotMessage) -> bytes:
 def decode_command(value: bytes) -> Command:
     """Decodes a command. Raises UnreadableValue, also for a spec that no job could start with."""
     command = _command.decode(value)
-    try:
-        if isinstance(command, Reconfigure):
-            jobspec.check(command.spec)
-    except BadJobSpec as error:
-        raise UnreadableValue(f"control: {error}") from error
+    if isinstance(command, Reconfigure):
+        checked(command.spec, "control")
     return command

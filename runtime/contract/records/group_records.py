@@ -12,6 +12,7 @@ expires. The job derives it from commits and records: no consumer needs an inter
 
 import zlib
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -76,17 +77,21 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
         return frozenset(offset for offset in (self.written, self.before) if offset >= 0)
 
 
-def encode_checkpoint_key(key: GroupKey) -> bytes:
-    return msgspec.json.encode(["checkpoint", *key])
+def _encode_key(kind: str, key: GroupKey) -> bytes:
+    return msgspec.json.encode([kind, *key])
 
 
-def decode_checkpoint_key(key: bytes | None) -> GroupKey | None:
+def _decode_key(kind: str, key: bytes | None) -> GroupKey | None:
     """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
-        case ["checkpoint", str(flow), str(group), str(topic), int(partition)]:
+        case [str(found), str(flow), str(group), str(topic), int(partition)] if found == kind:
             return GroupKey(flow, group, topic, partition)
     return None
 
+
+encode_checkpoint_key = partial(_encode_key, "checkpoint")
+decode_checkpoint_key = partial(_decode_key, "checkpoint")
+encode_times_key, decode_times_key = partial(_encode_key, "timestamp"), partial(_decode_key, "timestamp")
 
 _checkpoint = RecordCodec[Checkpoint]("checkpoint", Checkpoint, as_msgpack=True)
 encode_checkpoint, decode_checkpoint = _checkpoint.encode, _checkpoint.decode
@@ -127,18 +132,6 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
 def partition_of(key: GroupKey, partitions: int) -> int:
     """Returns the partition of the timestamps topic that holds this key."""
     return zlib.crc32(encode_times_key(key)) % max(partitions, 1)
-
-
-def encode_times_key(key: GroupKey) -> bytes:
-    return msgspec.json.encode(["timestamp", *key])
-
-
-def decode_times_key(key: bytes | None) -> GroupKey | None:
-    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
-    match record_values.key_parts(key):
-        case ["timestamp", str(flow), str(group), str(topic), int(partition)]:
-            return GroupKey(flow, group, topic, partition)
-    return None
 
 
 _times = RecordCodec[ConsumerTimes]("consumer timestamps", ConsumerTimes, as_msgpack=True)

@@ -149,6 +149,11 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     tombstones: int = 0
 
     @property
+    def key(self) -> PartitionKey:
+        """The partition, by its name at the source."""
+        return PartitionKey(self.flow, self.topic, self.partition)
+
+    @property
     def lag_records(self) -> int | None:
         """The records that a read_committed reader gets and that are not replicated; None if not known."""
         if self.source_end < 0 or self.position < 0:
@@ -290,8 +295,8 @@ class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
     def measured(self) -> dict[PartitionKey, float]:
         """Returns the rates that were measured."""
         return {
-            PartitionKey(one.flow, one.topic, one.partition): float(rate)
-            for one, rate in zip(self.status.partitions, self.rates, strict=False)
+            partition.key: float(rate)
+            for partition, rate in zip(self.status.partitions, self.rates, strict=False)
             if rate >= 0
         }
 
@@ -408,9 +413,13 @@ def encode(value: JobStatus | SlotReport | SlotHeartbeat | JobSpec | SourceEnds 
 
 def decode_spec(value: bytes) -> JobSpec:
     """Decodes a job's spec. Raises UnreadableValue, also for a spec that no job could start with."""
-    spec = _spec.decode(value)
+    return checked(_spec.decode(value), "status")
+
+
+def checked(spec: JobSpec, topic: str) -> JobSpec:
+    """Returns the spec of a record. Raises UnreadableValue where no job could start with it."""
     try:
         jobspec.check(spec)
     except BadJobSpec as error:
-        raise UnreadableValue(f"status: {error}") from error
+        raise UnreadableValue(f"{topic}: {error}") from error
     return spec

@@ -23,7 +23,7 @@ from runtime.contract.spec.flow import FlowState
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.application import TasksFailed
-from runtime.driver.flows.start import FlowContext, FlowWaits, take_over
+from runtime.driver.flows.start import LEDGER_LOST, FlowContext, FlowWaits, take_over
 from runtime.driver.slots.channel import pause
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
 from runtime.kafka.cluster import KafkaCluster
@@ -367,7 +367,7 @@ class DriverFlow:
 
         taken = await take_over(self.spec, self.shared, source_id, waits, state=state, note=note)
         self._cluster_ids = (taken.source_cluster_id, self.shared.destination.cluster_id)
-        self.ledger_lost = taken.ledger_lost
+        self.ledger_lost = taken.note == LEDGER_LOST
         self.generation = taken.number
         log_event(
             "flow_taken_over",
@@ -375,7 +375,7 @@ class DriverFlow:
             flow=self.name,
             generation=taken.number,
             state=state,
-            ledger_lost=taken.ledger_lost or None,
+            ledger_lost=self.ledger_lost or None,
         )
         self.shared.changed()
 

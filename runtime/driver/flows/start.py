@@ -80,14 +80,6 @@ class FlowContext(Struct, frozen=True):
     selected: SelectedTopics = field(default_factory=SelectedTopics)
 
 
-class TakeoverResult(Struct, frozen=True):
-    """A TakeoverResult value is the result of a takeover."""
-
-    number: int
-    source_cluster_id: str
-    ledger_lost: bool
-
-
 async def take_over(
     spec: FlowSpec,
     shared: FlowContext,
@@ -96,10 +88,10 @@ async def take_over(
     *,
     state: FlowState | None = None,
     note: str = "",
-) -> TakeoverResult:
+) -> Generation:
     """Writes the generation record, then fences the ids of the generation before it (fencing 3 and 4).
 
-    It returns when none of them can still write.
+    It returns the record when none of them can still write.
 
     `state` overrides the spec's state in the record. Raises WireError; the caller then retries from the
     beginning.
@@ -134,7 +126,7 @@ async def take_over(
     if older:  # they were listed until now so that the next driver would fence them if this one died before
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     await shared.ledger.decided(spec.name)
-    return TakeoverResult(record.number, record.source_cluster_id, lost)
+    return record
 
 
 def restart_request(spec: FlowSpec) -> str:

@@ -234,9 +234,9 @@ class SlotManager:
         self._context.membership.update_weights(report.measured())
         if accepting := [flow for flow in self._flows() if flow.accepted]:
             healthy = [
-                PartitionKey(one.flow, one.topic, one.partition)
-                for one in report.status.partitions
-                if one.state in (PartitionState.COPYING, PartitionState.CAUGHT_UP)
+                partition.key
+                for partition in report.status.partitions
+                if partition.state in (PartitionState.COPYING, PartitionState.CAUGHT_UP)
             ]
             for flow in accepting:
                 flow.clear_accepted_loss(healthy)
@@ -306,10 +306,10 @@ def partitions_in_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
     In other states, accepting has no effect.
     """
     return [
-        PartitionKey(one.flow, one.topic, one.partition)
+        partition.key
         for report in reports
-        for one in report.status.partitions
-        if one.state.over_loss
+        for partition in report.status.partitions
+        if partition.state.over_loss
     ]
 
 

@@ -219,10 +219,9 @@ class PartitionRates:
     def update(self, at_ms: int, partitions: Iterable[PartitionStatus]) -> None:
         """Counts the bytes of one report of the slot that measures, at this time of its clock."""
         for one in partitions:
-            key = PartitionKey(one.flow, one.topic, one.partition)
-            found = self._measured.get(key)
+            found = self._measured.get(one.key)
             if found is None:
-                self._measured[key] = _Measurement(at_ms, at_ms, one.bytes)
+                self._measured[one.key] = _Measurement(at_ms, at_ms, one.bytes)
                 continue
             # A flow that starts over counts from zero.
             found.copied += one.bytes - found.last_bytes if one.bytes >= found.last_bytes else one.bytes

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.control import Assignment, SlotSpec, encode_assignment, transactional_ids
+from runtime.contract.records.control import SlotSpec, encode_assignment, transactional_ids
 from runtime.contract.records.job_status import SlotHeartbeat, SlotKey, SlotReport, SlotState, SlotView
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
@@ -129,7 +129,9 @@ class SlotSupervisor:
         if self._unsent and self._ended is not None:
             await self._context.leadership.ensure()
             published = membership.published(self.slot)
-            await self._send(control.Assign(self._context.driver, self.attempt, _encode_raw(published)))
+            await self._send(
+                control.Assign(self._context.driver, self.attempt, msgspec.Raw(encode_assignment(published)))
+            )
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
@@ -334,7 +336,3 @@ class SlotSupervisor:
                 self._log(f"slot_{state}", error=why)
         self.state = state
         self.why = why
-
-
-def _encode_raw(assignment: Assignment) -> msgspec.Raw:
-    return msgspec.Raw(encode_assignment(assignment))

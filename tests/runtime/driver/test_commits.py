@@ -29,7 +29,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self.flows: list[list[str]] = []  # of each transaction; a heartbeat has none
-        self.writer = DriverWriter(self)
+        self.writer = DriverWriter(self)  # type: ignore[arg-type]
         self._ended: asyncio.Queue[Exception | None] = asyncio.Queue()
         self._lock = asyncio.Lock()
 
@@ -139,7 +139,7 @@ class Leader:
     def __init__(self) -> None:
         self.now, self.beats, self.answer = 100.0, 0, None
         status = JobStatus("j", "t", "d", "running", 0, 0)
-        self.leadership = Leadership(self, lambda: status, lambda: self.now)
+        self.leadership = Leadership(self, lambda: status, lambda: self.now)  # type: ignore[arg-type]
 
     answer: Exception | None
 

@@ -16,8 +16,9 @@ from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.driver import process
-from runtime.driver.process import SpecFile, exit_after_restart
+from runtime.driver import clusters
+from runtime.driver.clusters import exit_after_restart
+from runtime.driver.process import SpecFile
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
 from tests.fakes.internal_topics import InternalTopics
@@ -37,8 +38,8 @@ def heartbeat(number: int, **more: Any) -> InternalRecord:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_WATCH_S", 0.3)
-    monkeypatch.setattr(process, "_POLL_S", 0.02)
+    monkeypatch.setattr(clusters, "_WATCH_S", 0.3)
+    monkeypatch.setattr(clusters, "_WATCH_POLL_S", 0.02)
 
 
 def ended(*records: InternalRecord, later: InternalRecord | None = None) -> JobExit | None:

@@ -62,7 +62,7 @@ def test_the_generation_is_committed_before_the_older_slots_are_fenced() -> None
             writer=destination,
         )
         taken = await take_over(flow_spec("flow"), cast(FlowContext, shared), "id-1", lambda _: None)
-        assert (taken.number, taken.ledger_lost) == (4, False)
+        assert (taken.number, taken.note) == (4, "")
         return destination.done
 
     assert asyncio.run(work()) == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]
