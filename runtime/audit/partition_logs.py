@@ -27,8 +27,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Refusal, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets, log_start, offsets_of, topic_configs
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries import known_offsets, log_start, offsets_of, topic_configs
 from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
 
@@ -202,17 +202,11 @@ async def log_bounds(
     isolation: Isolation = Isolation.READ_COMMITTED,
 ) -> dict[TopicPartition, LogBounds]:
     """Returns the bounds of the partitions whose leader answers. Raises WireError."""
-    if not places:
-        return {}
     starts, ends = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys(places, EARLIEST), within=within_s),
-        list_offsets(cluster, dict.fromkeys(places, LATEST), isolation, within_s),
+        known_offsets(cluster, places, EARLIEST, within=within_s),
+        known_offsets(cluster, places, LATEST, isolation, within_s),
     )
-    return {
-        at: LogBounds(start.offset, end.offset)
-        for at, start in starts.items()
-        if isinstance(start, ListedOffset) and isinstance(end := ends[at], ListedOffset)
-    }
+    return {at: LogBounds(start, ends[at]) for at, start in starts.items() if at in ends}
 
 
 async def bounds_of(

@@ -52,8 +52,8 @@ async def salvage(
             filter_ = ProvenanceFilter(
                 flow, key.topic, ClusterTopic(destination_id, destination_topic), producers
             )
-            partition = _Partition(flow, source, key, destination_topic, filter_, ledger, within_s)
-            await partition.read(listed, take)
+            partition = _Partition(flow, source, filter_, key.partition, within_s)
+            await partition.read(listed.get(key.topic), ledger, take)
             partitions.append(partition.result)
         return Salvage(
             flow=flow.name,
@@ -83,30 +83,23 @@ class _Partition:
     """Reads one partition, and counts its salvaged records in `result`."""
 
     def __init__(
-        self,
-        flow: FlowSpec,
-        source: KafkaCluster,
-        key: PartitionKey,
-        destination_topic: str,
-        filter_: ProvenanceFilter,
-        ledger: FlowRecords,
-        within_s: float,
+        self, flow: FlowSpec, source: KafkaCluster, filter_: ProvenanceFilter, partition: int, within_s: float
     ) -> None:
-        self._progress = ledger.progress.get(key)
-        self._orphans, self._map = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
-        self._flow, self._source, self._within_s = flow, source, within_s
-        self._filter = filter_
-        self._at = TopicPartition(key.topic, key.partition)
+        self._flow, self._source, self._filter, self._within_s = flow, source, filter_, within_s
+        self._at = TopicPartition(filter_.topic, partition)
         self.result = SalvagedPartition(
-            topic=key.topic,
-            partition=key.partition,
-            destination_topic=destination_topic,
-            begun=self._progress is not None,
+            topic=filter_.topic, partition=partition, destination_topic=filter_.home.topic, begun=False
         )
 
-    async def read(self, listed: Mapping[str, TopicMetadata], take: Callable[[SalvagedRecord], None]) -> None:
-        result, progress = self.result, self._progress
-        topic = listed.get(self._at.topic)
+    async def read(
+        self,
+        topic: TopicMetadata | None,
+        ledger: FlowRecords,
+        take: Callable[[SalvagedRecord], None],
+    ) -> None:
+        result, key = self.result, PartitionKey(self._flow.name, *self._at)
+        progress = ledger.progress.get(key)
+        result.begun = progress is not None
         if topic is None:
             result.unread = f"{self._at.topic} is not there any more"
             return
@@ -119,7 +112,8 @@ class _Partition:
                 result.unread = "it has no leader that answers"
                 return
             start, end = bounds
-            for low, high, why in uncopied_ranges(progress, self._orphans, self._map, topic.id, end):
+            orphans, offsets = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
+            for low, high, why in uncopied_ranges(progress, orphans, offsets, topic.id, end):
                 result.lost += max(min(start, high) - low, 0)
                 if max(low, start) < high:
                     result.stretches.append((max(low, start), high, why))

@@ -52,7 +52,8 @@ async def check_schemas(
             check.unread.append(str(failure))
         except _SILENT as error:
             check.unread.append(f"the schema registry of {access.destination.cluster}: {error}")
-        return check.result()
+        check.result.unread = "; ".join(check.unread[:5])
+        return check.result
 
 
 _RecordId = tuple[RecordPart, int]
@@ -71,27 +72,11 @@ class _Check:
     ) -> None:
         self._access, self._sync = access, sync
         self._source, self._destination = source, destination
-        self._records = self._schemas = 0
-        self._versions: int | None = None
-        self._missing: list[str] = []
-        self._uncertain: list[str] = []
-        self._source_unread = ""
+        self.result = SchemaCheck(
+            flow=access.flow, source=access.source.cluster, destination=access.destination.cluster
+        )
         self._guids: dict[UUID, str] = {}  # in headers, each with a place that has it
         self.unread: list[str] = []
-
-    def result(self) -> SchemaCheck:
-        return SchemaCheck(
-            flow=self._access.flow,
-            source=self._access.source.cluster,
-            destination=self._access.destination.cluster,
-            records=self._records,
-            schemas=self._schemas,
-            versions=self._versions,
-            missing=self._missing,
-            uncertain=self._uncertain,
-            source_unread=self._source_unread,
-            unread="; ".join(self.unread[:5]),
-        )
 
     async def run(self) -> None:
         """Raises AuditFailure, and RegistryUnavailable or RegistryRefused of the destination."""
@@ -119,7 +104,7 @@ class _Check:
             except (WireError, BatchFailure, RecordsExpired) as error:
                 self.unread.append(f"{at}: {error}")
                 return
-            self._records += len(records)
+            self.result.records += len(records)
             for record in records:
                 for guid in guids_of(record):
                     self._guids.setdefault(guid, f"{at.topic}-{at.partition}:{record.offset}")
@@ -146,20 +131,18 @@ class _Check:
             if exists:
                 found.add(number)
             elif is_id:
-                self._missing.append(where)
+                self.result.missing.append(where)
             else:
-                self._uncertain.append(where)
-        self._schemas = len(found)
+                self.result.uncertain.append(where)
         guids = list(self._guids)[:_MOST_IDS]
         if len(self._guids) > len(guids):
             self.unread.append(f"{len(self._guids) - len(guids):,} more GUIDs of schemas")
         have = await asyncio.gather(*map(self._has_guid, guids))
         for guid, has in zip(guids, have, strict=True):
             where = f"schema {guid} in a header of {self._guids[guid]}"
-            if has:
-                self._schemas += 1
-            else:
-                (self._uncertain if has is None else self._missing).append(where)
+            if not has:
+                (self.result.uncertain if has is None else self.result.missing).append(where)
+        self.result.schemas = len(found) + have.count(True)
 
     async def _has_guid(self, guid: UUID) -> bool | None:
         try:
@@ -197,19 +180,19 @@ class _Check:
         try:
             here = with_referred(await self._source.every_version())
         except _SILENT as error:
-            self._source_unread = str(error)
+            self.result.source_unread = str(error)
             return
         there = with_referred(await self._destination.every_version())
         ordered, keep = sorted(here), self._sync.ids == "keep"
-        self._versions = 0
+        self.result.versions = 0
         for topic, mirror in sorted(mirrors.items()):
             for subject in subjects_of_topic(ordered, topic, self._sync.subjects):
                 renamed = at_destination(subject, topic, mirror, self._sync.subjects)
                 versions, copies = here[subject], there.get(renamed, ())
-                self._versions += len(versions)
+                self.result.versions += len(versions)
                 lacks = missing_versions(versions, copies, keep=False)
                 if keep:  # each with its number and its id
                     lacks = tuple(version for version in versions if version not in copies)
                 for version in lacks:
                     name = f"{shown(subject)} version {version.number} (id {version.id})"
-                    self._missing.append(name if renamed == subject else f"{name}, as {shown(renamed)}")
+                    self.result.missing.append(name if renamed == subject else f"{name}, as {shown(renamed)}")

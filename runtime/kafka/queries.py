@@ -72,6 +72,20 @@ async def list_offsets(
     return await by_leader(cluster, questions, lambda some: ListOffsetsRequest(isolation, some), kind, within)
 
 
+async def known_offsets(
+    cluster: KafkaCluster,
+    partitions: Collection[TopicPartition],
+    at: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, int]:
+    """Lists the offsets of those partitions whose leaders answer; `at` is LATEST or EARLIEST."""
+    if not partitions:
+        return {}
+    answers = await list_offsets(cluster, dict.fromkeys(partitions, at), isolation, within)
+    return {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
+
+
 async def offsets_of(
     cluster: KafkaCluster,
     questions: Mapping[TopicPartition, int],

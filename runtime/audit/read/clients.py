@@ -32,14 +32,14 @@ from runtime.kafka.protocol.groups import (
     GroupState,
     ListedGroup,
 )
-from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,
     ListTransactionsRequest,
     Producers,
 )
-from runtime.kafka.queries import active_producers, committed_by, list_groups, list_offsets
+from runtime.kafka.queries import active_producers, committed_by, known_offsets, list_groups
 
 _GROUPS_PER_REQUEST = 100
 
@@ -227,7 +227,8 @@ async def read_clients(
             elapsed_ms = round((time.monotonic() - began) * 1000)
         facts = ClientFacts(
             topics=topics,
-            ends=await _ends(cluster, topics, within_s),
+            # A read_committed reader can read up to the last stable offsets.
+            ends=await known_offsets(cluster, _places(topics), LATEST, Isolation.READ_COMMITTED, within_s),
             groups=groups,
             offsets=offsets,
             before=before if over_s else {},
@@ -257,17 +258,6 @@ async def _offsets(cluster: KafkaCluster, groups: Mapping[str, object], notes: l
         group: {at: offset.offset for at, offset in committed.items()}
         for group, committed in read.offsets.items()
     }
-
-
-async def _ends(
-    cluster: KafkaCluster, topics: Mapping[str, int], within_s: float
-) -> dict[TopicPartition, int]:
-    """Returns the last stable offsets: a read_committed reader can read up to them."""
-    places = dict.fromkeys(_places(topics), LATEST)
-    if not places:
-        return {}
-    answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
-    return {at: answer.offset for at, answer in answers.items() if isinstance(answer, ListedOffset)}
 
 
 async def _active_producers(

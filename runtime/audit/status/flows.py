@@ -253,23 +253,6 @@ class PartitionFacts:
     answer, `source_end` is its end as the job saw it at `source_end_seen_ms`.
     """
 
-    __slots__ = (
-        "at_destination",
-        "at_source",
-        "destination_topic",
-        "flow",
-        "key",
-        "lag_ms",
-        "lag_records",
-        "progress",
-        "promoted",
-        "report",
-        "slot",
-        "source_end",
-        "source_end_seen_ms",
-        "source_start",
-    )
-
     def __init__(self, flow: FlowFacts, key: PartitionKey) -> None:
         self.flow, self.key = flow, key
         self.progress = flow.progress.get(key)

@@ -14,8 +14,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries import known_offsets
 
 AGAIN_S = 10.0  # asking for every partition of a cluster costs more than asking for those of the flows
 _INTERNAL = "__"  # the topics of Kafka and of repl begin so
@@ -86,10 +86,9 @@ async def _sample(cluster: KafkaCluster, topics: Mapping[str, TopicMetadata], wi
         if partition.leader >= 0
     }
     at_s = time.monotonic()
-    answers, sizes = await asyncio.gather(
-        list_offsets(cluster, dict.fromkeys(leaders, LATEST), within=within_s), _sizes(cluster, leaders)
+    ends, sizes = await asyncio.gather(
+        known_offsets(cluster, leaders, LATEST, within=within_s), _sizes(cluster, leaders)
     )
-    ends = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
     return _Sample(at_s, ends, sizes)
 
 

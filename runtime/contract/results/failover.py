@@ -64,7 +64,7 @@ class FailoverVerdict(msgspec.Struct, frozen=True, kw_only=True):
     because: list[str]
 
 
-class SchemaCheck(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaCheck(msgspec.Struct, kw_only=True):
     """Reports whether the schemas of a flow are in the registry of its destination.
 
     `records` are the last records of the mirrors, `schemas` counts those of them that were found. `versions`

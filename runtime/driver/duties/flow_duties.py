@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from operator import attrgetter
-from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import EndsKey, FlowView, SlotReport, SourceEnds
+from runtime.contract.records.job_status import EndsKey, FlowView, PartitionStatus, SlotReport, SourceEnds
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
@@ -34,8 +32,8 @@ from runtime.driver.flows.start import FlowContext
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets, offset_commit
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries import known_offsets, offset_commit
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.map_cleaner import clean_map
@@ -73,19 +71,17 @@ async def _report_source_ends(flow: DriverFlow) -> None:
     shared = flow.shared
     source = await shared.clusters.cluster(flow.spec.source)
     topics_at_source = await shared.clusters.listing(flow.spec.source)
-    asked = {
-        TopicPartition(topic, partition): LATEST
+    partitions = [
+        TopicPartition(topic, partition)
         for topic in flow.selected(topics_at_source)
         for partition in topics_at_source[topic].partitions
-    }
-    if not asked:
+    ]
+    if not partitions:
         return
     at_ms = int(time.time() * 1000)
-    listed_offsets = await list_offsets(source, asked, Isolation.READ_COMMITTED)
-    topics: dict[str, dict[int, int]] = {}
-    for at, answer in listed_offsets.items():
-        if isinstance(answer, ListedOffset):
-            topics.setdefault(at.topic, {})[at.partition] = answer.offset
+    topics: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for at, end in (await known_offsets(source, partitions, LATEST, Isolation.READ_COMMITTED)).items():
+        topics[at.topic][at.partition] = end
     key = job_status.encode_key(EndsKey(shared.job, flow.name))
     value = job_status.encode(SourceEnds(at_ms, topics))
     await shared.leadership.ensure()
@@ -117,12 +113,12 @@ _Positions = dict[TopicPartition, int]
 class ReportedPositions:
     """A ReportedPositions object finds the positions of a flow in the newest reports of all slots.
 
-    Each report is grouped by flow once, and only if a position differs from the report before.
+    Each report is grouped by flow once.
     """
 
     def __init__(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
         self._reports = reports
-        self._by_slot: dict[int, _SlotPositions] = {}
+        self._by_slot: dict[int, tuple[SlotReport, dict[str, _Positions]]] = {}
 
     def of(self, flow: str) -> _Positions:
         """Returns the newest reported position of each partition of the flow.
@@ -131,40 +127,19 @@ class ReportedPositions:
         """
         found: _Positions = {}
         for report in sorted(self._reports(), key=lambda report: report.status.at_ms):
-            found |= self._by_flow(report).get(flow, {})
+            known = self._by_slot.get(report.status.slot)
+            if known is None or known[0] is not report:
+                known = self._by_slot[report.status.slot] = report, _grouped(report.status.partitions)
+            found |= known[1].get(flow, {})
         return found
 
-    def _by_flow(self, report: SlotReport) -> dict[str, _Positions]:
-        known = self._by_slot.get(report.status.slot)
-        if known is None or known.report is not report:
-            places = _places(report)
-            same = known is not None and known.places == places
-            by_flow = known.by_flow if known is not None and same else _grouped(places)
-            known = self._by_slot[report.status.slot] = _SlotPositions(report, places, by_flow)
-        return known.by_flow
 
-
-_Place = tuple[str, str, int, int]  # flow, topic, partition, position
-_place_of = attrgetter("flow", "topic", "partition", "position")
-
-
-class _SlotPositions(NamedTuple):
-    """The positions in the newest report of a slot, as the report has them and by flow."""
-
-    report: SlotReport
-    places: list[_Place]
-    by_flow: dict[str, _Positions]
-
-
-def _places(report: SlotReport) -> list[_Place]:
-    return [one for one in map(_place_of, report.status.partitions) if not naming.is_internal(one[1])]
-
-
-def _grouped(places: Iterable[_Place]) -> dict[str, _Positions]:
+def _grouped(partitions: Iterable[PartitionStatus]) -> dict[str, _Positions]:
     found: dict[str, _Positions] = {}
-    for flow, topic, partition, position in places:
-        if position >= 0:
-            found.setdefault(flow, {})[TopicPartition(topic, partition)] = position
+    for status in partitions:
+        if status.position >= 0 and not naming.is_internal(status.topic):
+            at = TopicPartition(status.topic, status.partition)
+            found.setdefault(status.flow, {})[at] = status.position
     return found
 
 

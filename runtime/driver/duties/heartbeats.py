@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import NamedTuple
-
-from msgspec import Struct, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import heartbeat
@@ -28,20 +25,7 @@ NOTE = "heartbeats"
 # Each heartbeat is a transaction of its flow at the destination. So many flows write theirs less often.
 MAX_PER_S = 20
 _RETRY_S = 5.0
-
-
-class _GroupKey(NamedTuple):
-    """The flows of a source with the same interval are one group."""
-
-    source: str
-    every_ms: int
-
-
-class _Group(Struct):
-    """Holds the notes of each flow of a group, by flow, and the task that writes its heartbeats."""
-
-    task: asyncio.Task[None]
-    notes: dict[str, dict[str, str]] = field(default_factory=dict)
+_GroupKey = tuple[str, int]
 
 
 class FlowHeartbeats:
@@ -54,36 +38,36 @@ class FlowHeartbeats:
         self._spec = spec
         self._clusters = clusters
         self._tasks = tasks
-        self._groups: dict[_GroupKey, _Group] = {}
+        # The flows of a source with the same interval are one group: the notes of each, and a task for all.
+        self._notes: dict[_GroupKey, dict[str, dict[str, str]]] = {}
+        self._writing: dict[_GroupKey, asyncio.Task[None]] = {}
 
     def add(self, flow: FlowSpec, notes: dict[str, str]) -> None:
         """Writes the flow's heartbeats from now on, at its declared interval."""
         if flow.heartbeats_every_ms is None:
             return
-        key = _GroupKey(flow.source, flow.heartbeats_every_ms)
-        group = self._groups.get(key)
-        if group is None:
-            name = f"heartbeats {key.source} {key.every_ms}"
-            group = self._groups[key] = _Group(self._tasks.spawn(self._write_periodically(key), name))
-        group.notes[flow.name] = notes
+        key = flow.source, flow.heartbeats_every_ms
+        self._notes.setdefault(key, {})[flow.name] = notes
+        if key not in self._writing:
+            name = f"heartbeats {flow.source} {flow.heartbeats_every_ms}"
+            self._writing[key] = self._tasks.spawn(self._write_periodically(*key), name)
 
     def remove(self, flow: str) -> None:
         """Writes no more heartbeats of the flow."""
-        for key, group in list(self._groups.items()):
-            if group.notes.pop(flow, None) is not None and not group.notes:
-                group.task.cancel()
-                del self._groups[key]
+        for key, notes in list(self._notes.items()):
+            if notes.pop(flow, None) is not None and not notes:
+                self._writing.pop(key).cancel()
+                del self._notes[key]
 
-    async def _write_periodically(self, key: _GroupKey) -> None:
+    async def _write_periodically(self, source: str, every_ms: int) -> None:
         """Writes the heartbeats of a group until cancelled. Creates their topic if it is missing."""
-        ready = False
+        ready, notes = False, self._notes[source, every_ms]
         while True:
-            notes = self._groups[key].notes
             try:
                 if not ready:
-                    await ensure(self._clusters, key.source, topic_settings.at_source(), self._spec())
+                    await ensure(self._clusters, source, topic_settings.at_source(), self._spec())
                     ready = True
-                await self._write(key.source, list(notes))
+                await self._write(source, list(notes))
                 for one in notes.values():
                     one.pop(NOTE, None)
             except (WireError, ClientSettingsError) as error:
@@ -91,7 +75,7 @@ class FlowHeartbeats:
                     one[NOTE] = str(error)
                 ready = False
                 await asyncio.sleep(_RETRY_S)
-            await asyncio.sleep(interval_s(key.every_ms, len(notes)))
+            await asyncio.sleep(interval_s(every_ms, len(notes)))
 
     async def _write(self, source: str, flows: list[str]) -> None:
         """Writes one heartbeat of each flow, all with the same time."""

@@ -23,8 +23,8 @@ from runtime.files.export import ExportedPartition, ExportPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.queries import known_offsets
 from runtime.ledger.positions import resolve_start
 from runtime.slot.log import log_event
 
@@ -76,8 +76,8 @@ class TopicSource(RecordSource[FilePosition]):
         selected = self.selected(topics)
         wanted = [TopicPartition(name, number) for name in selected for number in topics[name].partitions]
         starts, ends = await asyncio.gather(
-            _offsets(cluster, wanted, EARLIEST, Isolation.READ_UNCOMMITTED),
-            _offsets(cluster, wanted, LATEST, Isolation.READ_COMMITTED),
+            known_offsets(cluster, wanted, EARLIEST, within=_LIST_S),
+            known_offsets(cluster, wanted, LATEST, Isolation.READ_COMMITTED, _LIST_S),
         )
         partitions = [
             SourcePartition(
@@ -211,13 +211,3 @@ def _loss(partition: SourcePartition, position: FilePosition) -> tuple[Partition
     if at > end:
         return S.DIVERGED, f"the source ends at {end}, {at} was copied already"
     return None, ""
-
-
-async def _offsets(
-    cluster: KafkaCluster, wanted: Sequence[TopicPartition], at: int, isolation: Isolation
-) -> dict[TopicPartition, int]:
-    """Returns the offsets of the partitions whose leaders answer: the others are retried (R7)."""
-    if not wanted:
-        return {}
-    listed = await list_offsets(cluster, dict.fromkeys(wanted, at), isolation, _LIST_S)
-    return {key: offset.offset for key, offset in listed.items() if isinstance(offset, ListedOffset)}
