@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AssignedQuarantine
@@ -35,18 +35,18 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings, supported
+from runtime.contract.spec.transform import quarantine_origin, quarantine_settings, quarantine_topic
 from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
 from runtime.driver.topics.admin import (
-    TopicAdmin,
     has_registry,
     make_rules,
     register_topics,
 )
-from runtime.driver.topics.quarantine import QuarantineTopics
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
+from runtime.slot.log import log_event
 
 
 class ProtectingRules(Struct, frozen=True):
@@ -198,18 +198,98 @@ def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[
     return {topic: name for topic, name in taken.items() if topic in draining or not promoted.match(topic)}
 
 
-class TopicLimits(Struct, frozen=True):
-    """These are the limits of the destination topic."""
+class TopicLimits(NamedTuple):
+    """These are the limits of a destination topic."""
 
     max_message_bytes: int
     min_in_sync: int
 
 
-class MirrorTopicManager:
-    """A MirrorTopicManager changes the mirror topics of one flow and knows their settings.
+class DestinationTopics:
+    """A DestinationTopics object creates the topics of one flow at its destination, and knows their settings.
 
-    `failed` maps mirrors to the reason why a change of them failed. `done` counts the mirrors created, grown
+    Only this product should change the settings of these topics, so they are read again every minute.
+    """
+
+    def __init__(
+        self, flow: FlowSpec, job: JobSpec, clusters: DriverClusters, leadership: Leadership
+    ) -> None:
+        self._flow = flow
+        self._topology = job.topology
+        self._clusters = clusters
+        self._leadership = leadership
+        self.settings: dict[str, TopicSettings] = {}
+        self._stale: set[str] = set()
+        self._read_at = -_REREAD_S
+        self._supported: frozenset[str] = frozenset()
+
+    async def create(
+        self, wanted: Mapping[str, tuple[int, Mapping[str, str]]]
+    ) -> tuple[list[NewTopic], dict[str, str]]:
+        """Creates topics with so many partitions and such settings. Returns those made, and the refusals.
+
+        Settings that the destination's Kafka lacks are left out. Those of the ledger's topic show which it
+        has; where they can't be read, all are tried.
+        """
+        admin = await self._clusters.admin(self._flow.destination)
+        if not self._supported:
+            described = await admin.settings([naming.LEDGER])
+            self._supported = frozenset(
+                key for settings in described.values() for key in (*settings.explicit, *settings.inherited)
+            )
+        replicas = self._flow.replication or BROKERS_DEFAULT
+        topics = [
+            NewTopic(name, partitions, replicas, supported(config, self._supported))
+            for name, (partitions, config) in wanted.items()
+        ]
+        await self._leadership.ensure()
+        failed = await admin.create(topics)
+        for topic in topics:
+            self.settings.pop(topic.name, None)
+        return [topic for topic in topics if topic.name not in failed], failed
+
+    async def register(
+        self, made: Sequence[NewTopic], origin: str, sources: Mapping[str, str] | None = None
+    ) -> None:
+        """Waits for the leaders of new topics, and registers them. `sources` has the topics of mirrors."""
+        cluster = await self.await_leaders({topic.name: topic.partitions for topic in made})
+        registered = [topic for topic in made if not naming.is_internal(topic.name)]
+        await register_topics(cluster, self._flow, self._topology, origin, registered, sources)
+
+    async def await_leaders(self, partitions: Mapping[str, int]) -> KafkaCluster:
+        """Waits until metadata lists the partitions with their leaders, and returns the destination."""
+        destination = await self._clusters.cluster(self._flow.destination)
+        self._clusters.invalidate(self._flow.destination)
+        await await_leaders(destination, partitions)
+        return destination
+
+    async def read(self, topics: Collection[str]) -> None:
+        """Reads the settings of topics that are not known, and once a minute those of all."""
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at >= _REREAD_S:
+            self._read_at, self._stale = now, set(self.settings)
+        names = [name for name in topics if name in self._stale or name not in self.settings]
+        if names:
+            self.settings |= await (await self._clusters.admin(self._flow.destination)).settings(names)
+            self._stale.difference_update(names)
+
+    def limits(self, topic: str) -> TopicLimits | None:
+        """Returns a topic's limits, or None while its settings are not known."""
+        settings = self.settings.get(topic)
+        if settings is None:
+            return None
+        largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
+        return TopicLimits(int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
+
+
+class MirrorTopicManager:
+    """A MirrorTopicManager changes the mirror topics of one flow, and the quarantine topics beside them.
+
+    `failed` maps topics to the reason why a change of them failed. `done` counts the mirrors created, grown
     and edited as `topics`, `partitions` and `configs`.
+
+    A quarantine topic that is missing is created, also after it was deleted. Its settings are not changed
+    later: an operator or the topology may have decided about its records.
     """
 
     def __init__(
@@ -217,18 +297,15 @@ class MirrorTopicManager:
     ) -> None:
         self._flow = flow
         self._router = router
-        self._topology = job.topology
         self._clusters = clusters
         self._leadership = leadership
+        self._topics = DestinationTopics(flow, job, clusters, leadership)
         self._protection = MirrorProtection(flow, job, clusters, leadership)
-        self._quarantine = QuarantineTopics(flow, job.topology, clusters, leadership)
+        self._quarantines = flow.transform is not None and flow.transform.quarantines
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._shared_rule = MirrorRule("off", [], headers=False)
         self._copied_back: dict[str, bool] = {}
-        self._settings: dict[str, TopicSettings] = {}
-        self._known: frozenset[str] = frozenset()
-        self._read_at = -_REREAD_S
         self.failed: dict[str, str] = {}
         self.done: Counter[str] = Counter()
 
@@ -245,16 +322,11 @@ class MirrorTopicManager:
         source_settings = await source.settings(mirror.topic for mirror in mirrors)
         await self._create(create, source_settings)
         await self._grow(grow)
-        await self._read(mirrors)
+        beside = [mirror for mirror in mirrors if self._quarantines and not naming.is_internal(mirror.topic)]
+        await self._topics.read([mirror.destination_topic for mirror in mirrors])
         await self._edit(mirrors, source_settings)
-        if self._quarantine.wanted:
-            known = await self._known_settings(await self._clusters.admin(self._flow.destination))
-            partitions = {
-                one.destination_topic: one.partitions for one in mirrors if not naming.is_internal(one.topic)
-            }
-            await self._quarantine.update(partitions, self._settings, known)
-            for there, why in self._quarantine.failed.items():
-                self.failed[there] = why
+        if beside:
+            await self._create_quarantine(beside)
 
     @property
     def unprotected(self) -> dict[str, str]:
@@ -263,21 +335,19 @@ class MirrorTopicManager:
 
     def quarantine(self, mirror: str) -> AssignedQuarantine | None:
         """Returns the quarantine topic of a mirror; None where there is none, or while it is not known."""
-        return self._quarantine.limits(mirror)
+        topic = quarantine_topic(mirror)
+        limits = self._topics.limits(topic) if self._quarantines and topic not in self.failed else None
+        return AssignedQuarantine(topic, *limits) if limits is not None else None
 
     def is_ready(self, mirror: str) -> bool:
         """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
-        without = not self._quarantine.wanted or naming.is_internal(mirror)
+        without = not self._quarantines or naming.is_internal(mirror)
         known = mirror not in self.failed and self.limits(mirror) is not None
         return known and (without or self.quarantine(mirror) is not None)
 
     def limits(self, mirror: str) -> TopicLimits | None:
         """Returns the mirror's limits, or None while its settings are not known."""
-        settings = self._settings.get(mirror)
-        if settings is None:
-            return None
-        largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
-        return TopicLimits(int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
+        return self._topics.limits(mirror)
 
     async def _create(
         self, create: Sequence[MirrorTopic], source_settings: Mapping[str, TopicSettings]
@@ -286,84 +356,61 @@ class MirrorTopicManager:
 
         With the default retention, old records would be deleted immediately.
         """
-        for one in create:
-            if one.topic not in source_settings:
-                self.failed[one.destination_topic] = (
-                    f"the settings of {one.topic} can't be read at the source"
-                )
-        wanted = [
-            NewTopic(
-                planned.destination_topic,
-                planned.partitions,
-                self._flow.replication or BROKERS_DEFAULT,
-                self._rule.wanted(source_settings[planned.topic]),
-            )
-            for planned in create
-            if planned.topic in source_settings
-        ]
+        wanted = {}
+        for mirror in create:
+            name, settings = mirror.destination_topic, source_settings.get(mirror.topic)
+            if settings is None:
+                self.failed[name] = f"the settings of {mirror.topic} can't be read at the source"
+            else:
+                wanted[name] = mirror.partitions, self._rule.wanted(settings)
         if not wanted:
             return
-        admin = await self._clusters.admin(self._flow.destination)
-        known = await self._known_settings(admin)
-        wanted = [replace(one, config=supported(one.config, known)) for one in wanted]
         await self._protection.protect(
             [
-                one.destination_topic
-                for one in create
-                if not naming.is_internal(one.destination_topic) and not self._is_copied_back(one.topic)
+                mirror.destination_topic
+                for mirror in create
+                if not naming.is_internal(mirror.destination_topic) and not self._is_copied_back(mirror.topic)
             ]
         )
-        await self._leadership.ensure()
-        self.failed |= await admin.create(wanted)
-        made = [one for one in wanted if one.name not in self.failed]
+        made, failed = await self._topics.create(wanted)
+        self.failed |= failed
         self.done["topics"] += len(made)
-        cluster = await self._await_leaders({one.name: one.partitions for one in made})
-        sources = {one.destination_topic: one.topic for one in create}
-        registered = [one for one in made if not naming.is_internal(one.name)]
-        origin = flow_origin(self._flow.name)
-        await register_topics(cluster, self._flow, self._topology, origin, registered, sources)
-        self._read_at = -_REREAD_S
+        sources = {mirror.destination_topic: mirror.topic for mirror in create}
+        await self._topics.register(made, flow_origin(self._flow.name), sources)
 
-    async def _known_settings(self, admin: TopicAdmin) -> frozenset[str]:
-        """Returns the names of all topic settings of the destination's version of Kafka.
-
-        They are those of the ledger's topic; none where it can't be read.
-        """
-        if not self._known:
-            described = await admin.settings([naming.LEDGER])
-            self._known = frozenset(
-                key for one in described.values() for key in (*one.explicit, *one.inherited)
+    async def _create_quarantine(self, mirrors: Sequence[MirrorTopic]) -> None:
+        """Creates the quarantine topics that are missing, and reads the settings of all."""
+        cluster = await self._clusters.cluster(self._flow.destination)
+        beside = {quarantine_topic(mirror.destination_topic): mirror for mirror in mirrors}
+        topics = await cluster.topics(beside, fresh=True)
+        missing = {}
+        for name, mirror in beside.items():
+            settings = self._topics.settings.get(mirror.destination_topic)
+            if settings is not None and topics[name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                missing[name] = mirror.partitions, quarantine_settings(settings.effective(_MAX_MESSAGE))
+        if missing:
+            made, failed = await self._topics.create(missing)
+            self.failed |= failed
+            await self._topics.register(made, quarantine_origin(self._flow.name))
+            log_event(
+                "quarantine_created",
+                key=self._flow.name,
+                flow=self._flow.name,
+                topics=", ".join(topic.name for topic in made),
+                error="; ".join(f"{name}: {why}" for name, why in failed.items()) or None,
             )
-        return self._known
+        await self._topics.read([name for name in beside if name not in self.failed])
 
     async def _grow(self, grow: Sequence[MirrorTopic]) -> None:
         if not grow:
             return
         admin = await self._clusters.admin(self._flow.destination)
         await self._leadership.ensure()
-        wanted = {one.destination_topic: one.partitions for one in grow}
+        wanted = {mirror.destination_topic: mirror.partitions for mirror in grow}
         self.failed |= await admin.grow(wanted)
         grown = {name: count for name, count in wanted.items() if name not in self.failed}
         self.done["partitions"] += len(grown)
-        await self._await_leaders(grown)
-
-    async def _await_leaders(self, partitions: Mapping[str, int]) -> KafkaCluster:
-        """Waits until metadata lists the partitions with their leaders, and returns the destination."""
-        destination = await self._clusters.cluster(self._flow.destination)
-        self._clusters.invalidate(self._flow.destination)
-        await await_leaders(destination, partitions)
-        return destination
-
-    async def _read(self, mirrors: Sequence[MirrorTopic]) -> None:
-        now = asyncio.get_running_loop().time()
-        names = [one.destination_topic for one in mirrors]
-        if now - self._read_at < _REREAD_S:
-            names = [name for name in names if name not in self._settings]
-        else:
-            self._read_at = now
-        if names:
-            admin = await self._clusters.admin(self._flow.destination)
-            self._settings |= await admin.settings(names)
+        await self._topics.await_leaders(grown)
 
     def _is_copied_back(self, topic: str) -> bool:
         """Returns whether two flows copy the topic in both directions."""
@@ -389,12 +436,12 @@ class MirrorTopicManager:
         """
         if self._flow.reverse_of is not None:
             return
-        edits = {}
+        edits, known = {}, self._topics.settings
         for one in mirrors:
-            if one.topic in source_settings and one.destination_topic in self._settings:
+            if one.topic in source_settings and one.destination_topic in known:
                 declared = self._declared.get(one.destination_topic, frozenset())
                 edit = self._rule_of(one.topic).edit(
-                    source_settings[one.topic], self._settings[one.destination_topic], declared
+                    source_settings[one.topic], known[one.destination_topic], declared
                 )
                 if edit:
                     edits[one.destination_topic] = edit
@@ -405,4 +452,4 @@ class MirrorTopicManager:
         refused = await admin.edit(edits)
         self.failed |= refused
         self.done["configs"] += len(edits.keys() - refused.keys())
-        self._settings |= await admin.settings(edits)
+        self._topics.settings |= await admin.settings(edits)
