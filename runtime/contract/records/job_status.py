@@ -63,22 +63,6 @@ class PartitionState(StrEnum):
         return self in _OVER_LOSS
 
 
-_NEEDS_SOMEONE = frozenset(
-    {
-        PartitionState.RECORD_TOO_LARGE,
-        PartitionState.RECORD_REFUSED,
-        PartitionState.RECORD_CORRUPT,
-        PartitionState.RECORD_INVALID,
-        PartitionState.DATA_LOSS,
-        PartitionState.RECREATED,
-        PartitionState.DIVERGED,
-        PartitionState.LEDGER_MISSING,
-        PartitionState.SOURCE_DELETED,
-        PartitionState.FILE_TRUNCATED,
-        PartitionState.FILE_VANISHED,
-        PartitionState.UNSUPPORTED_VERSION,
-    }
-)
 _OVER_LOSS = frozenset(
     {
         PartitionState.DATA_LOSS,
@@ -88,6 +72,15 @@ _OVER_LOSS = frozenset(
         PartitionState.FILE_VANISHED,
     }
 )
+_NEEDS_SOMEONE = _OVER_LOSS | {
+    PartitionState.RECORD_TOO_LARGE,
+    PartitionState.RECORD_REFUSED,
+    PartitionState.RECORD_CORRUPT,
+    PartitionState.RECORD_INVALID,
+    PartitionState.LEDGER_MISSING,
+    PartitionState.SOURCE_DELETED,
+    PartitionState.UNSUPPORTED_VERSION,
+}
 
 
 class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):

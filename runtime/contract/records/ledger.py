@@ -10,8 +10,8 @@ ended) and `Replayed` (those that were copied after all).
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -222,19 +222,19 @@ def partition_of(flow: str, partitions: int) -> int:
     return zlib.crc32(flow.encode()) % partitions
 
 
+_OF_PARTITION: Final[Mapping[str, Any]] = {
+    "progress": ProgressKey,
+    "segment": SegmentKey,
+    "orphaned": OrphanedKey,
+    "replayed": ReplayedKey,
+}
+_NAMES: Final = {kind: name for name, kind in _OF_PARTITION.items()}
+
+
 def encode_key(key: LedgerKey) -> bytes:
-    match key:
-        case ProgressKey(of):
-            parts: list[object] = ["progress", *of]
-        case GenerationKey(flow):
-            parts = ["generation", flow]
-        case SegmentKey(of, incarnation, number):
-            parts = ["segment", *of, incarnation, number]
-        case OrphanedKey(of, low):
-            parts = ["orphaned", *of, low]
-        case ReplayedKey(of, low):
-            parts = ["replayed", *of, low]
-    return msgspec.json.encode(parts)
+    if isinstance(key, GenerationKey):
+        return msgspec.json.encode(["generation", key.flow])
+    return msgspec.json.encode([_NAMES[type(key)], *key.of, *key[1:]])
 
 
 def decode_key(key: bytes | None) -> LedgerKey:
@@ -245,19 +245,14 @@ def decode_key(key: bytes | None) -> LedgerKey:
     return found
 
 
-def decode_key_of(key: bytes | None, flow: str) -> LedgerKey | None:
+def decode_key_of(key: bytes, flow: str) -> LedgerKey | None:
     """Decodes a key if it belongs to the flow, else returns None.
 
     Flows share a partition: an unreadable key of another flow is skipped. Raises UnreadableRecord for an
     unknown key of the flow itself.
     """
-    match parts := record_values.key_parts(key):
-        case [_, str(of), *_] if of == flow:
-            found = _key_of(parts)
-            if found is None:
-                raise UnreadableRecord(f"ledger: unknown key {key!r}")
-            return found
-    return None
+    named = decode_any_key(key)
+    return decode_key(key) if named is not None and named.flow == flow else None
 
 
 class KeyOfFlow(NamedTuple):
@@ -277,16 +272,13 @@ def decode_any_key(key: bytes) -> KeyOfFlow | None:
 
 def _key_of(parts: object) -> LedgerKey | None:
     match parts:
-        case ["progress", str(flow), str(topic), int(partition)]:
-            return ProgressKey(PartitionKey(flow, topic, partition))
         case ["generation", str(flow)]:
             return GenerationKey(flow)
-        case ["segment", str(flow), str(topic), int(partition), int(incarnation), int(number)]:
-            return SegmentKey(PartitionKey(flow, topic, partition), incarnation, number)
-        case ["orphaned", str(flow), str(topic), int(partition), int(low)]:
-            return OrphanedKey(PartitionKey(flow, topic, partition), low)
-        case ["replayed", str(flow), str(topic), int(partition), int(low)]:
-            return ReplayedKey(PartitionKey(flow, topic, partition), low)
+        case [str(name), str(flow), str(topic), int(partition), *numbers] if name in _OF_PARTITION:
+            kind = _OF_PARTITION[name]
+            if len(numbers) == len(kind._fields) - 1 and all(isinstance(one, int) for one in numbers):
+                key: LedgerKey = kind(PartitionKey(flow, topic, partition), *numbers)
+                return key
     return None
 
 
