@@ -71,30 +71,6 @@ def _json(raw: bytes) -> Any:
         return None
 
 
-class ConnectOffsetsTopic:
-    """The offsets topic of one Connect cluster. Each `read` continues where the last one ended."""
-
-    def __init__(self, scans: Iterable[InternalTopicScan], alias: str) -> None:
-        self._scans = tuple(scans)
-        self._alias = alias
-
-    @classmethod
-    async def open(cls, cluster: KafkaCluster, topic: str, alias: str) -> ConnectOffsetsTopic:
-        """Opens the topic. Raises WireError; BrokerError UNKNOWN_TOPIC_OR_PARTITION where it is missing."""
-        known = (await cluster.topics([topic], fresh=True)).get(topic)
-        if known is None or known.error is not ErrorCode.NONE:
-            raise BrokerError(known.error if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
-        return cls((InternalTopicScan(cluster, topic, number) for number in sorted(known.partitions)), alias)
-
-    async def read(self) -> dict[TopicPartition, int]:
-        """Returns the next source offset to copy of each partition.
-
-        Raises WireError, UnreadableOffset, and READ_FAILURES of the scan.
-        """
-        await asyncio.gather(*(scan.refresh() for scan in self._scans))
-        return next_offsets((pair for scan in self._scans for pair in scan.fold.items()), self._alias)
-
-
 Positions = Mapping[TopicPartition, int]
 _FLOWS_AT_ONCE = 8
 _Read = Callable[[], Awaitable[Positions]]
@@ -244,21 +220,23 @@ async def _reader(
             return committed
         case ConnectOffsets(topic=topic, alias=alias):
             with as_audit_failure(access.destination.cluster):
-                try:
-                    opened = await ConnectOffsetsTopic.open(destination, topic, alias)
-                except BrokerError as error:
-                    if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        raise
+                known = (await destination.topics([topic], fresh=True))[topic]
+                if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise AuditFailure(
                         access.destination.cluster,
                         f"there is no topic {topic}, where MirrorMaker 2 keeps its positions",
                         "if its workers keep them in another topic, name it in the file by"
                         " offset.storage.topic",
-                    ) from error
+                    )
+                if known.error is not ErrorCode.NONE:
+                    raise BrokerError(known.error, topic)
+            scans = [InternalTopicScan(destination, topic, number) for number in sorted(known.partitions)]
 
             async def stored() -> Positions:
+                """Continues where the last reading ended."""
                 with NamedCluster(access.destination.cluster, destination).reading():
-                    return await opened.read()
+                    await asyncio.gather(*(scan.refresh() for scan in scans))
+                    return next_offsets((pair for scan in scans for pair in scan.fold.items()), alias)
 
             return stored
 
