@@ -29,7 +29,7 @@ from runtime.driver.clusters import (
 from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.process import JvmSilent, SpecFile
@@ -37,7 +37,6 @@ from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
-from runtime.driver.slots.supervisor import DriverContext
 from runtime.driver.yarn import YarnApplications
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
@@ -70,7 +69,6 @@ class JobRunner:
     ) -> None:
         self.spec = spec
         self._started_with = spec
-        self._trusted = spec.clusters
         self._file = file
         self._restarted = restarted
         self._stop_requested = False
@@ -257,35 +255,20 @@ class JobRunner:
         membership = Membership(range(slots), layout.slots_of)
         membership.update_weights(destination.weights)
         context = DriverContext(
-            job=spec.job,
+            spec=self._started_with,
             driver=self.driver,
-            destination=spec.destination,
-            settings=spec.copy,
-            reached=self._trusted,
-            registries=self._started_with.registries,
-            layout=layout,
-            cluster=destination.cluster,
-            application=application,
-            membership=membership,
-            leadership=leadership,
-            changed=self._changed,
-        )
-        shared = FlowContext(
-            job=spec.job,
-            driver=self.driver,
-            slots=1 if spec.in_rounds else slots,
-            generations=destination.generations,
-            settings=spec.copy,
             clusters=self._clusters,
             destination=destination.cluster,
             ledger=destination.ledger,
             writer=writer,
             leadership=leadership,
-            changed=self._changed,
-            holds=membership.holds,
             application=application,
+            changed=self._changed,
+            generations=destination.generations,
+            layout=layout,
+            membership=membership,
         )
-        self._flows = FlowManager(shared, membership, self._tasks, self._duties.restart)
+        self._flows = FlowManager(context, self._tasks, self._duties.restart)
         flows, record_report = self._flows.all, self._metrics.record_report
         if spec.in_rounds:
             self._slots = RoundReports(
@@ -361,7 +344,7 @@ class JobRunner:
             raise RefusedCommand(
                 f"an edit was refused: {spec.job!r} into {spec.destination!r} is another job"
             )
-        if unexpected := not_started_with(self._trusted, spec):
+        if unexpected := not_started_with(self._started_with.clusters, spec):
             raise RefusedCommand(_refusal(unexpected))
         if other := regrouped(self._started_with, spec):
             raise RefusedCommand(_refusal_of_transforms(other))

@@ -28,7 +28,7 @@ from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
 from runtime.driver.duties.subject_sync import SubjectsReader, SubjectSync
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
@@ -88,7 +88,7 @@ async def _report_source_ends(flow: DriverFlow) -> None:
     await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _SOURCE_ENDS_PURPOSE)
 
 
-async def clean_periodically(flow: FlowSpec, shared: FlowContext, notes: dict[str, str]) -> None:
+async def clean_periodically(flow: FlowSpec, shared: DriverContext, notes: dict[str, str]) -> None:
     """Deletes and merges segments of the offset map: soon after the start, then every few minutes.
 
     A failure is noted in `notes` and retried the next time. Raises DriverFenced.

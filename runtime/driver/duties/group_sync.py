@@ -40,7 +40,7 @@ from runtime.driver.duties.group_offset_writer import (
     GroupSyncState,
 )
 from runtime.driver.flows.flow import DrainingTopics
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.mirrors import not_promoted
 from runtime.groups.translation import SEALING, ClusterRecords, GroupOffsetSides, PlacedOffset
@@ -158,7 +158,7 @@ class CommittedOffsetsReader:
         )
 
 
-async def store_times(shared: FlowContext, times: ConsumerTimeTable) -> None:
+async def store_times(shared: DriverContext, times: ConsumerTimeTable) -> None:
     """Writes the timestamps that are not stored yet. Raises WireError, DriverFenced."""
     topic = (await shared.destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
     unstored = times.unsaved_records(len(topic.partitions))
@@ -180,7 +180,7 @@ class GroupSync:
         self,
         job: JobSpec,
         flow: FlowSpec,
-        shared: FlowContext,
+        shared: DriverContext,
         reader: CommittedOffsetsReader,
         notes: dict[str, str],
         draining: DrainingTopics | None = None,
@@ -351,7 +351,7 @@ class FinalGroupSync:
     `taken` returns those of the given topics that it covers.
     """
 
-    def __init__(self, job: JobSpec, flow: FlowSpec, shared: FlowContext, taken: Taken) -> None:
+    def __init__(self, job: JobSpec, flow: FlowSpec, shared: DriverContext, taken: Taken) -> None:
         self._flow = flow
         self._shared = shared
         self._router = router_of(job)

@@ -40,7 +40,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.start import FlowContext, FlowWaits, restart_request
+from runtime.driver.flows.start import DriverContext, FlowWaits, restart_request
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import holds_record
@@ -56,7 +56,7 @@ STRANGER = "written by another producer while the flow had ended"
 _TRANSACTION_SIZE = 4 << 20
 
 
-async def orphan_before(flow: str, source: str, destination: str, shared: FlowContext) -> OrphanMarks:
+async def orphan_before(flow: str, source: str, destination: str, shared: DriverContext) -> OrphanMarks:
     """Records the uncopied records of `flow` as orphaned and returns the marks.
 
     `flow` is the original flow, with its own source and destination; its ledger is at `destination`, where
@@ -91,7 +91,7 @@ class OppositeFlowLedger(Struct, frozen=True):
 async def start_failback(
     spec: FlowSpec,
     opposite: str | None,
-    shared: FlowContext,
+    shared: DriverContext,
     source: KafkaCluster,
     wanted: Mapping[PartitionKey, AssignedPartition],
 ) -> None:
@@ -133,7 +133,7 @@ async def start_failback(
 async def begin_new_partitions(
     spec: FlowSpec,
     opposite: str | None,
-    shared: FlowContext,
+    shared: DriverContext,
     source: KafkaCluster,
     new: list[AssignedPartition],
 ) -> list[AssignedPartition]:
@@ -205,7 +205,7 @@ def _opposite_state(opposite: Generation) -> str:
 
 async def _begin_partitions(
     spec: FlowSpec,
-    shared: FlowContext,
+    shared: DriverContext,
     source: KafkaCluster,
     theirs: OppositeFlowLedger,
     partitions: list[AssignedPartition],
@@ -285,7 +285,7 @@ async def _sides(
     }
 
 
-async def _commit(shared: FlowContext, flow: str, records: Records) -> None:
+async def _commit(shared: DriverContext, flow: str, records: Records) -> None:
     await shared.leadership.ensure()
     await shared.writer.commit(records)
     await shared.ledger.decided(flow)

@@ -23,7 +23,7 @@ from runtime.contract.spec.flow import FlowState
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.application import TasksFailed
-from runtime.driver.flows.start import LEDGER_LOST, FlowContext, FlowWaits, take_over
+from runtime.driver.flows.start import LEDGER_LOST, DriverContext, FlowWaits, take_over
 from runtime.driver.slots.channel import pause
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
 from runtime.kafka.cluster import KafkaCluster
@@ -56,7 +56,7 @@ class DrainingTopics(Struct):
 
 
 def topics_to_drain(
-    spec: FlowSpec, shared: FlowContext, patterns: Collection[str], closed: Iterable[str]
+    spec: FlowSpec, shared: DriverContext, patterns: Collection[str], closed: Iterable[str]
 ) -> frozenset[str]:
     """Returns the topics that match these patterns and that the flow has copied before.
 
@@ -69,7 +69,7 @@ def topics_to_drain(
 
 
 async def count_uncopied(
-    spec: FlowSpec, shared: FlowContext, source: KafkaCluster, keys: Collection[PartitionKey]
+    spec: FlowSpec, shared: DriverContext, source: KafkaCluster, keys: Collection[PartitionKey]
 ) -> int:
     """Returns how many records are not copied yet, up to the last stable offsets; heartbeats are not counted.
 
@@ -153,7 +153,7 @@ class DriverFlow:
     """
 
     def __init__(
-        self, spec: FlowSpec, job: JobSpec, shared: FlowContext, copier_of: Callable[[DriverFlow], Copier]
+        self, spec: FlowSpec, job: JobSpec, shared: DriverContext, copier_of: Callable[[DriverFlow], Copier]
     ) -> None:
         self.spec = spec
         self.job = job
@@ -332,7 +332,7 @@ class DriverFlow:
     async def _await_release(self, topics: Collection[str] | None = None) -> None:
         """Waits until no slot holds these topics, or any."""
         self.shared.changed()
-        while self.shared.holds(self.name, topics):  # noqa: ASYNC110 - a slot that hangs is restarted
+        while self.shared.membership.holds(self.name, topics):  # noqa: ASYNC110 - a slot that hangs is restarted
             await asyncio.sleep(_DRAIN_POLL_S)
 
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:

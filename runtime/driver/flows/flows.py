@@ -26,8 +26,7 @@ from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow, topics_to_drain
-from runtime.driver.flows.start import FlowContext
-from runtime.driver.slots.membership import Membership
+from runtime.driver.flows.start import DriverContext
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
@@ -215,14 +214,12 @@ class FlowManager:
 
     def __init__(
         self,
-        shared: FlowContext,
-        membership: Membership,
+        shared: DriverContext,
         tasks: BackgroundTasks,
         began: Callable[[DriverFlow], None],
     ) -> None:
         self.by_name: dict[str, DriverFlow] = {}
         self._shared = shared
-        self._membership = membership
         self._tasks = tasks
         self._began = began
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -314,7 +311,7 @@ class FlowManager:
         flow.partitions = {}
         self._shared.changed()
         deadline = asyncio.get_running_loop().time() + _RELEASE_TIMEOUT_S
-        while self._membership.holds(name) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+        while self._shared.membership.holds(name) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
     async def _stop_generations(self, names: list[str]) -> None:
@@ -352,7 +349,7 @@ class FlowManager:
             await self._tasks.end(task)
 
 
-def flow_of(flow: FlowSpec, job: JobSpec, router: Router, shared: FlowContext) -> DriverFlow:
+def flow_of(flow: FlowSpec, job: JobSpec, router: Router, shared: DriverContext) -> DriverFlow:
     """Returns a flow of the job: one that ends, one that promotes topics, or one that only copies."""
     kind: type[DriverFlow] = DriverFlow
     if flow.state in ENDED:

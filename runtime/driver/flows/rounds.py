@@ -207,10 +207,8 @@ class RoundCopier(Copier, Generic[P]):
     """
 
     def __init__(self, flow: DriverFlow, source: RecordSource[P], sink: RecordSink[P], every_ms: int) -> None:
-        application = flow.shared.application
-        assert application is not None, "the driver of a job that copies in rounds has its Spark application"
         self._flow, self._source, self._sink, self._every_ms = flow, source, sink, every_ms
-        self._tasks = RoundTasks(application, f"{flow.job.job} {flow.name}", flow.job.slots)
+        self._tasks = RoundTasks(flow.shared.application, f"{flow.job.job} {flow.name}", flow.job.slots)
         self._states: dict[PartitionKey, PartitionStatus] = {}
         self._notes: Collection[str] = ()
 

@@ -33,11 +33,12 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import FlowState, Latest, Start
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.leadership import DriverWriter, Leadership
+from runtime.driver.slots.membership import NO_SLOTS, Membership, SlotLayout
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -55,34 +56,39 @@ class FlowWaits(WireError):
     """The flow waits for another flow or driver. It is tried again, as after a failure, and is none."""
 
 
-class FlowContext(Struct, frozen=True):
-    """A FlowContext holds what all flows of a job use.
+class DriverContext(Struct, frozen=True):
+    """A DriverContext holds what all flows and slots of a job use.
 
-    `generations` maps flows to their generations in the job's last heartbeat. `holds` returns whether a slot
-    may still write for a flow, or for some topics of it. `application` runs the rounds of flows into files.
-    `records` holds the checkpoints and offset maps of each cluster, `selected` the topics that flows take.
+    `spec` is the one that the job was started with: it says how slots reach clusters and schema registries.
+    `generations` maps flows to their generations in the job's last heartbeat. `membership` says which slot
+    may still write for a flow. `application` runs the slots, and the rounds of flows with files. `records`
+    holds the checkpoints and offset maps of each cluster, `selected` the topics that flows take.
     """
 
-    job: str
+    spec: JobSpec
     driver: str
-    slots: int
-    generations: Mapping[str, int]
-    settings: CopySettings
     clusters: DriverClusters
     destination: KafkaCluster
     ledger: Ledger
     writer: DriverWriter
     leadership: Leadership
-    changed: Callable[[], None]
-    holds: Callable[[str, Collection[str] | None], bool]
-    application: SparkSlotRunner | None = None
+    application: SparkSlotRunner
+    changed: Callable[[], None] = lambda: None
+    generations: Mapping[str, int] = {}
+    layout: SlotLayout = NO_SLOTS
+    membership: Membership = field(default_factory=lambda: Membership([]))
     records: RecordsByCluster = field(default_factory=RecordsByCluster)
     selected: SelectedTopics = field(default_factory=SelectedTopics)
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self.spec.job
 
 
 async def take_over(
     spec: FlowSpec,
-    shared: FlowContext,
+    shared: DriverContext,
     source_cluster_id: str,
     waits: Callable[[str], None],
     *,
@@ -143,7 +149,7 @@ def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
     return [one for one in patterns if one in spec.promoted]
 
 
-def _is_ledger_lost(flow: str, before: Generation | None, shared: FlowContext) -> bool:
+def _is_ledger_lost(flow: str, before: Generation | None, shared: DriverContext) -> bool:
     """Returns whether the ledger lost the flow.
 
     The job's heartbeat then names a generation that the ledger does not hold.
@@ -156,9 +162,9 @@ def _is_ledger_lost(flow: str, before: Generation | None, shared: FlowContext) -
     return before.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
 
 
-def _transactional_ids(flow: str, shared: FlowContext) -> list[str]:
-    slots = range(shared.slots)
-    return [one for slot in slots for one in transactional_ids(shared.job, slot, flow, shared.settings)]
+def _transactional_ids(flow: str, shared: DriverContext) -> list[str]:
+    slots = range(max(len(shared.layout.by_slot), 1))  # rounds have the ids of one slot
+    return [one for slot in slots for one in transactional_ids(shared.job, slot, flow, shared.spec.copy)]
 
 
 def selection(spec: FlowSpec) -> str:
@@ -210,7 +216,7 @@ def group_by_start(
 
 async def commit_begun(
     spec: FlowSpec,
-    shared: FlowContext,
+    shared: DriverContext,
     number: int,
     first: Mapping[PartitionKey, Progress],
     awaited: Collection[str],
@@ -238,7 +244,7 @@ async def commit_begun(
 
 async def restart(
     spec: FlowSpec,
-    shared: FlowContext,
+    shared: DriverContext,
     source: KafkaCluster,
     partitions: Iterable[AssignedPartition],
     *,
@@ -289,7 +295,9 @@ def _named_partitions(
     return [one for one in data if ledger_lost or names(start, TopicPartition(one.topic, one.partition))]
 
 
-def _progress_after_restart(shared: FlowContext, key: PartitionKey, first: Progress, now_ms: int) -> Progress:
+def _progress_after_restart(
+    shared: DriverContext, key: PartitionKey, first: Progress, now_ms: int
+) -> Progress:
     """Returns the progress with which a partition starts over."""
     before = shared.ledger.progress(key)
     match before:

@@ -26,9 +26,10 @@ from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter
-from runtime.driver.slots.supervisor import DriverContext, SlotSupervisor
+from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import BackgroundTasks
 from runtime.slot.log import log_driver_message
@@ -133,7 +134,7 @@ class SlotManager:
 
     async def _fetch_reports(self, offset: int) -> None:
         """Takes the heartbeats of slots, and keeps the newest report of each slot until it is read."""
-        tail = TopicTail(self._context.cluster, naming.STATUS, offset, self.skipped)
+        tail = TopicTail(self._context.destination, naming.STATUS, offset, self.skipped)
         while True:
             try:
                 records = await tail.read()

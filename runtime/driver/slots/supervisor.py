@@ -7,26 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
-from msgspec import Struct
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import SlotSpec, encode_assignment, transactional_ids
 from runtime.contract.records.job_status import SlotHeartbeat, SlotKey, SlotReport, SlotState, SlotView
 from runtime.contract.spec import naming
-from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import CopySettings
-from runtime.contract.spec.schemas import RegistrySpec
-from runtime.driver.application import SparkSlotRunner
-from runtime.driver.leadership import Leadership
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import end_of, pause, post
-from runtime.driver.slots.membership import Membership, SlotLayout
 from runtime.driver.task import SlotResult, SlotStartRequest
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Silence
@@ -39,27 +31,6 @@ _STOP_TIMEOUT_S = 25.0  # a slot ends its transactions sooner
 _PAUSE_S = 0.5
 _CANCEL_S = 1.0
 _LONGEST_GAP_S = 1.0  # a read of the status topic takes half a second without news
-
-
-class DriverContext(Struct, frozen=True):
-    """This context holds the objects that every slot uses in the driver.
-
-    `reached` maps each cluster to its spec at the start of the job, with which slots connect to it, and
-    `registries` each schema registry likewise.
-    """
-
-    job: str
-    driver: str
-    destination: str
-    settings: CopySettings
-    reached: Mapping[str, ClusterSpec]
-    registries: Mapping[str, RegistrySpec]
-    layout: SlotLayout
-    cluster: KafkaCluster
-    application: SparkSlotRunner
-    membership: Membership
-    leadership: Leadership
-    changed: Callable[[], None]
 
 
 class SlotSupervisor:
@@ -229,7 +200,7 @@ class SlotSupervisor:
             try:
                 await context.leadership.ensure()
                 await self._end_attempt()
-                offset = await end_of(context.cluster, naming.CONTROL)
+                offset = await end_of(context.destination, naming.CONTROL)
                 break
             except WireError as error:
                 self.why = str(error)
@@ -283,13 +254,13 @@ class SlotSupervisor:
         ids = [
             one
             for flow in sorted(flows)
-            for one in transactional_ids(context.job, self.slot, flow, context.settings)
+            for one in transactional_ids(context.job, self.slot, flow, context.spec.copy)
         ]
         while ids:
             try:
                 await context.leadership.ensure()
                 await self._end_attempt()
-                ids = await fence(context.cluster, ids)
+                ids = await fence(context.destination, ids)
             except WireError as error:
                 self.why = str(error)
                 await asyncio.sleep(_PAUSE_S)
@@ -299,24 +270,24 @@ class SlotSupervisor:
             context.changed()
             key = job_status.encode_key(SlotKey(context.job, self.slot))
             with suppress(WireError):
-                await post(context.cluster, naming.STATUS, [InternalRecord(key, None)])
+                await post(context.destination, naming.STATUS, [InternalRecord(key, None)])
 
     async def _send(self, message: control.SlotMessage) -> None:
         record = InternalRecord(control.slot_key(self._context.job, self.slot), control.encode(message))
-        await post(self._context.cluster, naming.CONTROL, [record])
+        await post(self._context.destination, naming.CONTROL, [record])
 
     def _spec(self) -> SlotSpec:
         """Returns the spec of the slot, with the clusters that the job was started with."""
-        context = self._context
+        context, spec = self._context, self._context.spec
         return SlotSpec(
-            job=context.job,
+            job=spec.job,
             slot=self.slot,
-            destination=context.destination,
-            cluster=context.reached[context.destination],
-            copy=context.settings,
-            sources={name: one for name, one in context.reached.items() if name != context.destination},
+            destination=spec.destination,
+            cluster=spec.clusters[spec.destination],
+            copy=spec.copy,
+            sources={name: one for name, one in spec.clusters.items() if name != spec.destination},
             transform=context.layout.transform(self.slot),
-            registries=dict(context.registries),
+            registries=spec.registries,
         )
 
     def _log(self, event: str, **fields: Field) -> None:

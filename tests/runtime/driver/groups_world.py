@@ -8,15 +8,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from runtime.contract.records.job_status import JobStatus
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec, Route
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
+from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, FinalGroupSync, GroupSync
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverWriter, Leadership
 from runtime.groups.translation import Checkpoints
 from runtime.kafka.cluster import KafkaCluster, opened
@@ -79,7 +80,7 @@ async def driving(
     others: Sequence[FlowSpec],
     job: str,
     writer_cluster: type[KafkaCluster] = KafkaCluster,
-) -> AsyncIterator[tuple[JobSpec, FlowContext]]:
+) -> AsyncIterator[tuple[JobSpec, DriverContext]]:
     """One life of a driver without slots; the next one of the same job fences it."""
     specs = {name: side.spec() for name, side in sides.items()}
     spec = JobSpec(
@@ -100,19 +101,15 @@ async def driving(
         )
         yield (
             spec,
-            FlowContext(
-                job=spec.job,
+            DriverContext(
+                spec=spec,
                 driver="driver",
-                slots=1,
-                generations={},
-                settings=CopySettings(),
                 clusters=clusters,
                 destination=destination,
                 ledger=await Ledger.open(destination),
                 writer=writer,
                 leadership=leadership,
-                changed=lambda: None,
-                holds=lambda _flow, _topics: False,
+                application=cast(SparkSlotRunner, None),  # nothing is copied
             ),
         )
     finally:

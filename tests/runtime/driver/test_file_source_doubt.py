@@ -16,7 +16,7 @@ from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flows import flow_of as flow_from
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverWriter
 from runtime.files.source.load import FileLoad, LoadTicket, load
 from runtime.kafka.cluster import KafkaCluster
@@ -90,21 +90,18 @@ async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
     lines = LinesSpec(endpoint="inbox", folder=str(tmp_path), format="text", topic=topic)
     spec = flow_of(name, [], "dc2", "dc2", lines=lines)
     clusters = {"dc2": side.spec()}
-    job = JobSpec(job=fresh("job"), topology="t", destination="dc2", clusters=clusters, flows=[spec])
+    job = JobSpec(
+        job=fresh("job"), topology="t", destination="dc2", clusters=clusters, flows=[spec], copy=FAST
+    )
     destination = await side.open()
-    shared = FlowContext(
-        job=job.job,
+    shared = DriverContext(
+        spec=job,
         driver="driver",
-        slots=1,
-        generations={},
-        settings=FAST,
         clusters=DriverClusters(job.job, clusters, {}),
         destination=destination,
         ledger=await Ledger.open(destination),
         writer=await DriverWriter.open(destination, job.job),
         leadership=cast(Any, Leading()),
-        changed=lambda: None,
-        holds=lambda *_: False,
         application=cast(Any, tasks),
     )
     flow = flow_from(spec, job, Router(()), shared)

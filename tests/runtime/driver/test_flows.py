@@ -19,7 +19,6 @@ from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import FlowManager
-from runtime.driver.slots.membership import Membership
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
@@ -98,7 +97,7 @@ async def life(
     async with driving(sides, flow, (), "flows", writer_cluster) as (spec, shared):
         tasks = BackgroundTasks()
         known = changed(shared, generations=generations or {})
-        flows = FlowManager(known, Membership(range(1)), tasks, lambda _: None)
+        flows = FlowManager(known, tasks, lambda _: None)
         flows.start(spec)
         try:
             yield Life(spec, flows, shared.ledger, tasks, shared.clusters)

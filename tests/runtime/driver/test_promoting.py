@@ -14,7 +14,7 @@ from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import flow_of as flow_from
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import commit, committed, driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
@@ -44,7 +44,7 @@ async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Callable[[Drive
         return work
 
 
-async def generation(shared: FlowContext, flow: str) -> Generation:
+async def generation(shared: DriverContext, flow: str) -> Generation:
     await shared.ledger.refresh(flow)
     found = shared.ledger.generation(flow)
     assert found is not None

@@ -14,14 +14,14 @@ from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import flow_of as flow_from
-from runtime.driver.flows.start import FlowContext
+from runtime.driver.flows.start import DriverContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-Holds = Callable[[DriverFlow, FlowContext], bool]
+Holds = Callable[[DriverFlow, DriverContext], bool]
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
@@ -65,7 +65,7 @@ def positions(progress: Mapping[PartitionKey, Progress]) -> dict[tuple[str, int]
     return {(key.topic, key.partition): one.position for key, one in progress.items()}
 
 
-def restarted(work: DriverFlow, shared: FlowContext) -> bool:
+def restarted(work: DriverFlow, shared: DriverContext) -> bool:
     found = shared.ledger.generation(work.name)
     return found is not None and bool(found.restarted) == (work.spec.restart_from is not None)
 
@@ -106,7 +106,7 @@ def test_without_its_ledger_a_flow_starts_over_only_where_it_is_told_to(
         if late not in {key.topic for key in work.partitions}:
             filled(sides["dc1"], late)
 
-    def all_seen(work: DriverFlow, _: FlowContext) -> bool:
+    def all_seen(work: DriverFlow, _: DriverContext) -> bool:
         return {key.topic for key in work.partitions} == {known, late}
 
     assert asyncio.run(life(sides, flow, all_seen, told={flow.name: 3}, begun=accepted)) == {}

@@ -24,7 +24,7 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver import task
 from runtime.driver.application import in_thread, reason
 from runtime.driver.process import JvmCalls, JvmSilent
@@ -90,6 +90,7 @@ class Destination:
 
 
 FLOW = AssignedFlow(flow_spec("flow"), 1)
+REACHED = {"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")}
 LEADER = Partition(0, 1, 5, (1,), (1,))
 
 
@@ -133,12 +134,9 @@ def context_of(spark: Spark, slots: int = 1) -> Any:
     context = SimpleNamespace(
         job="job",
         driver="driver",
-        destination="dc2",
-        settings=CopySettings(),
+        spec=JobSpec(job="job", topology="t", destination="dc2", clusters=REACHED, flows=[]),
         layout=slot_layout([], slots),
-        reached={"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")},
-        registries={},
-        cluster=Destination(),
+        destination=Destination(),
         application=spark,
         membership=Membership(range(slots)),
         leadership=FreshLeadership(),
@@ -251,7 +249,7 @@ async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partition
             while len(driver.spark.groups) < 4:
                 await asyncio.sleep(0.01)
         ids = [f"repl.job.0.flow.{lane}" for lane in range(4)]
-        assert driver.context.cluster.done == ["end", *ids, "no report"]
+        assert driver.context.destination.done == ["end", *ids, "no report"]
         assert driver.spark.cancelled == ["slot 0 attempt 1"]
         assert sorted(driver.slots(0, 1, 2)) == [0, 1, 2], "its next attempt gets nothing before it runs"
         await driver.run([0], 2)

@@ -10,7 +10,8 @@ from runtime.contract.records.ledger import Generation, GenerationKey, encode_ke
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.driver.flows.flow import retry_pause
-from runtime.driver.flows.start import FlowContext, take_over
+from runtime.driver.flows.start import DriverContext, take_over
+from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
@@ -54,14 +55,14 @@ def test_the_generation_is_committed_before_the_older_slots_are_fenced() -> None
         shared = SimpleNamespace(
             job="job",
             driver="driver-2",
-            slots=1,
+            layout=NO_SLOTS,
             generations={"flow": 3},
-            settings=CopySettings(lanes=1, spare_lanes=0),
+            spec=SimpleNamespace(copy=CopySettings(lanes=1, spare_lanes=0)),
             ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
             destination=destination,
             writer=destination,
         )
-        taken = await take_over(flow_spec("flow"), cast(FlowContext, shared), "id-1", lambda _: None)
+        taken = await take_over(flow_spec("flow"), cast(DriverContext, shared), "id-1", lambda _: None)
         assert (taken.number, taken.note) == (4, "")
         return destination.done
 
