@@ -44,7 +44,7 @@ from planner.workflows.flows.wave_edits import (
     fence_edit,
     promote_edit,
 )
-from planner.workflows.flows.wave_waits import drain_wave, let_groups_read, reach_gate, warn_of_groups
+from planner.workflows.flows.wave_waits import WaveWaits
 from planner.workflows.interaction import UNATTENDED, Interaction, Noticed
 from planner.workflows.requests import CutoverRequest
 from planner.workflows.topology import checked, declared_in
@@ -159,7 +159,7 @@ class WaveMove:
         phases = list(PHASES[-1:] if moved else PHASES)
         if not moved:
             await self._see_fence()
-            await warn_of_groups(self.topology, self.wave, self._request, self._progress)
+            await self._waits.warn_of_groups()
         while phases:
             phase = phases.pop(0)
             before = self.wave
@@ -171,6 +171,10 @@ class WaveMove:
             if self.wave is not before:
                 phases = list(PHASES[PHASES.index(FENCE) :])
         return CutoverResult(await _progress(self.wave, self._request), self._applied, self._groups)
+
+    @property
+    def _waits(self) -> WaveWaits:
+        return WaveWaits(self.topology, self.wave, self._request, self._progress)
 
     async def _see_fence(self) -> None:
         """Reads what of the fence is at the source, whatever the key `fenced` of the wave says."""
@@ -201,7 +205,7 @@ class WaveMove:
     async def gate(self) -> bool:
         """Waits until the copies are right and keep up. A wave whose producers are stopped has passed it."""
         if state_of(self._fence, moved=self.wave.is_moved) is WaveState.WAITING:
-            await reach_gate(self.topology, self.wave, self._request, self._progress)
+            await self._waits.gate()
         return True
 
     async def fence(self) -> bool:
@@ -234,8 +238,8 @@ class WaveMove:
             return True
         timeout_s, within_s = self._request.timeout_ms / 1000, self._request.copied_within_ms / 1000
         await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s)
-        await drain_wave(self.topology, self.wave, self._request, self._progress)
-        await let_groups_read(self.topology, self.wave, self._request, self._progress)
+        await self._waits.drain()
+        await self._waits.let_groups_read()
         self.topology = checked(self._request.path, self._request.var_files).topology
         now = _named(self.wave.wave.name, (await _look(self.topology, self._request))[0])
         if (now.topics, now.moved, now.others) != (self.wave.topics, self.wave.moved, self.wave.others):

@@ -5,7 +5,7 @@ Each wait reports what is left when that changes, and raises Failure at the time
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -49,31 +49,149 @@ class SeenWave(Struct, frozen=True):
         return [partition for topic in self.topics for partition in topic.partitions]
 
 
-async def _until(
-    topology: Topology,
-    wave: WaveTopics,
-    request: CutoverRequest,
-    every_s: float,
-    left_of: Callable[[SeenWave], str],
-    progress: ProgressHandler,
-) -> str:
-    """Waits until nothing is left, and returns ""; or what is left at the timeout. Reports what changes."""
-    from runtime.audit.status.reader import StatusReader
+class WaveWaits(Struct, frozen=True):
+    """What one wave waits for, in one run of the command."""
 
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + request.copied_within_ms / 1000
-    shown = ""
-    async with StatusReader(status_request(topology), request.timeout_ms / 1000, every_offset=True) as reader:
-        while True:
-            status = await reader.status()
-            seen = SeenWave(healths_of(wave, status), _not_answering(wave, status))
-            left = seen.why or without_known_lag(seen.topics) or left_of(seen)
-            if not left or loop.time() > deadline:
-                return left
+    topology: Topology
+    wave: WaveTopics
+    request: CutoverRequest
+    progress: ProgressHandler
+
+    async def gate(self) -> None:
+        """Waits until the wave may move. Failure: records differ, groups can't move, or copies lag."""
+        gate, name = self.wave.wave.gate, self.wave.wave.name
+        for shared in await shared_transactions(self.topology, self._timeout_s):
+            self.progress(Noticed(shared))
+        if gate.percent:
+            await self._verify(gate.percent)
+        if left := await self._nothing_left(self._groups_that_stay, self._within_s):
+            what = f"groups of the wave {name} can't be moved: {left}"
+            hint = (
+                "nothing was changed. Stop their consumers at the destination, or take them out of the wave"
+            )
+            raise Failure(error(what, hint))
+        keep_up = CopiesKeepUp(gate.lag, gate.for_ms / 1000, asyncio.get_running_loop().time)
+        if left := await self._copied(keep_up.left, _EVERY_S):
+            what = f"the gate of the wave {name} is not reached after {self._within_s:.0f} s: {left}"
+            hint = (
+                "nothing was changed. Look at repl status; or give it more time (--timeout), or another gate"
+            )
+            raise Failure(error(what, hint))
+
+    async def drain(self) -> None:
+        """Waits until all that the source holds is copied, no transaction is open and no record comes in."""
+        rules = self.wave.cutover.fence is Fence.ACL
+        quiet_s = 0.0 if rules else max(self.wave.wave.gate.for_ms / 1000, _QUIET_S)
+        left_of = not_drained(quiet_s, asyncio.get_running_loop().time)
+        if left := await self._copied(left_of, _DRAINED_EVERY_S):
+            what = f"the wave {self.wave.wave.name} is not drained after {self._within_s:.0f} s: {left}"
+            raise Failure(error(what, "are its producers stopped? then give it more time: --timeout"))
+
+    async def let_groups_read(self) -> None:
+        """Waits briefly until groups that still read at the source have committed everything.
+
+        Warns of the others, and of how many records they may read again. Producers are stopped meanwhile: a
+        group that never catches up is not waited for.
+        """
+        if left := await self._nothing_left(self._unread, _READ_WITHIN_S):
+            source = source_of(self.wave.cutover, self.topology)
+            what = f"members of groups at {source} may read records again at the destination: {left}"
+            self.progress(Noticed(warning(what, f"they read on at {source}; stop them there")))
+
+    async def warn_of_groups(self) -> None:
+        """Warns of groups that read topics of the wave and do not move with it."""
+        for name in sorted(self.wave.left):
+            flow = self.topology.flows[name]
+            stays = partial(self._stays, flow)
+            await warn_of_groups_that_stay(self.topology, flow, self.request.timeout_ms, self.progress, stays)
+
+    def _stays(self, flow: Flow, loss: "GroupLoss") -> bool:
+        """Returns whether a flow does not sync a group that reads topics of the wave."""
+        source_topic = router_of(self.topology).routes[flow.name].source_topic
+        read = {source_topic(topic) for topic in loss.topics}
+        return bool(reason_not_synced(flow, loss.group)) and not read.isdisjoint(self.wave.topics[flow.name])
+
+    @property
+    def _timeout_s(self) -> float:
+        return self.request.timeout_ms / 1000
+
+    @property
+    def _within_s(self) -> float:
+        return self.request.copied_within_ms / 1000
+
+    async def _nothing_left(
+        self, look: Callable[[], Awaitable[str]], within_s: float, every_s: float = _EVERY_S
+    ) -> str:
+        """Waits until nothing is left, and returns ""; or what is left at the timeout. Reports changes."""
+        loop, shown = asyncio.get_running_loop(), ""
+        deadline = loop.time() + within_s
+        while (left := await look()) and loop.time() <= deadline:
             if left != shown:
-                progress(ProgressText(f"wave {wave.wave.name}: {left}"))
+                self.progress(ProgressText(f"wave {self.wave.wave.name}: {left}"))
                 shown = left
             await asyncio.sleep(every_s)
+        return left
+
+    async def _copied(self, left_of: Callable[[SeenWave], str], every_s: float) -> str:
+        """Waits until the status of the wave's topics shows nothing that is left."""
+        from runtime.audit.status.reader import StatusReader
+
+        wanted = status_request(self.topology)
+        async with StatusReader(wanted, self._timeout_s, every_offset=True) as reader:
+
+            async def look() -> str:
+                status = await reader.status()
+                seen = SeenWave(healths_of(self.wave, status), _not_answering(self.wave, status))
+                return seen.why or without_known_lag(seen.topics) or left_of(seen)
+
+            return await self._nothing_left(look, self._within_s, every_s)
+
+    async def _groups_that_stay(self) -> str:
+        """Returns the groups of the wave that its flows sync, and would not move to their exact record."""
+        if not self.wave.wave.groups:
+            return ""
+        flows = [self.topology.flows[name] for name in sorted(self.wave.left)]
+        match = NamePatterns(self.wave.wave.groups).match
+        losses = await group_losses(self.topology, flows, self._timeout_s, self.wave.left)
+        stay = {loss.group: loss.why for loss in losses if match(loss.group) and loss.kept}
+        return few([f"the group {group} can't be moved yet: {why}" for group, why in stay.items()])
+
+    async def _unread(self) -> str:
+        """Returns the groups with members at the source that have not committed everything."""
+        if not self.wave.wave.groups:
+            return ""
+        unread: dict[str, int] = {}
+        with failures_as_warnings(self.progress):
+            source = source_of(self.wave.cutover, self.topology)
+            clients = await clients_of(self.topology, source, self._timeout_s)
+            unread = readers_left(self.wave, clients.topics)
+        return few([f"{group} has {count:,} records to read" for group, count in unread.items()])
+
+    async def _verify(self, percent: float) -> None:
+        """Failure where records of a sample differ, or could not be compared."""
+        from planner.workflows.audit.comparison import verify
+
+        for flow, topics in sorted(self.wave.left.items()):
+            report = await verify.coroutine(
+                VerifyFlowRequest(
+                    path=self.request.path,
+                    var_files=self.request.var_files,
+                    timeout_ms=self.request.timeout_ms,
+                    flow=flow,
+                    topics="|".join(map(re.escape, topics)),
+                    sample=percent,
+                ),
+                self.progress,
+            )
+            if report.different or report.unread:
+                what = "differ" if report.different else "could not be compared"
+                named = [
+                    f"{partition.topic}-{partition.partition}"
+                    for partition in report.partitions
+                    if partition.differences or partition.unread
+                ]
+                hint = f"nothing was changed. repl verify {flow} shows what and where"
+                raise Failure(error(f"records of the wave {self.wave.wave.name} {what}: {few(named)}", hint))
 
 
 def _not_answering(wave: WaveTopics, status: "ReplicationStatus") -> str:
@@ -86,29 +204,6 @@ def _not_answering(wave: WaveTopics, status: "ReplicationStatus") -> str:
         if (flow.job, flow.destination) not in up:
             return f"job.{flow.job} does not run"
     return ""
-
-
-async def reach_gate(
-    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
-) -> None:
-    """Waits until a wave may move. Failure: records differ, a group can't move, or copies are behind."""
-    gate = wave.wave.gate
-    for shared in await shared_transactions(topology, request.timeout_ms / 1000):
-        progress(Noticed(shared))
-    if gate.percent:
-        await _verify(wave, request, progress)
-    await _groups_can_move(topology, wave, request, progress)
-    loop = asyncio.get_running_loop()
-    keep_up = CopiesKeepUp(gate.lag, gate.for_ms / 1000, loop.time)
-    left = await _until(topology, wave, request, _EVERY_S, keep_up.left, progress)
-    if left:
-        raise Failure(
-            error(
-                f"the gate of the wave {wave.wave.name} is not reached after"
-                f" {request.copied_within_ms / 1000:.0f} s: {left}",
-                "nothing was changed. Look at repl status; or give it more time (--timeout), or another gate",
-            )
-        )
 
 
 class CopiesKeepUp:
@@ -140,128 +235,6 @@ class CopiesKeepUp:
         if self._clock() - self._since < self._for_s:
             return f"at most {self._allowed:,} records behind; that must hold for {self._for_s:g} s"
         return ""
-
-
-async def _verify(wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler) -> None:
-    from planner.workflows.audit.comparison import verify
-
-    for flow, topics in sorted(wave.left.items()):
-        report = await verify.coroutine(
-            VerifyFlowRequest(
-                path=request.path,
-                var_files=request.var_files,
-                timeout_ms=request.timeout_ms,
-                flow=flow,
-                topics="|".join(map(re.escape, topics)),
-                sample=wave.wave.gate.percent,
-            ),
-            progress,
-        )
-        if report.different or report.unread:
-            what = "differ" if report.different else "could not be compared"
-            named = [
-                f"{partition.topic}-{partition.partition}"
-                for partition in report.partitions
-                if partition.differences or partition.unread
-            ]
-            hint = f"nothing was changed. repl verify {flow} shows what and where"
-            raise Failure(error(f"records of the wave {wave.wave.name} {what}: {few(named)}", hint))
-
-
-async def warn_of_groups(
-    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
-) -> None:
-    """Warns of groups that read topics of a wave and do not move with it."""
-    for name in sorted(wave.left):
-        flow = topology.flows[name]
-        reads = partial(_stays, topology, wave, flow)
-        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, progress, reads)
-
-
-async def _groups_can_move(
-    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
-) -> None:
-    """Waits until each group of a wave that its flows sync would be moved to its exact record.
-
-    Failure: a group still can't be moved at the timeout.
-    """
-    flows = [topology.flows[name] for name in sorted(wave.left)]
-    match = NamePatterns(wave.wave.groups).match
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + request.copied_within_ms / 1000
-    shown = ""
-    while wave.wave.groups:
-        losses = await group_losses(topology, flows, request.timeout_ms / 1000, wave.left)
-        stay = {loss.group: loss.why for loss in losses if match(loss.group) and loss.kept}
-        left = few([f"{group}: {why}" for group, why in stay.items()])
-        if not left:
-            return
-        if loop.time() > deadline:
-            raise Failure(
-                error(
-                    f"groups of the wave {wave.wave.name} can't be moved: {left}",
-                    f"nothing was changed. Stop their consumers at {flows[0].destination_cluster}, or take"
-                    " them out of the wave",
-                )
-            )
-        if left != shown:
-            progress(ProgressText(f"wave {wave.wave.name}: waits for groups: {left}"))
-            shown = left
-        await asyncio.sleep(_EVERY_S)
-
-
-def _stays(topology: Topology, wave: WaveTopics, flow: Flow, loss: "GroupLoss") -> bool:
-    """Returns whether a flow does not sync a group that reads topics of a wave."""
-    source_topic = router_of(topology).routes[flow.name].source_topic
-    read = {source_topic(topic) for topic in loss.topics}
-    return bool(reason_not_synced(flow, loss.group)) and not read.isdisjoint(wave.topics[flow.name])
-
-
-async def drain_wave(
-    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
-) -> None:
-    """Waits until all that the source holds is copied, no transaction is open and no record comes in."""
-    rules = wave.cutover.fence is Fence.ACL
-    quiet_s = 0.0 if rules else max(wave.wave.gate.for_ms / 1000, _QUIET_S)
-    left_of = not_drained(quiet_s, asyncio.get_running_loop().time)
-    left = await _until(topology, wave, request, _DRAINED_EVERY_S, left_of, progress)
-    if left:
-        raise Failure(
-            error(
-                f"the wave {wave.wave.name} is not drained after {request.copied_within_ms / 1000:.0f} s:"
-                f" {left}",
-                "are its producers stopped? then give it more time: --timeout",
-            )
-        )
-
-
-async def let_groups_read(
-    topology: Topology, wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler
-) -> None:
-    """Waits briefly until groups that still read at the source have committed everything.
-
-    Warns of the others, and of how many records they may read again. Producers are stopped meanwhile: a
-    group that never catches up is not waited for.
-    """
-    source = source_of(wave.cutover, topology)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _READ_WITHIN_S
-    shown = ""
-    while wave.wave.groups:
-        left = ""
-        with failures_as_warnings(progress):
-            clients = await clients_of(topology, source, request.timeout_ms / 1000)
-            left = few([f"{group} ({n:,})" for group, n in readers_left(wave, clients.topics).items()])
-        if not left:
-            break
-        if loop.time() > deadline:
-            what = f"members of groups at {source} may read records again at the destination: {left}"
-            progress(Noticed(warning(what, f"they read on at {source}; stop them there")))
-            break
-        if not shown:
-            progress(ProgressText(f"wave {wave.wave.name}: groups read the rest at {source}: {left}"))
-            shown = left
-        await asyncio.sleep(_EVERY_S)
 
 
 def not_drained(quiet_s: float, clock: Callable[[], float]) -> Callable[[SeenWave], str]:
