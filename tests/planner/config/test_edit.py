@@ -3,7 +3,13 @@
 import pytest
 import yaml
 
-from planner.config.edit import with_fenced, with_promoted, with_reverse_flow, with_state
+from planner.config.edit import (
+    with_fenced,
+    with_promoted,
+    with_reverse_flow,
+    with_state,
+    without_promoted,
+)
 
 BLOCK = """\
 # who copies what
@@ -190,3 +196,22 @@ def test_a_wave_is_fenced_and_no_longer(wave: str, before: str, after: str) -> N
     assert with_fenced(fenced, "to-cloud", wave, fenced=False) == fenced.replace("true", "false")
     assert with_fenced(WAVES, "to-cloud", "other", fenced=True) is None
     assert with_fenced(WAVES, "other", wave, fenced=True) is None
+
+
+@pytest.mark.parametrize(
+    "promoted",
+    [
+        "    promoted: [a, 'b.*'] # moved\n",
+        "    promoted:\n      - a\n      - 'b.*'\n",
+        "    promoted: a\n",
+        "",
+    ],
+)
+def test_no_topic_stays_promoted_when_all_return(promoted: str) -> None:
+    text = BLOCK.replace("    to: dc2\n", f"    to: dc2\n{promoted}")
+    edited = without_promoted(text, "there")
+    assert edited is not None
+    before, after = (yaml.safe_load(one)["flows"] for one in (text, edited))
+    assert after[0] == before[0] | {"promoted": []}
+    assert after[1] == before[1]
+    assert without_promoted(text, "nowhere") is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.graph.cutovers import made_by_others, split_transactions, waves_of
+from planner.graph.cutovers import made_by_others, split_transactions, stops_jobs, waves_of
 from planner.graph.expansion import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
@@ -296,3 +296,23 @@ def test_the_fence_of_a_moved_wave_stays() -> None:
 
 def test_a_topology_without_cutovers_has_none() -> None:
     assert Topology("t", {}).cutovers == ()
+
+
+@pytest.mark.parametrize(
+    ("fence", "producers", "principal", "stops"),
+    [
+        (Fence.ACL, (), "User:repl", True),
+        (Fence.ACL, ("User:app",), "User:repl", False),
+        (Fence.ACL, ("User:app", "User:repl"), "User:repl", True),
+        (Fence.ACL, ("User:app",), None, True),  # it may be the job's
+        (Fence.QUOTA, ("User:app",), None, False),
+    ],
+)
+def test_a_fence_that_would_stop_the_way_back_goes_before_it(
+    fence: Fence, producers: tuple[str, ...], principal: str | None, stops: bool
+) -> None:
+    wave = Wave("w", ("orders",), producers=producers, fenced=True)
+    clusters = {name: Cluster(name, bootstrap="a:1", principal=principal) for name in ("dc1", "dc2")}
+    declared = topology(flow("go=dc1>dc2"), clusters=clusters, **moving(wave, fence=fence))
+    (moved,) = waves_of(declared.cutovers[0], declared, {"go": ["orders"]})
+    assert stops_jobs(moved, declared) is stops

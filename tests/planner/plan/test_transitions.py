@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from planner.model.diagnostic import ExitCode, worst
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan
-from planner.model.topology import Cluster, Flow, Policies, Topic, Topology
+from planner.model.topology import Cluster, Cutover, Flow, Policies, Topic, Topology, Wave
 from planner.plan.steps.acls import DeleteAcl
 from planner.plan.steps.jobs import ReconfigureJob
 from planner.plan.steps.topics import AlterConfigs
@@ -129,6 +129,16 @@ def promoting(*patterns: str, **more: object) -> Flow:
 def test_what_was_promoted_stays_so(after: Flow, legal: bool) -> None:
     made = planned(after, before=promoting(PAY, restart_from=EARLIEST))
     assert refusals(made) == ([] if legal else ["flow.x"])
+
+
+@pytest.mark.parametrize(("waves", "refused_"), [(("first", "rest"), False), (("first",), True)])
+def test_a_flow_of_a_cutover_may_have_nothing_to_copy_until_its_last_wave(
+    waves: tuple[str, ...], refused_: bool
+) -> None:
+    cutover = Cutover("to-cloud", ("x",), tuple(Wave(name, (name,)) for name in waves))
+    after = dataclasses.replace(topology(promoting(".*")), cutovers=(cutover,))
+    made = plan(after, applied(topology(X), WORLD))
+    assert ("promotes-all" in [code for code, *_ in refused(made)]) is refused_
 
 
 @cases(
