@@ -442,9 +442,9 @@ def test_a_status_has_the_rates_since_the_one_before(
 
 
 class BeatingLedger:
-    """A ledger of a job that sends a heartbeat each second until it `ends_s`, by the event loop's clock."""
+    """A ledger of a job that sends a heartbeat each second of its life, by the event loop's clock."""
 
-    ends_s = 0.0
+    began_s = lives_s = 0.0
 
     def __init__(self, cluster: OfferedLogs) -> None:
         self.cluster = cluster
@@ -452,7 +452,7 @@ class BeatingLedger:
     async def refresh(self, flows: Sequence[str], within: float) -> None: ...
 
     def facts(self, flows: Sequence[str]) -> LedgerFacts:
-        last_s = min(int(asyncio.get_running_loop().time()), self.ends_s)
+        last_s = min(int(asyncio.get_running_loop().time() - self.began_s), self.lives_s)
         return LedgerFacts(jobs={JOB: job(age_ms=-int(last_s * 1000))})
 
 
@@ -470,7 +470,8 @@ def test_the_next_heartbeat_of_a_job_ends_the_wait_for_it(
     async def read_once() -> None:
         clock = asyncio.get_running_loop().time
         began = clock()
-        monkeypatch.setattr(BeatingLedger, "ends_s", int(began) + lives_s)
+        monkeypatch.setattr(BeatingLedger, "began_s", began)
+        monkeypatch.setattr(BeatingLedger, "lives_s", lives_s)
         seen = await read_status(asked(), 3.5, 600, until_alive=[JOB])
         assert clock() - began == pytest.approx(took_s, abs=0.5)
         assert [job.up for job in seen.jobs] == [up]
