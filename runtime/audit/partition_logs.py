@@ -57,7 +57,6 @@ async def _fetch(
         start = await log_start(cluster, at)
         if start > position:
             raise RecordsExpired(start)
-    if answer.error is not ErrorCode.NONE:
         raise BrokerError(answer.error, str(at))
     return answer
 

@@ -31,7 +31,7 @@ from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.files.tasks import RoundTicket, TaskKind, TaskResult, encode
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -211,8 +211,6 @@ class _PartitionExport:
                 answer = await ahead
                 if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise _Expired(f"the offset {self._position} is not there any more")
-                if answer.error is not ErrorCode.NONE:
-                    raise BrokerError(answer.error, str(self._where))
                 begin = self._position
                 sets = self._walked(answer)
                 if self._position == begin:

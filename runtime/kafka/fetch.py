@@ -57,7 +57,7 @@ async def fetch_once(
 
     A broker sends the first batch whole, whatever the requested size is. With `by_epoch` only the newest
     leader answers. With `topic_id` only this topic is read, although another may have its name by now. Errors
-    and quotas are those of `fetch_many`.
+    and quotas are those of `fetch_many`; the only own error of the answer is OFFSET_OUT_OF_RANGE.
     """
     topic = (await cluster.topics([at.topic]))[at.topic]
     if topic.error is not ErrorCode.NONE:
@@ -76,7 +76,10 @@ async def fetch_once(
         wait_ms=wait_ms,
         within=within,
     )
-    return answers[at]
+    answer = answers[at]
+    if answer.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+        raise BrokerError(answer.error, str(at))
+    return answer
 
 
 async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:
@@ -85,10 +88,6 @@ async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -
     Raises WireError.
     """
     answer = await fetch_once(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
-    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return False
-    if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, str(at))
     for member in walk(answer.records, at).sets:
         if member.base_offset <= offset < member.next_offset:
             return not (isinstance(member, Batch) and member.control)
@@ -187,9 +186,6 @@ class FetchSession:
         key = (topic_id, partition)
         self._wanted.pop(key, None)
         self._changed.add(key)
-
-    def wants(self, topic_id: bytes, partition: int) -> bool:
-        return (topic_id, partition) in self._wanted
 
     async def fetch(self) -> tuple[FetchedPartition, ...]:
         """Returns the partitions with news; none when the wait passed without any.

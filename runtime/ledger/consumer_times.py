@@ -24,7 +24,7 @@ from runtime.contract.records.group_records import (
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of
@@ -62,10 +62,6 @@ async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> 
 async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[Record]:
     """Returns the committed records of one fetch."""
     answer = await fetch_once(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
-    if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return []
-    if answer.error is not ErrorCode.NONE:
-        raise BrokerError(answer.error, str(at))
     aborted = AbortedTransactions(answer.aborted)
     kept = [one for one in walk(answer.records, at).sets if not isinstance(one, Batch) or aborted.keeps(one)]
     return [record for one in kept for record in records(one, at)]

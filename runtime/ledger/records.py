@@ -276,6 +276,5 @@ class InternalTopicScan:
             if start > self.fold.position:
                 self.fold.skip_to(start)
                 return None
-        if answer.error is not ErrorCode.NONE:
             raise BrokerError(answer.error, str(self._at))
         return answer

@@ -9,9 +9,8 @@ from runtime.batch import Batch, records, walk
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.errors import WireError
 from runtime.kafka.fetch import fetch_once
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import in_time
 
 MOST = 50  # partitions in one inspection: a batch may have a megabyte
@@ -43,10 +42,8 @@ async def first_missing(
 
 
 async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) -> int | None:
-    at = TopicPartition(key.topic, key.partition)
+    at = key.at
     answer = await fetch_once(cluster, at, position, _MIN_FETCH_BYTES, "look")
-    if answer.error is not ErrorCode.NONE:
-        return None
     behind = (member for member in walk(answer.records, at).sets if member.next_offset > position)
     first = next(behind, None)
     if isinstance(first, Batch):

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, Record, walk
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
@@ -143,8 +143,6 @@ class TopicTail:
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._return_to_log(answer.topic_id)
             return []
-        if answer.error is not ErrorCode.NONE:
-            raise BrokerError(answer.error, self._topic)
         self._topic_id = answer.topic_id
         walked = walk(answer.records, at(self._topic))
         found: list[Record] = []

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.contract.records.group_records import NO_TIME
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.ledger import consumer_times
@@ -29,12 +29,10 @@ LOG = {
 
 
 class Log:
-    """A partition of the source, from a log start on; a fetch answers with an error where there is one."""
+    """A partition of the source, from a log start on."""
 
-    def __init__(
-        self, start: int | ErrorCode = 200, error: ErrorCode = ErrorCode.NONE, end: int = 206
-    ) -> None:
-        self.start, self.error, self.end = start, error, end
+    def __init__(self, start: int | ErrorCode = 200, end: int = 206) -> None:
+        self.start, self.end = start, end
         self.fetched: list[int] = []
 
     async def list_offsets(self, *_: object) -> Mapping[TopicPartition, ListedOffset | ErrorCode]:
@@ -45,7 +43,7 @@ class Log:
         self, cluster: object, at: TopicPartition, offset: int, *_: object
     ) -> FetchedPartition:
         self.fetched.append(offset)
-        error = ErrorCode.OFFSET_OUT_OF_RANGE if offset > self.end else self.error
+        error = ErrorCode.OFFSET_OUT_OF_RANGE if offset > self.end else ErrorCode.NONE
         log = b"".join(batch for end, batch in LOG.items() if end > offset and end <= self.end)
         return FetchedPartition(b"", at.partition, error, 0, 0, 0, ((9, 204),), -1, memoryview(log))
 
@@ -89,8 +87,3 @@ async def test_at_the_end_a_hundred_offsets_are_searched_from_the_log_start_on(
 async def test_a_record_without_a_time_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOG, 206, batch_bytes([record(205, timestamp=NO_TIME)]))
     assert await time_in(Log(), 205) == NO_TIME
-
-
-async def test_an_error_of_the_broker_is_no_answer() -> None:
-    with pytest.raises(BrokerError, match="orders-3"):
-        await time_in(Log(error=ErrorCode.NOT_LEADER_OR_FOLLOWER), 200)

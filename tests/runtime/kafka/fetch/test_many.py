@@ -101,6 +101,13 @@ def test_an_error_is_of_its_own_partition() -> None:
     assert cluster.doubted == ["orders"]
 
 
+def test_an_error_of_the_only_partition_is_raised() -> None:
+    place = At("orders", 0)
+    cluster = PartitionLogs({place: PartitionLog(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}, IDS)
+    with pytest.raises(BrokerError, match="orders-0: NOT_LEADER_OR_FOLLOWER"):
+        alone(cluster, place, FetchFrom(0))
+
+
 def test_a_topic_that_was_recreated_is_not_read_and_an_id_from_before_an_upgrade_is() -> None:
     gone, old, current = (At("orders", number) for number in range(3))
     cluster = PartitionLogs({at: log(10) for at in (gone, old, current)}, IDS)
