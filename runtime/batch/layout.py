@@ -17,7 +17,6 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
 
 NO_PRODUCER: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -82,10 +81,6 @@ class Batch(NamedTuple):
     @property
     def control(self) -> bool:
         return bool(self.attributes & CONTROL)
-
-    @property
-    def delete_horizon(self) -> bool:
-        return bool(self.attributes & DELETE_HORIZON)
 
     @property
     def whole(self) -> bool:

@@ -259,7 +259,7 @@ async def _ends(
     """Returns the source's log ends, for topics that are still the ones that were copied."""
     topics = await source.topics({key.topic for key in progress}, fresh=True)
     same = {
-        TopicPartition(key.topic, key.partition): key
+        key.at: key
         for key, one in progress.items()
         if not topics[key.topic].error and not is_other_topic(one.source_topic_id, topics[key.topic].id)
     }

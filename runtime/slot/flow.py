@@ -387,7 +387,7 @@ class FlowCopy:
     def _on_fetch_failed(self, event: FetchFailed) -> None:
         """Retries or inspects a partition that can't be fetched."""
         copy = event.copy
-        why = f"{copy.key.topic}-{copy.key.partition} at the source: {event.why}"
+        why = f"{copy.key.at} at the source: {event.why}"
         if event.decision.action is ErrorAction.INSPECT:
             self._supervisor.inspect_later(copy, why)
         else:

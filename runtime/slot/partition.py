@@ -169,7 +169,7 @@ class PartitionCopy:
     @property
     def label(self) -> str:
         """The partition's name for logs."""
-        return f"{self.key.flow}/{self.key.topic}-{self.key.partition}"
+        return f"{self.key.flow}/{self.key.at}"
 
     @property
     def last_fetch_ms(self) -> int:

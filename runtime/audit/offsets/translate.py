@@ -155,7 +155,7 @@ class OffsetTranslator:
         """
         progress = self._translator.flow_progress()
         if not self._reverse:
-            return {TopicPartition(key.topic, key.partition): key for key in progress}
+            return {key.at: key for key in progress}
         route = self._access.router.routes[self._access.flow]
         keys: dict[TopicPartition, PartitionKey] = {}
         for key, copied in progress.items():
@@ -167,9 +167,7 @@ class OffsetTranslator:
     async def _inspect(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
-        place = {
-            at: TopicPartition(key.topic, key.partition) for at in partitions for key in [self._keys[at]]
-        }
+        place = {at: self._keys[at].at for at in partitions}
         mirrors = await mirror_states(self._translator, self._source, self._destination, set(place.values()))
         starts: dict[TopicPartition, ListedOffset | ErrorCode] = {}
         if self._reverse and self._source is not None:

@@ -260,7 +260,7 @@ class PartitionFacts:
         self.report: PartitionStatus | None = None
         if key in flow.job.partitions:
             self.slot, self.report = flow.job.partitions[key]
-        self.at_source = TopicPartition(key.topic, key.partition)
+        self.at_source = key.at
         self.destination_topic = (
             self.progress.destination_topic if self.progress is not None else flow.names[key.topic]
         )

@@ -242,9 +242,7 @@ class _ClusterInspection:
         if self.cluster is None:
             return
         lagging = {
-            key: made
-            for key, made in progress.items()
-            if made.position < self.facts.ends.get(TopicPartition(key.topic, key.partition), 0)
+            key: made for key, made in progress.items() if made.position < self.facts.ends.get(key.at, 0)
         }
         oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
         positions = {key: lagging[key].position for key in oldest}
@@ -379,7 +377,7 @@ class StatusReader:
             source, destination = clusters[flow.source], clusters[flow.destination]
             topics = destination.facts.topics or {}
             for key, made in _progress(ledgers, flow.destination, flow.name).items():
-                source.expect(TopicPartition(key.topic, key.partition), made.position)
+                source.expect(key.at, made.position)
                 mirror = topics.get(made.destination_topic)
                 if mirror is not None and key.partition < mirror.partitions:
                     at = TopicPartition(made.destination_topic, key.partition)

@@ -12,7 +12,6 @@ from runtime.audit.status.jobs import JobReports
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.kafka.protocol.offsets import TopicPartition
 
 FlowProgress = Mapping[PartitionKey, Progress]
 
@@ -49,14 +48,8 @@ class FilesSourceFacts(TopicSourceFacts):
     def __init__(self, flow: FlowSpec, lines: LinesSpec, job: JobReports, progress: FlowProgress) -> None:
         self._topic = lines.topic
         driver = job.flows.get(flow.name)
-        reports = {
-            TopicPartition(key.topic, key.partition): report
-            for key, (_, report) in job.partitions.items()
-            if key.flow == flow.name
-        }
-        ids = {
-            TopicPartition(key.topic, key.partition): made.source_topic_id for key, made in progress.items()
-        }
+        reports = {key.at: report for key, (_, report) in job.partitions.items() if key.flow == flow.name}
+        ids = {key.at: made.source_topic_id for key, made in progress.items()}
         why = f"job {job.seen.name} does not report it"
         if job.seen.up and driver is not None:
             why = driver.why

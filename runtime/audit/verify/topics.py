@@ -74,7 +74,7 @@ class MirrorComparison(Comparison):
             destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
             ledger = await opened.flow(flow.name)
             with as_audit_failure(flow.source):
-                originals = [TopicPartition(key.topic, key.partition) for key in keys]
+                originals = [key.at for key in keys]
                 source_logs = await logs_of(source, flow.source, originals, request.within_s)
                 own = await _left_by_the_opposite(request, source, ledger.progress)
         for number, key in enumerate(keys):

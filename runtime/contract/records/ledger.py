@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from runtime.contract.records import record_values
 from runtime.contract.records.offset_map import OffsetMap, Span
 from runtime.contract.records.record_values import RecordCodec, UnreadableValue
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 
 _T = TypeVar("_T")
 
@@ -31,6 +31,11 @@ class PartitionKey(NamedTuple):
     flow: str
     topic: str
     partition: int
+
+    @property
+    def at(self) -> TopicPartition:
+        """Where it is at the source."""
+        return TopicPartition(self.topic, self.partition)
 
 
 class ProgressKey(NamedTuple):

@@ -29,7 +29,7 @@ from runtime.files.manifest import EndpointUnavailable, ManifestProblem, Manifes
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
@@ -77,12 +77,12 @@ async def count_uncopied(
     """
     await shared.ledger.refresh(spec.name)
     keys = [key for key in keys if key.topic != naming.HEARTBEATS]
-    asked = dict.fromkeys((TopicPartition(key.topic, key.partition) for key in keys), LATEST)
+    asked = dict.fromkeys((key.at for key in keys), LATEST)
     ends = await offsets_of(source, asked, Isolation.READ_COMMITTED)
     progress = shared.ledger.all_progress(spec.name)
     behind = 0
     for key in keys:
-        end = ends[TopicPartition(key.topic, key.partition)]
+        end = ends[key.at]
         behind += max(end - progress[key].position, 0) if key in progress else 1
     return behind
 

@@ -304,7 +304,7 @@ def _progress_after_restart(
         case None:
             return first
         case UndecidedProgress():
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.topic}-{key.partition} stands")
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
         case Progress():
             return start_over(
                 before,

@@ -120,11 +120,7 @@ class TopicSource(RecordSource[FilePosition]):
         if not (other or new or begins):
             return None
         topics = {key.topic for key in positions}
-        by_start = [
-            TopicPartition(partition.key.topic, partition.key.partition)
-            for partition in new
-            if begins and partition.key.topic not in topics
-        ]
+        by_start = [partition.key.at for partition in new if begins and partition.key.topic not in topics]
         at = await resolve_start(cluster, by_start, self._flow.spec.start) if by_start else {}
         first: dict[PartitionKey, FilePosition | None] = {}
         for partition in (*new, *other):
@@ -137,12 +133,12 @@ class TopicSource(RecordSource[FilePosition]):
                 topic=key.topic,
                 topic_id=partition.topic_id.hex(),
                 partition=key.partition,
-                position=at.get(TopicPartition(key.topic, key.partition), partition.start),
+                position=at.get(key.at, partition.start),
             )
             if before is not None:
                 log_event(
                     "topic_recreated",
-                    key=f"{key.flow} {key.topic}-{key.partition}",
+                    key=f"{key.flow} {key.at}",
                     flow=key.flow,
                     topic=key.topic,
                     partition=key.partition,

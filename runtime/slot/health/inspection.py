@@ -255,7 +255,7 @@ async def _source(
     cluster: KafkaCluster, copies: list[PartitionCopy]
 ) -> dict[PartitionCopy, SourceFacts | MissingPartition]:
     """Returns the facts of each partition at the source."""
-    at = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in copies}
+    at = {copy: copy.key.at for copy in copies}
     topics = await cluster.topics({place.topic for place in at.values()}, fresh=True)
     asked = {at[copy]: copy.progress.source_epoch for copy in copies if copy.progress.source_epoch >= 0}
     starts, ends, epochs = await asyncio.gather(

@@ -275,7 +275,7 @@ class PartitionSupervisor:
         if not copy.is_writable(leader):
             self.retry(copy, copy.why_not_writable(leader))
         elif self._source.leader(copy.key.topic, copy.key.partition) is None:
-            self.retry(copy, f"{copy.key.topic}-{copy.key.partition} has no leader at the source")
+            self.retry(copy, f"{copy.key.at} has no leader at the source")
         else:
             copy.resume()
             self._emit(Resumed(copy))

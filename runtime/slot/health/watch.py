@@ -263,7 +263,7 @@ class TopicWatch:
         blocked = [copy for copy, since in self._waiting.items() if now - since >= _BLOCKED_AFTER_S]
         if not blocked:
             return
-        places = {copy: TopicPartition(copy.key.topic, copy.key.partition) for copy in blocked}
+        places = {copy: copy.key.at for copy in blocked}
         found = await open_transactions(self._source, set(places.values()))
         for copy, place in places.items():
             if not copy.fetchable:  # It stopped during the request; its status has the reason.

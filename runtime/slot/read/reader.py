@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from runtime.batch import BatchFailure, RewriteSpec, TopicPartition, WalkedBatches, walk
+from runtime.batch import BatchFailure, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
@@ -390,7 +390,7 @@ def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) ->
     records = answer.records
     if _copied_out(len(records), total):
         records = memoryview(bytes(records))
-    return walk(records, TopicPartition(copy.key.topic, copy.key.partition))
+    return walk(records, copy.key.at)
 
 
 Start = Callable[[Coroutine[None, None, None]], object]

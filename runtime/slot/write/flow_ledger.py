@@ -119,7 +119,7 @@ def _shares(copy: PartitionCopy, position: int, topics: dict[str, TopicMetadata]
         raise _failure(ErrorCode.LEADER_NOT_AVAILABLE, where, copy)
     if len(found.in_sync) < quarantine.min_in_sync:
         raise _failure(ErrorCode.NOT_ENOUGH_REPLICAS, where, copy)
-    source = TopicPartition(copy.key.topic, copy.key.partition)
+    source = copy.key.at
     try:
         yield _Share(copy, at, list(quarantine_batches(records, quarantine.max_message_bytes, source)))
     except QuarantineTooLarge as error:

@@ -26,7 +26,7 @@ def test_header_fields_are_those_of_the_wire():
     assert (batch.base_offset, batch.last_offset, batch.next_offset, batch.records) == (40, 41, 42, 2)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, 5)
     assert (batch.codec, batch.transactional, batch.control) == (Codec.ZSTD, True, False)
-    assert (batch.delete_horizon, batch.log_append_time, batch.leader_epoch) == (True, False, 7)
+    assert (batch.log_append_time, batch.leader_epoch) == (False, 7)
     assert batch.max_timestamp == record(41).timestamp
     assert batch.size == 61 + len(batch.body)
 
