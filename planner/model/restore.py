@@ -50,7 +50,8 @@ class RestoredSubject:
 class RestoredBackup:
     """What a restore takes from a backup, up to the time `until`.
 
-    `held` are the settings that a topic has while it is restored.
+    `translated`: the records get the ids of schemas that the cluster's registry gives. `held` are the
+    settings that a topic has while it is restored.
     """
 
     endpoint: str
@@ -62,3 +63,4 @@ class RestoredBackup:
     groups: tuple[RestoredGroup, ...] = ()
     acls: tuple[AclRule, ...] = ()
     subjects: tuple[RestoredSubject, ...] = ()
+    translated: bool = False

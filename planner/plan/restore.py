@@ -170,7 +170,8 @@ def _group_change(backup: RestoredBackup, group: RestoredGroup) -> Change:
 
 def _subject_change(backup: RestoredBackup, subject: RestoredSubject) -> Change:
     versions = ", ".join(f"{version.number} (id {version.id})" for version in subject.versions)
-    fields = [FieldChange((VERSIONS,), None, len(subject.versions), note=f"with their ids: {versions}")]
+    ids = "with new ids" if backup.translated else "with their ids"
+    fields = [FieldChange((VERSIONS,), None, len(subject.versions), note=f"{ids}: {versions}")]
     if subject.compatibility:
         fields.append(FieldChange((COMPATIBILITY,), None, subject.compatibility))
     return Change(
@@ -195,6 +196,7 @@ def restore_steps(backup: RestoredBackup) -> tuple[Step, ...]:
             versions=subject.versions,
             compatibility=subject.compatibility,
             backup=backup.state,
+            translated=backup.translated,
         )
         for subject in backup.subjects
         for address in (schema_address(cluster, subject.name),)
@@ -240,6 +242,7 @@ def _topic_steps(backup: RestoredBackup, topic: RestoredTopic, schemas: tuple[st
         *where,
         restored=topic,
         backup=backup.state,
+        translated=backup.translated,
         needs=schemas if topic.exists else (*schemas, create.id),
     )
     if topic.exists:

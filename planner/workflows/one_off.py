@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -41,6 +41,7 @@ from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import job_flow_of
 from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.records.manifest import BackupState
 from runtime.contract.results.transforms import (
     CheckRequest,
     SqlOutcome,
@@ -59,6 +60,9 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.schemas.stored import BackedUpSchemas
+
+if TYPE_CHECKING:
+    from runtime.replay.request import RestoredIds
 
 
 async def on_spark(
@@ -287,8 +291,15 @@ class SparkRestorer:
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
     ) -> dict[str, StepResult]:
         from runtime import replay as application
+        from runtime.files.manifest import EndpointUnavailable, ManifestProblem
         from runtime.replay.request import RestoreRequest, RestoreTopic, decode_outcome, encode_request
 
+        try:
+            ids = await self._ids(steps)
+        except (EndpointUnavailable, ManifestProblem) as problem:
+            return {step.id: failed(f"the backup: {problem}") for step in steps}
+        except (RegistryUnavailable, SchemaNotCopied) as problem:
+            return {step.id: failed(str(problem)) for step in steps}
         request = RestoreRequest(
             backup=steps[0].backup,  # a plan restores one backup
             name=endpoint.cluster,
@@ -299,6 +310,7 @@ class SparkRestorer:
                     topic_id=step.restored.source_id,
                     into=step.topic,
                     ends=dict(enumerate(step.restored.ends)),
+                    ids=ids.get(step.topic),
                 )
                 for step in steps
             ],
@@ -335,19 +347,37 @@ class SparkRestorer:
 
         return progress
 
-    async def _schemas(self, steps: Sequence[RestoreSchemas]) -> dict[str, StepResult]:
-        """Registers schemas with the ids that they have in the backup."""
-        from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+    async def _ids(self, steps: Sequence[RestoreRecords]) -> dict[str, "RestoredIds"]:
+        """Returns the ids that the cluster's registry gave, by topic, where they are translated."""
+        from runtime.replay.schemas import restored_ids
+
+        if not steps[0].translated:
+            return {}
+        source = await self._backed_up(steps[0].backup)
+        with closing(SchemaRegistry(self._registries[steps[0].cluster])) as registry:
+            return {
+                step.topic: await restored_ids(source, registry, step.restored.source, step.topic)
+                for step in steps
+            }
+
+    async def _backed_up(self, backup: BackupState) -> BackedUpSchemas:
+        """Returns the schemas of a backup. Raises EndpointUnavailable, ManifestProblem."""
         from runtime.files.schemas import SchemaFolder
 
-        backup = steps[0].backup  # a plan restores one backup
         folder = SchemaFolder(backup.folder, backup.flow, backup.client)
+        return BackedUpSchemas(backup.folder, await asyncio.to_thread(folder.read))
+
+    async def _schemas(self, steps: Sequence[RestoreSchemas]) -> dict[str, StepResult]:
+        """Registers schemas, with the ids that they have in the backup or those of the registry."""
+        from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+
         try:
-            source = BackedUpSchemas(backup.folder, await asyncio.to_thread(folder.read))
+            source = await self._backed_up(steps[0].backup)  # a plan restores one backup
         except (EndpointUnavailable, ManifestProblem) as problem:
             return {step.id: failed(f"the backup: {problem}") for step in steps}
+        ids: Literal["keep", "translate"] = "translate" if steps[0].translated else "keep"
         with closing(SchemaRegistry(self._registries[steps[0].cluster])) as registry:
-            copier = SchemaCopier(source, registry, SchemaSync(sync=True, ids="keep"), ended=True)
+            copier = SchemaCopier(source, registry, SchemaSync(sync=True, ids=ids), ended=True)
 
             results: dict[str, StepResult] = {}
             for step in steps:  # one by one: steps may register the same schema that others refer to

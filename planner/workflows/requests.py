@@ -8,7 +8,7 @@ because `--help` imports it.
 import datetime
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
@@ -315,6 +315,14 @@ class RestoreBackupRequest(ChangeRequest, frozen=True, kw_only=True):
         ),
     ] = None
     acls: Annotated[bool, Option("--acls", "Restore ACLs of the topics too.")] = False
+    schema_ids: Annotated[
+        Literal["keep", "translate"],
+        Option(
+            "--schema-ids",
+            "Register schemas with their ids, or write the ids of the cluster's registry into the records.",
+            choices=("keep", "translate"),
+        ),
+    ] = "keep"
     retention: Annotated[bool, Option("--no-retention", "Keep all records: set retention to no limit.")] = (
         True
     )

@@ -8,7 +8,7 @@ files of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
@@ -18,9 +18,10 @@ from msgspec.structs import replace
 
 from runtime.batch import Batch, CorruptBatch, RecordSet, TopicPartition, records, walk
 from runtime.batch.codecs import UnpackedSizeExceeded
-from runtime.batch.rewrite import records_of
+from runtime.batch.layout import Codec
+from runtime.batch.rewrite import batch_of, records_of
 from runtime.batch.spec import MAX_UNPACKED
-from runtime.batch.splice import Raw
+from runtime.batch.splice import Raw, join
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.client.stores import Setting
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestCheckpoint
@@ -321,11 +322,18 @@ def files_up_to(files: Iterable[DataFile], end: int) -> list[DataFile]:
 class BackedUpRecords:
     """The records of a partition's files, in order, to be compared with others.
 
-    A batch is unpacked only where it must be: two batches with equal bytes hold equal records.
+    A batch is unpacked only where it must be: two batches with equal bytes hold equal records. `change` makes
+    of each batch what is compared.
     """
 
-    def __init__(self, files: Iterable[tuple[DataFile, StoredFile]], where: TopicPartition) -> None:
+    def __init__(
+        self,
+        files: Iterable[tuple[DataFile, StoredFile]],
+        where: TopicPartition,
+        change: Callable[[Batch], Batch] = lambda batch: batch,
+    ) -> None:
         self._where = where
+        self._change = change
         self._following = self._sets(files)
         self._batch: Batch | None = None
         self._records: deque[Raw] = deque()
@@ -358,14 +366,11 @@ class BackedUpRecords:
         return self._records.popleft() if self._records else None
 
     def _read_on(self) -> None:
-        while self._batch is None and not self._records and (more := next(self._following, None)) is not None:
-            if isinstance(more, Batch):
-                self._batch = more
-            else:
-                self._records.extend(more)
+        if self._batch is None and not self._records:
+            self._batch = next(self._following, None)
 
-    def _sets(self, files: Iterable[tuple[DataFile, StoredFile]]) -> Iterator[Batch | list[Raw]]:
-        """Yields whole batches, and the records of batches that are cut off or were stamped by the broker."""
+    def _sets(self, files: Iterable[tuple[DataFile, StoredFile]]) -> Iterator[Batch]:
+        """Yields batches; those that are cut off or were stamped by the broker are made anew."""
         for file, path in files:
             for sets in windows(path, self._where):
                 for member in sets:
@@ -373,10 +378,14 @@ class BackedUpRecords:
                         continue
                     inside = file.first <= member.base_offset and member.next_offset <= file.end
                     if isinstance(member, Batch) and inside and not member.log_append_time:
-                        yield member
-                    else:
-                        found = raw_records(member, self._where)
-                        yield [one for one in found if file.first <= one[0] < file.end]
+                        yield self._change(member)
+                        continue
+                    found = raw_records(member, self._where)
+                    if kept := [one for one in found if file.first <= one[0] < file.end]:
+                        data, first, latest = join(kept)
+                        body = memoryview(data)
+                        plain = batch_of(kept[0][0], len(kept), Codec.NONE, body, first, latest)
+                        yield self._change(plain)
 
 
 def raw_records(member: RecordSet, where: TopicPartition) -> list[Raw]:

@@ -12,7 +12,7 @@ from runtime.contract.records.manifest import BackupState, DataFile
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.schemas import RecordPart, RegistrySpec
 
 RESTORED: Final = "are equal to the backup"  # the line of a partition that is restored ends so
 
@@ -60,13 +60,28 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
     registries: dict[str, RegistrySpec] = msgspec.field(default_factory=dict)
 
 
+class RestoredIds(msgspec.Struct, frozen=True):
+    """The cluster's ids for those of a backup, in keys and values of one topic (`parts`).
+
+    `every`: records of these parts have no other ids than those of the backup. Else another number is no id.
+    """
+
+    numbers: dict[int, int]
+    parts: list[RecordPart]
+    every: bool
+
+
 class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a topic of a backup, the topic that it is restored into, and where each partition ends."""
+    """Names a topic of a backup, the topic that it is restored into, and where each partition ends.
+
+    `ids` are written into its records; without them, the records keep theirs.
+    """
 
     topic: str
     topic_id: str
     into: str
     ends: dict[int, int]
+    ids: RestoredIds | None = None
 
 
 class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
@@ -94,6 +109,7 @@ class RestorePartition(msgspec.Struct, frozen=True, kw_only=True, tag="restore")
     end: int
     max_message_bytes: int
     files: list[DataFile]
+    ids: RestoredIds | None = None
 
 
 encode_request = msgspec.json.encode

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,7 @@ from runtime.batch import (
     RewriteSpec,
     prepare,
 )
+from runtime.batch.spec import MAX_UNPACKED, OffsetDeltaRun, RewriteReason
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import (
     LedgerKey,
@@ -64,6 +65,7 @@ from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import PAUSE_S, CopyStopped, RepeatedCopy, failpoint
 from runtime.replay.request import RESTORED, RestorePartition, RestoreRequest
 from runtime.replay.restore_target import restore_key
+from runtime.replay.schemas import with_restored_ids
 from runtime.slot.partition import now_ms
 
 _GENERATION: Final = 1
@@ -101,6 +103,7 @@ def partitions_of(request: RestoreRequest) -> list[RestorePartition]:
                 end=end,
                 max_message_bytes=int(limits[topic.into]["max.message.bytes"]),
                 files=files_up_to(lineage.files.get(partition, ()), end),
+                ids=topic.ids,
             )
             for partition, end in sorted(topic.ends.items())
         ]
@@ -218,7 +221,7 @@ class PartitionRestore(RepeatedCopy):
                 prepared = prepare(sets, spec, now_ms(), AbortedTransactions(()), ())
                 if prepared.failure is not None:
                     raise prepared.failure
-                for out in prepared.outgoing:
+                for out in self._with_ids(prepared.outgoing, spec):
                     chunk.append(out)
                     size, position = size + out.batch.size, out.position
                     if size >= self._request.bytes:
@@ -226,6 +229,14 @@ class PartitionRestore(RepeatedCopy):
                         chunk, size = [], 0
         if chunk:
             yield chunk
+
+    def _with_ids(self, outgoing: Iterable[OutgoingBatch], spec: RewriteSpec) -> Iterator[OutgoingBatch]:
+        """Yields the batches with the ids of schemas that the cluster's registry gave."""
+        for out in outgoing:
+            if self._part.ids is None:
+                yield out
+            else:
+                yield from with_restored_ids(out, self._part.ids, spec)
 
     async def _commit(
         self, writer: TransactionWriter, before: Progress, chunk: Sequence[OutgoingBatch], position: int
@@ -266,9 +277,18 @@ class PartitionRestore(RepeatedCopy):
         """Reads the partition again and compares every record with the backup's, byte for byte.
 
         Timestamps, keys, values and headers must be equal, in this order, and no record may be between them.
+        The backup's records have the ids of schemas that were to be written.
         Raises CopyStopped, WireError, BatchFailure.
         """
-        wanted = BackedUpRecords(self._files(), self._where)
+        spec = RewriteSpec(where=self._where, max_batch=MAX_UNPACKED)
+
+        def change(batch: Batch) -> Batch:
+            segments = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
+            out = OutgoingBatch(batch, segments, batch.next_offset, RewriteReason.NONE)
+            (changed,) = self._with_ids([out], spec)
+            return changed.batch
+
+        wanted = BackedUpRecords(self._files(), self._where, change)
         count = 0
         start, _ = (await bounds_of(self._cluster, [self._at], self._request.within_s))[self._at]
         async for batch in self._restored(start, progress.destination_end):

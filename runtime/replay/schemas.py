@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
 from runtime.audit.registries import open_registries
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
 from runtime.batch.schema_ids import SchemaIds, SchemaMissing, schema_ids, source_offset, with_records
-from runtime.contract.spec.schemas import PARTS
-from runtime.replay.request import ReplayRequest
-from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable
-from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
+from runtime.contract.spec.schemas import PARTS, SchemaSync
+from runtime.replay.repeated_copy import CopyStopped
+from runtime.replay.request import ReplayRequest, RestoredIds
+from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry
+from runtime.schemas.copier import SchemaCopier, SchemaFinder, SchemaNotCopied
 from runtime.schemas.id_map import SchemaIdMap
+from runtime.schemas.stored import BackedUpSchemas
 from runtime.schemas.subjects import at_destination, subjects_of_topic
 from runtime.schemas.versions import missing_versions
 from runtime.slot.read.batch_filter import FilteredBatches
@@ -40,6 +43,52 @@ async def register_kept(request: ReplayRequest) -> None:
                     for version in missing_versions(here[subject], there.get(name, ()), keep=True):
                         with suppress(*problems):
                             await copier.copy_version(subject, version, name)
+
+
+async def restored_ids(
+    backup: BackedUpSchemas, registry: SchemaRegistry, topic: str, into: str
+) -> RestoredIds:
+    """Returns the registry's ids for those of a topic's schemas in a backup.
+
+    Raises RegistryUnavailable, and SchemaNotCopied where the registry lacks one of them.
+    """
+    every, names = backup.every_version(), backup.names
+    finder = SchemaFinder(backup, registry, SchemaSync(sync=True, subjects=names, ids="translate"))
+    subjects = (
+        sorted(every) if names == "record_name" else list(subjects_of_topic(sorted(every), topic, names))
+    )
+    numbers = sorted({version.id for subject in subjects for version in every[subject]})
+    there = await asyncio.gather(*(finder.ensure(number, topic, into) for number in numbers))
+    return RestoredIds(
+        {number: new for number, new in zip(numbers, there, strict=True) if new is not None},
+        [part for part in PARTS if names != "topic_name" or f"{topic}-{part}" in every],
+        every=names == "topic_name",
+    )
+
+
+def with_restored_ids(out: OutgoingBatch, ids: RestoredIds, spec: RewriteSpec) -> Iterator[OutgoingBatch]:
+    """Yields a batch of a backup with the ids of the cluster's registry.
+
+    Raises CopyStopped for an id that the backup does not have, and a BatchFailure.
+    """
+    found = schema_ids(out.batch, spec)._replace(guids=())
+    for part in PARTS:
+        if part not in ids.parts:
+            found = found.without_part(part)
+    if unknown := found.unknown(ids.numbers):
+        name, record = next(iter(unknown.items()))
+        if ids.every:
+            at = source_offset(out, record)
+            raise CopyStopped(
+                f"{spec.where.topic}-{spec.where.partition}: schema id {name} of the record at {at} is not in"
+                " the backup, so it can't be translated: restore with --schema-ids keep"
+            )
+        found = found.without({number for number in unknown if isinstance(number, int)}, out.batch.records)
+    changed = found.translated(ids.numbers)
+    if changed is None:
+        yield out
+    else:
+        yield from with_records(out, changed, spec)
 
 
 class ReplayedSchemas:

@@ -129,3 +129,23 @@ def restored(lab: Lab, topic: str, folder: Path, there: RegistryServer, name: st
     assert decoded(lab, into, there) == [(json.dumps(ORDER), b"1"), (json.dumps(MORE), b"2")]
     again = repl("restore", *arguments, "--auto-approve", timeout=300)
     assert again.returncode == 0, again.stdout + again.stderr
+    translated(lab, topic, there, arguments[:-1])
+
+
+def translated(lab: Lab, topic: str, there: RegistryServer, arguments: tuple[str, ...]) -> None:
+    """Restores the topic again beside the first copy, into a registry that has other schemas with its ids."""
+    for numbered in (there.schemas, there.subjects, there.modes, there.levels):
+        numbered.clear()
+    there.modes[None], there.levels[None] = "READWRITE", "BACKWARD"
+    for number in range(1, 13):
+        there.add(number, {"type": "enum", "name": f"N{number}", "symbols": ["A"]}, "other")
+    ids = ("new.", "--auto-approve", "--schema-ids", "translate")
+    for _ in range(2):  # the second time there is nothing to register
+        done = repl("restore", *arguments, *ids, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert there.subjects == {
+            "other": {number: number for number in range(1, 13)},
+            "item": {1: 13},
+            f"new.{topic}-value": {1: 14, 2: 15},
+        }
+        assert decoded(lab, f"new.{topic}", there) == [(json.dumps(ORDER), b"1"), (json.dumps(MORE), b"2")]

@@ -33,6 +33,7 @@ class RestoreRecords(RestoreStep, frozen=True):
     topic: str
     restored: RestoredTopic
     backup: BackupState
+    translated: bool = False
 
     @property
     def progress(self) -> str:
@@ -44,6 +45,8 @@ class RestoreRecords(RestoreStep, frozen=True):
         yield f"{records} of {self.restored.source} from {self.backup.folder}"
         yield f"flow {self.backup.flow}, commit {self.backup.commit}, topic id {self.restored.source_id}"
         yield f"before the offsets {', '.join(map(str, self.restored.ends))}"
+        if self.translated:
+            yield f"ids of schemas as the registry of {self.cluster} gives them"
 
 
 class RestoreOffsets(RestoreStep, frozen=True):
@@ -58,16 +61,21 @@ class RestoreOffsets(RestoreStep, frozen=True):
 
 
 class RestoreSchemas(RestoreStep, frozen=True):
-    """Registers versions of a backup's subject with their ids, and first the schemas that they refer to."""
+    """Registers versions of a backup's subject, and first the schemas that they refer to.
+
+    They keep their ids, or get those of the registry where ids are `translated`.
+    """
 
     subject_name: str
     source_subject: str
     versions: tuple[SchemaVersion, ...]
     compatibility: str
     backup: BackupState
+    translated: bool = False
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         numbers = ", ".join(f"{version.number} (id {version.id})" for version in self.versions)
-        yield f"version {numbers} of {self.source_subject} from {self.backup.folder}, ids kept"
+        ids = "translated" if self.translated else "kept"
+        yield f"version {numbers} of {self.source_subject} from {self.backup.folder}, ids {ids}"
         if self.compatibility:
             yield f"compatibility={self.compatibility}"

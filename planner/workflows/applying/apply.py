@@ -282,10 +282,11 @@ async def execute(
 
 
 def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, RegistrySpec]:
-    """Returns how the schema registries that the plan changes are reached; none where it changes none."""
-    if not any(step.address.kind is Kind.SCHEMA for step in plan.steps):
-        return {}
+    """Returns how the schema registries are reached that the plan changes, or whose ids a restore writes."""
     backup = plan.inputs.backup
+    translated = backup is not None and backup.translated
+    if not translated and not any(step.address.kind is Kind.SCHEMA for step in plan.steps):
+        return {}
     restored = backup.cluster if backup is not None else ""
     return schema_registries(plan.inputs.topology, PurePath(plan.inputs.folder), trusted, restored)
 

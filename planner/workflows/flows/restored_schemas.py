@@ -10,7 +10,7 @@ from planner.model.restore import RestoredSubject
 from runtime.schemas.client import shown
 from runtime.schemas.stored import BackedUpSchemas
 from runtime.schemas.subjects import at_destination, subjects_of_topic
-from runtime.schemas.versions import missing_versions, with_referenced
+from runtime.schemas.versions import missing_versions, with_referenced, with_referred
 
 _CODE = "restore"
 
@@ -19,11 +19,20 @@ class RestoredSchemas:
     """The subjects of a backup's restored topics, and those that they refer to, with their names there.
 
     `topics` has the new name of each topic. `synced`: the topology says that the flow keeps schemas.
+    `translated`: they get the ids of the cluster's registry.
     """
 
-    def __init__(self, schemas: BackedUpSchemas, topics: Mapping[str, str], *, synced: bool = False) -> None:
+    def __init__(
+        self,
+        schemas: BackedUpSchemas,
+        topics: Mapping[str, str],
+        *,
+        synced: bool = False,
+        translated: bool = False,
+    ) -> None:
         self._schemas = schemas
-        self._stored = schemas.every_version()
+        self._translated = translated
+        self._stored = with_referred(schemas.every_version())
         self._topics = topics
         self._synced = synced or bool(self._stored)
         ordered = sorted(self._stored)
@@ -46,14 +55,14 @@ class RestoredSchemas:
         """Yields the subjects with the versions that the cluster's registry lacks."""
         for subject, renamed in sorted(self._names.items()):
             there = live.subjects.get(renamed, ObservedSubject()).versions
-            if missing := missing_versions(self._stored[subject], there, keep=True):
+            if missing := missing_versions(self._stored[subject], there, keep=not self._translated):
                 level = "" if renamed in live.subjects else self._schemas.levels.get(subject, "")
                 yield RestoredSubject(renamed, subject, missing, level)
 
     def diagnostics(self, live: ObservedCluster, *, registry: bool) -> Iterator[Diagnostic]:
         """Yields why schemas can't be restored. `registry`: the topology declares one for the cluster.
 
-        They keep their ids: an id or a version that is another schema at the registry is an error.
+        Where they keep their ids, an id or a version that is another schema at the registry is an error.
         """
         if self._synced and self._without:
             yield warning(
@@ -64,7 +73,8 @@ class RestoredSchemas:
         if not self._names:
             return
         if not registry:
-            yield warning(
+            severity = error if self._translated else warning
+            yield severity(
                 f"the backup has {len(self._names)} subjects of schemas, and {live.name} has no schema"
                 " registry: consumers there can't decode records that need them",
                 f"declare it under registries: {live.name}: {{url: …}}",
@@ -73,7 +83,7 @@ class RestoredSchemas:
         elif SCHEMAS in live.unreadable:
             what = f"the schema registry of {live.name} can't be read: {live.unreadable[SCHEMAS]}"
             yield error(what, "restore once it answers", code=_CODE)
-        else:
+        elif not self._translated:
             yield from self._conflicts(live)
 
     def _conflicts(self, live: ObservedCluster) -> Iterator[Diagnostic]:
@@ -84,6 +94,6 @@ class RestoredSchemas:
                 if what := kept.conflict(here, renamed, version):
                     yield error(
                         what,
-                        "restore into a registry without this schema: the records hold its id",
+                        "restore with --schema-ids translate, or into a registry without this schema",
                         code="schema-id-conflict",
                     )

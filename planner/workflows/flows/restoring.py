@@ -125,6 +125,7 @@ class _Planned:
             tuple(self._groups()),
             tuple(self._acls()),
             self._subjects(),
+            translated=request.schema_ids == "translate",
         )
         found = tuple(self._found)
         plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found)
@@ -313,7 +314,10 @@ class _Planned:
         """Returns the subjects of the topics, and those that they refer to, with what the cluster lacks."""
         flow = self._topology.file_flows.get(self._read.backup.flow)
         wanted = RestoredSchemas(
-            self._read.schemas, self._names, synced=flow is not None and flow.schemas.sync
+            self._read.schemas,
+            self._names,
+            synced=flow is not None and flow.schemas.sync,
+            translated=self._request.schema_ids == "translate",
         )
         registry = self._cluster.name in self._topology.registries
         self._found += wanted.diagnostics(self._live, registry=registry)

@@ -1,6 +1,7 @@
 """Which schemas of a backup a restore registers, and which ones stand in the way."""
 
 import pytest
+from msgspec.structs import replace
 
 from planner.model.diagnostic import Severity
 from planner.model.observed import ObservedSubject
@@ -8,7 +9,7 @@ from planner.model.restore import RestoredSubject
 from planner.workflows.flows.restored_schemas import RestoredSchemas
 from runtime.contract.records.manifest import StoredSchemas, StoredVersion
 from runtime.schemas.stored import BackedUpSchemas
-from runtime.schemas.versions import SchemaVersion
+from runtime.schemas.versions import SchemaVersion, with_referred
 from tests.planner.graph.build import cluster
 
 TOPICS = {"orders": "old.orders"}
@@ -38,7 +39,8 @@ def summarized(stored: StoredVersion) -> SchemaVersion:
 
 def test_a_registry_that_has_the_schemas_gets_none_and_an_empty_one_gets_all() -> None:
     wanted = RestoredSchemas(backup(ITEM, ORDER), TOPICS)
-    item, order = summarized(ITEM), summarized(ORDER)
+    versions = with_referred(backup(ITEM, ORDER).every_version())
+    (item,), (order,) = versions["item"], versions["orders-value"]
     assert list(wanted.missing(cluster("dc2"))) == [
         RestoredSubject("item", "item", (item,)),
         RestoredSubject("old.orders-value", "orders-value", (order,)),
@@ -82,3 +84,17 @@ def test_topics_without_schemas_are_named_where_the_flow_keeps_schemas() -> None
     assert warnings(backup(), synced=False) == []
     assert warnings(backup(), synced=True) == [f"{what} orders, payments"]
     assert warnings(backup(ITEM, ORDER), synced=False) == [f"{what} payments"]
+
+
+def test_translated_ids_take_any_registry_and_register_what_it_lacks_by_the_text() -> None:
+    wanted = RestoredSchemas(backup(ITEM, ORDER), TOPICS, translated=True)
+    versions = with_referred(backup(ITEM, ORDER).every_version())
+    (item,), (order,) = versions["item"], versions["orders-value"]
+    other = ObservedSubject((SchemaVersion(1, 7, "another"), replace(item, number=2, id=1)))
+    own = ObservedSubject((replace(order, id=3),))
+    there = cluster("dc2", subjects={"item": other, "old.orders-value": own})
+    assert list(wanted.missing(there)) == []
+    assert list(wanted.diagnostics(there, registry=True)) == []
+    (without,) = wanted.diagnostics(cluster("dc2"), registry=False)
+    assert without.severity is Severity.ERROR
+    assert "dc2 has no schema registry" in without.summary
