@@ -25,6 +25,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.topic_settings import InternalTopic
+from runtime.driver.subjects import SubjectsReader
 from runtime.driver.topics.admin import TopicAdmin, topic_rules
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -72,6 +73,7 @@ class DriverClusters:
         client_id = f"repl.{job}.driver"
         self._environ = environ
         self._registries = {name: SchemaRegistry(spec, environ) for name, spec in registries.items()}
+        self.subjects = SubjectsReader(self.schema_registry)
         self._entries = {name: _ClusterEntry(named(spec, client_id)) for name, spec in specs.items()}
 
     async def close_others(self, names: Collection[str]) -> None:

@@ -217,7 +217,7 @@ class SnapshotAcl(msgspec.Struct, frozen=True, kw_only=True, order=True):
     pattern: Literal["LITERAL", "PREFIXED"]
     principal: str
     host: str
-    operation: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]+\Z", max_length=40)]
+    operation: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]*\Z", max_length=40)]
     permission: Literal["ALLOW", "DENY"]
 
 
@@ -278,9 +278,10 @@ class StoredVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class StoredSchemas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Adds schemas to a backup: versions that it lacked, and the compatibility of their subjects.
+    """Adds schemas to a backup: versions that it lacked, and compatibilities that changed.
 
-    `names` is how producers name subjects.
+    A compatibility of "" says that the subject has none of its own any more. `names` is how producers
+    name subjects.
     """
 
     version: Literal[1] = VERSION
@@ -288,7 +289,7 @@ class StoredSchemas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     number: _Number
     names: SubjectNames = "topic_name"
     versions: list[StoredVersion] = []
-    levels: dict[str, Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]+\Z", max_length=40)]] = {}
+    levels: dict[str, Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]*\Z", max_length=40)]] = {}
 
 
 class UnreadableCommit(UnreadableValue):

@@ -26,7 +26,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
-from runtime.driver.duties.subject_sync import SubjectsReader, SubjectSync
+from runtime.driver.duties.subject_sync import SubjectSync
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
@@ -202,7 +202,6 @@ class FlowDuties:
         self._rules = ClusterRulesReader(clusters)
         self._heartbeats = FlowHeartbeats(spec, clusters, tasks)
         self._readers: dict[str, CommittedOffsetsReader] = {}
-        self._subjects = SubjectsReader(clusters)
         self.schema_actions: Counter[tuple[str, str]] = Counter()
 
     def restart(self, flow: DriverFlow) -> None:
@@ -224,7 +223,7 @@ class FlowDuties:
             router = router_of(job)
             acls = AclSync(flow, job.topology, router.routes[flow.name], job.routes, self._rules, notes)
             work["ACLs"] = acls.run()
-            work["schemas"] = SubjectSync(flow, router, self._subjects, notes, self.schema_actions).run()
+            work["schemas"] = SubjectSync(flow, router, notes, self.schema_actions).run()
             work["cleaning of the offset map"] = clean_periodically(flow.spec, flow.shared, notes)
             work["origin commits"] = commit_at_origin(flow, self._positions, notes)
             self._heartbeats.add(flow.spec, notes)

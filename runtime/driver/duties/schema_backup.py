@@ -8,7 +8,7 @@ committed. A round waits for a registry that does not answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from runtime.contract.records.manifest import (
     StoredSchemas,
@@ -38,7 +38,8 @@ from runtime.schemas.versions import SchemaVersion, with_referenced
 from runtime.slot.log import log_event
 
 _MOST_BYTES = 8 << 20  # of texts in one file
-_AT_A_TIME = 100  # versions that are read
+_AT_A_TIME = 100  # versions, or subjects with their compatibility, that are read
+_LEVELS_EVERY_S = 30.0  # between two looks at the compatibility of subjects without new versions
 
 
 class SchemaBackup:
@@ -60,10 +61,13 @@ class SchemaBackup:
         self._folder = SchemaFolder(files.folder, spec.name, files.client)
         self._known: dict[str, dict[int, SchemaVersion]] | None = None
         self._files = 0
+        self._levels: dict[str, str] = {}  # that the folder has
+        self._levels_due = 0.0
+        self._turn = 0
 
     def forget(self) -> None:
         """Reads the folder again before the next round: another driver may have written it."""
-        self._known = None
+        self._known, self._levels_due = None, 0.0
 
     async def run(self, topics: Iterable[str]) -> None:
         """Stores what the folder lacks of the subjects of these topics, and of those that they refer to.
@@ -76,29 +80,33 @@ class SchemaBackup:
         await self._read()
         registry = self._clusters.schema_registry(self._spec.source)
         try:
-            found = await registry.every_version(deleted=True)
+            found = await self._clusters.subjects.read(self._spec.source, deleted=True)
+            wanted = self._wanted(found, topics)
             missing = [
                 (subject, version)
-                for subject in self._wanted(found, topics)
+                for subject in wanted
                 for version in found[subject]
                 if not self._has(subject, version)
             ]
             for first in range(0, len(missing), _AT_A_TIME):
                 await self._store(registry, missing[first : first + _AT_A_TIME])
+            await self._store_levels(registry, wanted)
         except (RegistryUnavailable, RegistryRefused, NotInRegistry) as error:
             raise Disconnected("schema registry", str(error), sent=False) from None
 
     async def _read(self) -> None:
         if self._known is None:
             additions = await asyncio.to_thread(self._folder.read)
-            self._known = {}
+            self._known, self._levels = {}, {}
             self._note(additions)
             self._files = len(additions)
 
-    def _note(self, additions: Iterable[StoredSchemas]) -> None:
+    def _note(self, additions: Sequence[StoredSchemas]) -> None:
         assert self._known is not None
         for subject, versions in BackedUpSchemas("", additions).every_version().items():
             self._known.setdefault(subject, {}).update({version.number: version for version in versions})
+        for addition in additions:
+            self._levels |= addition.levels
 
     def _has(self, subject: str, version: SchemaVersion) -> bool:
         """Returns whether the folder has a version. Raises RegistryUnavailable where it has another one.
@@ -132,27 +140,47 @@ class SchemaBackup:
                 what = f"{shown(subject)} version {listed.number}"
                 raise RegistryUnavailable(f"{what} is another schema than when it was listed")
         subjects = sorted({subject for subject, _ in missing})
-        levels = await asyncio.gather(*(own_setting(registry.compatibility, subject) for subject in subjects))
-        own = {subject: level for subject, level in zip(subjects, levels, strict=True) if level}
+        levels = await self._new_levels(registry, subjects)
         piece: list[StoredVersion] = []
         size = 0
         for version in map(stored, read):
             piece.append(version)
             size += len(version.text)
             if size > _MOST_BYTES:
-                await finished(self._add(piece, own))
+                await finished(self._add(piece, levels))
                 piece, size = [], 0
         if piece:
-            await finished(self._add(piece, own))
+            await finished(self._add(piece, levels))
+
+    async def _store_levels(self, registry: SchemaRegistry, subjects: Sequence[str]) -> None:
+        """Stores changes of the compatibility without a new version, of some subjects at a time in turn."""
+        now = asyncio.get_running_loop().time()
+        if now < self._levels_due:
+            return
+        self._levels_due = now + _LEVELS_EVERY_S
+        if self._turn >= len(subjects):
+            self._turn = 0
+        some = subjects[self._turn : self._turn + _AT_A_TIME]
+        self._turn += _AT_A_TIME
+        if levels := await self._new_levels(registry, some):
+            await finished(self._add([], levels))
+
+    async def _new_levels(self, registry: SchemaRegistry, subjects: Sequence[str]) -> dict[str, str]:
+        """Returns the compatibility of subjects where it is not the stored one; "" where it was removed."""
+        levels = await asyncio.gather(*(own_setting(registry.compatibility, subject) for subject in subjects))
+        return {
+            subject: level
+            for subject, level in zip(subjects, levels, strict=True)
+            if level != self._levels.get(subject, "")
+        }
 
     async def _add(self, versions: list[StoredVersion], levels: Mapping[str, str]) -> None:
-        subjects = sorted({version.subject for version in versions} & levels.keys())
         addition = StoredSchemas(
             flow=self._spec.name,
             number=self._files + 1,
             names=self._spec.schemas.subjects,
             versions=versions,
-            levels={subject: levels[subject] for subject in subjects},
+            levels=dict(levels),
         )
         try:
             decode_schemas(encode(addition))  # what can't be read again is not written

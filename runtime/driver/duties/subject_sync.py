@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.route import Router
-from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.timing import RecentReads, until_next
+from runtime.kafka.timing import until_next
 from runtime.schemas.client import (
     NotInRegistry,
     RegistryRefused,
@@ -34,38 +33,15 @@ from runtime.schemas.client import (
 )
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.schemas.subjects import at_destination, subjects_of_topic
-from runtime.schemas.versions import SchemaVersion, missing_versions, with_referred
+from runtime.schemas.versions import SchemaVersion, missing_versions
 from runtime.slot.log import log_event
 
 _NOTE = "schemas"
-_SHARED_S = 0.1  # flows that sync within this time use one read
 _PAUSE_TIMES, _MAX_PAUSE_S = 5, 300.0  # of the time that the listings took
 _LEVELS_AT_ONCE = 100  # subjects whose compatibility one pass compares, beside those with new versions
 _MOST_UNANSWERED = 3
 _SHOWN = 5
 _FAILURES = (RegistryUnavailable, RegistryRefused, NotInRegistry)
-
-_Subjects = Mapping[str, tuple[SchemaVersion, ...]]
-
-
-class SubjectsReader:
-    """A SubjectsReader reads the subjects of each schema registry for all flows of the job."""
-
-    def __init__(self, clusters: DriverClusters) -> None:
-        self._clusters = clusters
-        self._reads: RecentReads[_Subjects] = RecentReads(_SHARED_S)
-
-    async def read(self, name: str) -> _Subjects:
-        """Returns all subjects of a registry with their versions. Raises the errors of SchemaRegistry."""
-
-        async def read() -> _Subjects:
-            return with_referred(await self._clusters.schema_registry(name).every_version())
-
-        return await self._reads.read(name, read)
-
-    def forget(self, name: str) -> None:
-        """Discards what was read of a registry after a change: the next call reads it again."""
-        self._reads.forget(name)
 
 
 class _Pair(NamedTuple):
@@ -87,13 +63,11 @@ class SubjectSync:
         self,
         flow: DriverFlow,
         router: Router,
-        reader: SubjectsReader,
         notes: MutableMapping[str, str],
         actions: Counter[tuple[str, str]],
     ) -> None:
         self._flow = flow
         self._router = router
-        self._reader = reader
         self._notes = notes
         self._actions = actions
         self._turn = 0
@@ -126,7 +100,7 @@ class SubjectSync:
         loop = asyncio.get_running_loop()
         began = loop.time()
         here, there = await asyncio.gather(
-            self._reader.read(spec.source), self._reader.read(spec.destination)
+            clusters.subjects.read(spec.source), clusters.subjects.read(spec.destination)
         )
         self._took_s = loop.time() - began
         pairs = list(self._pairs(topics, sorted(here)))
@@ -161,7 +135,6 @@ class SubjectSync:
 
     def _registered(self, pair: _Pair, version: SchemaVersion) -> None:
         spec = self._flow.spec
-        self._reader.forget(spec.destination)
         self._actions[spec.name, "schemas"] += 1
         log_event(
             "schema_registered",

@@ -1,6 +1,7 @@
 """What a backup keeps of a schema registry, also of a hostile one: each version once, and none replaced."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from runtime.contract.records.manifest import StoredSchemas, StoredVersion
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
 from runtime.driver.clusters import DriverClusters
+from runtime.driver.duties import schema_backup
 from runtime.driver.duties.schema_backup import SchemaBackup
 from runtime.driver.leadership import DriverFenced
 from runtime.files.schemas import SchemaFolder
@@ -36,10 +38,16 @@ class Backup:
 
     async def run(self, *topics: str) -> None:
         """A round of a driver that has just started."""
-        spec = flow_of("f", list(topics), destination="dc1", schemas=SchemaSync(sync=True))
+        with self.opened(*topics) as opened:
+            await opened.run(topics)
+
+    @contextmanager
+    def opened(self, *topics: str, subjects: SubjectNames = "topic_name") -> Iterator[SchemaBackup]:
+        sync = SchemaSync(sync=True, subjects=subjects)
+        spec = flow_of("f", list(topics), destination="dc1", schemas=sync)
         clusters = DriverClusters("job", {}, {}, {"dc1": RegistrySpec(url=self.registry.url)})
         files = FilesSpec(endpoint="archive", folder=self._place, format="raw")
-        await SchemaBackup(spec, files, clusters, self.ensure).run(topics)
+        yield SchemaBackup(spec, files, clusters, self.ensure)
         clusters.schema_registry("dc1").close()
 
     @property
@@ -69,6 +77,38 @@ async def test_subjects_of_the_topics_and_what_they_refer_to_are_stored_once(bac
     await backup.run("t")
     assert backup.places == [("item", 1), ("t-value", 1), ("t-value", 4)]
     assert len(backup.folder.read()) == 2
+
+
+async def test_a_change_of_the_compatibility_alone_is_stored_too(backup: Backup) -> None:
+    stored = []
+    for level in ("FULL", "FULL", "NONE", None):
+        backup.registry.levels.pop("item", None)
+        if level is not None:
+            backup.registry.levels["item"] = level
+        await backup.run("t")
+        additions = backup.folder.read()
+        stored.append((len(additions), BackedUpSchemas("", additions).levels.get("item")))
+    assert stored == [(1, "FULL"), (1, "FULL"), (2, "NONE"), (3, "")]
+
+
+async def test_compatibilities_are_read_in_turn_and_seldom(
+    backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(150):
+        backup.registry.add(10 + number, ITEM, f"t-N{number:03}")
+    with backup.opened("t", subjects="topic_record_name") as opened:
+        await opened.run(["t"])
+        backup.registry.levels |= {f"t-N{number:03}": "FULL" for number in range(150)}
+        backup.registry.asked.clear()
+        await opened.run(["t"])
+        assert not [path for path in backup.registry.asked if path.startswith("/config")]
+        monkeypatch.setattr(schema_backup, "_LEVELS_EVERY_S", 0.0)
+        opened.forget()
+        stored = 0
+        while stored < 150:
+            await opened.run(["t"])
+            known, stored = stored, len(BackedUpSchemas("", backup.folder.read()).levels)
+            assert 0 < stored - known <= 100
 
 
 async def test_a_registry_that_is_down_stores_nothing(backup: Backup) -> None:

@@ -16,7 +16,8 @@ from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.duties.subject_sync import SubjectsReader, SubjectSync
+from runtime.driver.duties.subject_sync import SubjectSync
+from runtime.driver.subjects import SubjectsReader
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.schemas.client import SchemaRegistry
@@ -41,6 +42,8 @@ class Following:
             name: SchemaRegistry(RegistrySpec(url=server.url), {})
             for name, server in (("dc1", here), ("dc2", there))
         }
+
+        self.subjects = SubjectsReader(self.schema_registry)
 
     async def listing(self, _: str) -> dict[str, TopicMetadata]:
         return {
@@ -76,8 +79,7 @@ class Following:
 
         shared = SimpleNamespace(clusters=self, leadership=self)
         flow: Any = SimpleNamespace(spec=spec, shared=shared, selected=selected)
-        clusters: Any = self
-        duty = SubjectSync(flow, router, SubjectsReader(clusters), self.notes, self.actions)
+        duty = SubjectSync(flow, router, self.notes, self.actions)
         task = asyncio.create_task(duty.run())
         try:
             yield
