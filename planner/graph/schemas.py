@@ -86,7 +86,10 @@ def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desir
                 if flow.reverse_of is not None or graph.router.is_one(flow.name, topic):
                     live = replace(live, compatibility="")  # it may come from the destination
                 made.append(_desired(flow, topic, name, there, live, destination))
-        made += _referenced(flow, made, source, destination)
+        with_levels = flow.reverse_of is None and not any(
+            graph.router.is_one(flow.name, topic) for topic, _ in topics[flow.name]
+        )
+        made += _referenced(flow, made, source, destination, with_levels=with_levels)
         for subject in made:
             desired.setdefault((subject.cluster, subject.name), subject)
         if flow.schemas.ids == "keep":
@@ -177,9 +180,17 @@ def _released_mode(live: ObservedSubject | None) -> str:
 
 
 def _referenced(
-    flow: Flow, made: Sequence[DesiredSubject], source: ObservedCluster, destination: ObservedCluster
+    flow: Flow,
+    made: Sequence[DesiredSubject],
+    source: ObservedCluster,
+    destination: ObservedCluster,
+    *,
+    with_levels: bool,
 ) -> Iterator[DesiredSubject]:
-    """Yields the subjects that the schemas of others refer to, with the versions that they refer to."""
+    """Yields the subjects that the schemas of others refer to, with the versions that they refer to.
+
+    `with_levels`: their compatibility follows that of the source.
+    """
     numbers: dict[str, set[int]] = defaultdict(set)
     waiting = [
         reference for subject in made for version in subject.versions for reference in version.references
@@ -201,7 +212,8 @@ def _referenced(
         if name in source.subjects:
             live = source.subjects[name]
             versions = tuple(version for version in live.versions if version.number in numbers[name])
-            yield _desired(flow, "", name, name, ObservedSubject(versions), destination)
+            wanted = ObservedSubject(versions, live.compatibility if with_levels else "")
+            yield _desired(flow, "", name, name, wanted, destination)
 
 
 def _conflicts(

@@ -191,6 +191,34 @@ def test_referenced_schemas_are_registered_first_and_shown(pair: Pair) -> None:
         pair.destination.schemas.clear()
 
 
+def test_the_compatibility_of_referenced_subjects_follows_too(pair: Pair) -> None:
+    line = {"name": "Line", "subject": "line", "version": 1}
+    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.source.add(3, record("a"), "orders-value", 1, references=[line])
+    pair.source.levels["line"] = "FULL"
+    shop = pair.topology("translate")
+    planned = pair.plan(shop)
+    assert changes(planned)["schema.dc2.line"] == ("create", {"versions": 1, "compatibility": "FULL"})
+    assert pair.apply(planned) == {}
+    assert pair.destination.levels["line"] == "FULL"
+    assert changes(pair.plan(shop)) == {}
+    pair.source.levels["line"] = "NONE"
+    assert changes(pair.plan(shop)) == {"schema.dc2.line": ("update", {"compatibility": "NONE"})}
+
+
+def test_the_compatibility_of_referenced_subjects_stays_where_topics_are_copied_in_both_directions(
+    pair: Pair,
+) -> None:
+    line = {"name": "Line", "subject": "line", "version": 1}
+    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.source.add(3, record("a"), "orders-value", 1, references=[line])
+    pair.source.levels["line"] = "FULL"
+    sync = SchemaSync(sync=True, ids="translate")
+    both = [flow(name, "orders", schemas=sync) for name in ("go=dc1>dc2", "back=dc2>dc1")]
+    shop = topology(*both, registries=pair.topology("translate").registries)
+    assert changes(pair.plan(shop))["schema.dc2.line"] == ("create", {"versions": 1})
+
+
 def test_a_circle_of_references_fails_its_step_and_is_named(pair: Pair) -> None:
     pair.source.add(1, record("a"), "a", 1, references=[{"name": "B", "subject": "b", "version": 1}])
     pair.source.add(2, record("b"), "b", 1, references=[{"name": "A", "subject": "a", "version": 1}])
