@@ -1,11 +1,10 @@
 """Reads the subjects of a schema registry: all versions, and the settings of those that a plan compares."""
 
-import asyncio
 from collections.abc import Mapping
 
 from planner.model.observed import ClusterDetailsRequest, ObservedSubject
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
-from runtime.schemas.client import NOT_FOUND, NotInRegistry, RegistryRefused, SchemaRegistry, own_setting
+from runtime.schemas.client import NOT_FOUND, NotInRegistry, RegistryRefused, SchemaRegistry
 from runtime.schemas.subjects import belongs_to
 from runtime.schemas.versions import with_referenced, with_referred
 
@@ -21,12 +20,8 @@ async def read_subjects(spec: RegistrySpec, wanted: ClusterDetailsRequest) -> di
         versions = with_referred(await registry.every_version())
         named = [name for name in versions if name in wanted.subjects or _is_of(name, wanted.schemas)]
         compared = sorted(with_referenced(named, versions))
-        levels, modes = await asyncio.gather(
-            asyncio.gather(*(own_setting(registry.compatibility, subject) for subject in compared)),
-            asyncio.gather(
-                *(own_setting(registry.mode, subject) for subject in compared if wanted.subject_modes)
-            ),
-        )
+        levels = await registry.own_compatibilities(compared)
+        modes = await registry.own_modes(compared if wanted.subject_modes else [])
     finally:
         registry.close()
     settings = dict(zip(compared, zip(levels, modes or [""] * len(compared), strict=True), strict=True))

@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.parse
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -67,14 +67,6 @@ class NotInRegistry(Exception):
 
 class GuidsUnknown(Exception):
     """The registry is older than GUIDs of schemas, or of another vendor: none is found by its GUID there."""
-
-
-async def own_setting(read: Callable[[str], Awaitable[str]], subject: str) -> str:
-    """Returns the compatibility or the mode of a subject; "" where it has none of its own."""
-    try:
-        return await read(subject)
-    except NotInRegistry:
-        return ""
 
 
 class RegistryRefused(Exception):
@@ -327,6 +319,15 @@ class SchemaRegistry:
         found = await self._get(*_of("config", subject), _Compatibility)
         return found.compatibilityLevel or found.compatibility
 
+    async def own_compatibilities(self, subjects: Sequence[str]) -> list[str]:
+        """Returns the compatibility of each subject; "" where it has none of its own."""
+
+        def read(subject: str) -> str:
+            found = self._answer("GET", *_of("config", subject), None, _Compatibility, _MOST_BYTES)
+            return found.compatibilityLevel or found.compatibility
+
+        return await self._own(subjects, read)
+
     async def set_compatibility(self, level: str, subject: str | None = None) -> None:
         """Sets the compatibility of a subject, or that of all others."""
         await self._send("PUT", *_of("config", subject), {"compatibility": level}, _Compatibility)
@@ -334,6 +335,45 @@ class SchemaRegistry:
     async def mode(self, subject: str | None = None) -> str:
         """Returns the mode of a subject, or that of all others."""
         return (await self._get(*_of("mode", subject), _Mode)).mode
+
+    async def own_modes(self, subjects: Sequence[str]) -> list[str]:
+        """Returns the mode of each subject; "" where it has none of its own."""
+
+        def read(subject: str) -> str:
+            return self._answer("GET", *_of("mode", subject), None, _Mode, _MOST_BYTES).mode
+
+        return await self._own(subjects, read)
+
+    async def _own(self, subjects: Sequence[str], read: Callable[[str], str]) -> list[str]:
+        """Reads a setting of each subject, since registries list none. Each thread reads a share of them."""
+        ended = threading.Event()
+
+        def read_share(share: Sequence[str]) -> list[str]:
+            found = []
+            for subject in share:
+                if ended.is_set():
+                    break
+                try:
+                    found.append(read(subject))
+                except NotInRegistry:
+                    found.append("")
+            return found
+
+        loop, found = asyncio.get_running_loop(), [""] * len(subjects)
+        shares = [subjects[first::CONNECTIONS] for first in range(min(CONNECTIONS, len(subjects)))]
+        try:
+            async with asyncio.timeout(_LIST_S):
+                read_shares = await asyncio.gather(
+                    *(loop.run_in_executor(self._threads, read_share, share) for share in shares)
+                )
+        except TimeoutError:
+            text = f"{self.url}: the settings of {len(subjects)} subjects take more than {_LIST_S:.0f} s"
+            raise RegistryUnavailable(text) from None
+        finally:
+            ended.set()
+        for first, share in enumerate(read_shares):
+            found[first::CONNECTIONS] = share
+        return found
 
     async def set_mode(self, mode: str, subject: str | None = None) -> None:
         """Sets the mode of a subject, or that of all others, also where there are schemas already."""

@@ -28,7 +28,6 @@ from runtime.schemas.client import (
     RegistryRefused,
     RegistryUnavailable,
     SchemaRegistry,
-    own_setting,
     shown,
     summary,
 )
@@ -167,7 +166,7 @@ class SchemaBackup:
 
     async def _new_levels(self, registry: SchemaRegistry, subjects: Sequence[str]) -> dict[str, str]:
         """Returns the compatibility of subjects where it is not the stored one; "" where it was removed."""
-        levels = await asyncio.gather(*(own_setting(registry.compatibility, subject) for subject in subjects))
+        levels = await registry.own_compatibilities(subjects)
         return {
             subject: level
             for subject, level in zip(subjects, levels, strict=True)

@@ -28,7 +28,6 @@ from runtime.schemas.client import (
     RegistryRefused,
     RegistryUnavailable,
     SchemaRegistry,
-    own_setting,
     shown,
 )
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
@@ -165,7 +164,6 @@ class SubjectSync:
 
     async def _new_level(self, pair: _Pair, source: SchemaRegistry, destination: SchemaRegistry) -> str:
         """Returns the compatibility of the source's subject, if the destination's has another one."""
-        wanted = await own_setting(source.compatibility, pair.subject) if pair.with_level else ""
-        return (
-            wanted if wanted and await own_setting(destination.compatibility, pair.renamed) != wanted else ""
-        )
+        (wanted,) = await source.own_compatibilities([pair.subject]) if pair.with_level else [""]
+        there = await destination.own_compatibilities([pair.renamed]) if wanted else [wanted]
+        return wanted if there != [wanted] else ""

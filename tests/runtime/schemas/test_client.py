@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from runtime.contract.spec.schemas import RegistrySpec
+from runtime.schemas import client
 from runtime.schemas.client import (
     NotInRegistry,
     RegistryRefused,
@@ -204,3 +205,30 @@ def test_a_text_for_messages_has_no_control_characters_and_an_end() -> None:
 )
 def test_white_space_and_the_order_of_keys_mean_nothing(one: Schema, other: Schema, same: bool) -> None:
     assert (one.fingerprint() == other.fingerprint()) is same
+
+
+def test_settings_of_many_subjects_come_in_their_order_and_end_with_a_failure() -> None:
+    subjects = [f"s{number}" for number in range(100)]
+
+    async def read(registry: SchemaRegistry) -> tuple[list[str], list[str]]:
+        return await registry.own_compatibilities(subjects), await registry.own_modes(subjects[:5])
+
+    with registry_server() as server:
+        server.levels |= {f"s{number}": f"LEVEL{number}" for number in range(0, 100, 7)}
+        server.modes |= {"s3": "IMPORT"}
+        levels, modes = asked(server.url, read)
+        assert levels == [f"LEVEL{number}" if number % 7 == 0 else "" for number in range(100)]
+        assert modes == ["", "", "", "IMPORT", ""]
+        server.asked.clear()
+        server.down = True
+        with pytest.raises(RegistryUnavailable):
+            asked(server.url, read)
+        assert len(server.asked) <= 16
+
+
+def test_settings_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_LIST_S", 0.3)
+    with registry_server() as server:
+        server.slow_s = 0.1
+        with pytest.raises(RegistryUnavailable, match=r"settings of 100 subjects take more than"):
+            asked(server.url, lambda registry: registry.own_modes([f"s{at}" for at in range(100)]))
