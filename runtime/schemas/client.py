@@ -142,7 +142,10 @@ class _Place(msgspec.Struct, frozen=True):
 
 class _Id(msgspec.Struct, frozen=True):
     id: SchemaNumber
-    context: str = "."  # of the registry; this one is the default
+
+
+class _IdInContext(_Id, frozen=True):
+    context: str = "."  # the default one
 
 
 class _Compatibility(msgspec.Struct, frozen=True):
@@ -200,7 +203,7 @@ class SchemaRegistry:
 
     async def number_of(self, guid: UUID) -> int:
         """Returns the id of the schema of a GUID. Raises GuidsUnknown."""
-        found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_Id])
+        found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_IdInContext])
         if not found:
             raise NotInRegistry(f"the registry has no schema {guid}")
         return min(found, key=lambda known: (known.context != ".", known.context)).id

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pytest
 
@@ -232,3 +233,26 @@ def test_settings_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatc
         server.slow_s = 0.1
         with pytest.raises(RegistryUnavailable, match=r"settings of 100 subjects take more than"):
             asked(server.url, lambda registry: registry.own_modes([f"s{at}" for at in range(100)]))
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        (b'[{"context": ".b", "id": 8}, {"context": ".", "id": 7}]', 7),
+        (b'[{"context": ".b", "id": 8}, {"context": ".a", "id": 9}]', 9),
+        (b"[]", NotInRegistry),
+        (b'[{"context": ".", "id": 4294967296}]', RegistryUnavailable),
+        (b"null", RegistryUnavailable),
+    ],
+    ids=["the default context", "another context", "none", "no id", "null"],
+)
+def test_the_id_of_a_guid_is_that_of_the_default_context(answer: bytes, number: Any) -> None:
+    def number_of(registry: SchemaRegistry) -> Awaitable[int]:
+        return registry.number_of(UUID(int=1))
+
+    with server(answers(200, answer)) as (url, _):
+        if isinstance(number, int):
+            assert asked(url, number_of) == number
+        else:
+            with pytest.raises(number):
+                asked(url, number_of)
