@@ -5,7 +5,7 @@ Several documents become one tree: maps are joined by name, lists are concatenat
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Texts
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from planner.config.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
@@ -43,8 +43,7 @@ def _mapping(record: RecordShape, roots: Sequence[Mapping], diagnostics: list[Di
             pairs += entries
         else:
             pairs.append((entries[0][0], _value(declared.shape, entries, diagnostics)))
-    first = roots[0]
-    return Mapping(tuple(pairs), first.file, first.line, first.column)
+    return replace(roots[0], pairs=tuple(pairs))
 
 
 def _value(shape: Shape, entries: list[tuple[Scalar, Node]], diagnostics: list[Diagnostic]) -> Node:
@@ -77,7 +76,7 @@ def _named(maps: list[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
                 diagnostics.append(error(what, "keep one of the two", source=key.source))
             else:
                 pairs[key.text] = (key, value)
-    return Mapping(tuple(pairs.values()), maps[0].file, maps[0].line, maps[0].column)
+    return replace(maps[0], pairs=tuple(pairs.values()))
 
 
 Edited = Texts[Path, str]
@@ -186,7 +185,7 @@ class _Loading:
         try:
             variables = self._variables(root, var_files)
             without_vars = tuple((key, value) for key, value in root.pairs if key.text != "vars")
-            rendered = variables.rendered(Mapping(without_vars, root.file, root.line, root.column))
+            rendered = variables.rendered(replace(root, pairs=without_vars))
             assert isinstance(rendered, Mapping)
             refuse_more_flows(rendered)
             reader = ShapeReader()

@@ -94,8 +94,7 @@ class Variables:
             case Scalar():
                 return self._scalar(node) if "{{" in node.text or "{%" in node.text else node
             case Sequence():
-                items = tuple(self.rendered(item) for item in node.items)
-                return Sequence(items, node.file, node.line, node.column)
+                return dataclasses.replace(node, items=tuple(map(self.rendered, node.items)))
             case Mapping():
                 for key, _ in node.pairs:
                     if "{{" in key.text:
@@ -103,7 +102,7 @@ class Variables:
                             key, "an expression as a key", "expressions are for values; write the key out"
                         )
                 pairs = tuple((key, self.rendered(value)) for key, value in node.pairs)
-                return Mapping(pairs, node.file, node.line, node.column)
+                return dataclasses.replace(node, pairs=pairs)
 
     def unused(self) -> list[Diagnostic]:
         """Returns a warning for each given variable that is neither declared nor used, so likely misspelt."""

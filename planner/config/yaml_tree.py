@@ -19,8 +19,21 @@ from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
+class _Placed:
+    """A node with its place in the file."""
+
+    __slots__ = ()
+    file: str
+    line: int
+    column: int
+
+    @property
+    def source(self) -> SourceLocation:
+        return SourceLocation(self.file, self.line, self.column)
+
+
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(_Placed):
     """A scalar. `plain` means unquoted, or the result of an expression.
 
     `written` is the expression it came from. `failed` means that the expression has no value, which is
@@ -36,38 +49,26 @@ class Scalar:
     failed: bool = False
 
     @property
-    def source(self) -> SourceLocation:
-        return SourceLocation(self.file, self.line, self.column)
-
-    @property
     def is_null(self) -> bool:
         return self.plain and self.text in NULLS
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(_Placed):
     items: tuple["Node", ...]
     file: str
     line: int
     column: int
 
-    @property
-    def source(self) -> SourceLocation:
-        return SourceLocation(self.file, self.line, self.column)
-
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(_Placed):
     """A map: pairs in the order of the file, with unique keys and merges (`<<`) done."""
 
     pairs: tuple[tuple[Scalar, "Node"], ...]
     file: str
     line: int
     column: int
-
-    @property
-    def source(self) -> SourceLocation:
-        return SourceLocation(self.file, self.line, self.column)
 
     def get(self, name: str) -> "Node | None":
         return next((value for key, value in self.pairs if key.text == name), None)

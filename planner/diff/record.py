@@ -135,19 +135,20 @@ def recorded_flow(entry: RegistryEntry | None) -> FlowSpec | None:
 
 def _json(value: msgspec.Struct) -> str:
     """Returns the JSON of every field, with defaults, so that equal values have the same text."""
-    return msgspec.json.encode(_whole(value), order="deterministic").decode()
+    return msgspec.json.encode(whole(value), order="deterministic").decode()
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
+    """Returns the plain tree of a value with every field, also where it holds its default."""
     match value:
         case msgspec.Struct():
-            fields = {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+            fields = {name: whole(getattr(value, name)) for name in value.__struct_fields__}
             tag = value.__struct_config__.tag
             return fields if tag is None else {"type": tag, **fields}
         case dict():
-            return {str(key): _whole(part) for key, part in value.items()}
+            return {str(key): whole(part) for key, part in value.items()}
         case list() | tuple():
-            return [_whole(part) for part in value]
+            return [whole(part) for part in value]
         case _:
             return value
 

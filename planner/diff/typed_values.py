@@ -6,14 +6,14 @@ from the specs that jobs run by.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 import msgspec
-from msgspec.structs import replace
 
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
 from planner.diff.fields import ADDED, CLUSTERS, REGISTRIES, TIMESTAMPS, Field
+from planner.diff.record import whole
 from planner.diff.values import SETTINGS
 from planner.model.change import SENSITIVE, Path, Value
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
@@ -135,7 +135,6 @@ def _topic_setting(
 
 
 Values = dict[str, Value]
-S = TypeVar("S", bound=SelectionSpec)
 
 
 def flow_values(flow: FlowSpec) -> Values:
@@ -261,37 +260,23 @@ def same_flow(one: FlowSpec, other: FlowSpec) -> bool:
 
 def same_job(one: JobSpec, other: JobSpec) -> bool:
     """Returns whether two specs of a job mean the same: the order of name patterns has no meaning."""
-    return one == other or _sorted_job(one) == _sorted_job(other)
+    return one == other or _unordered(whole(one)) == _unordered(whole(other))
 
 
-def _sorted_job(spec: JobSpec) -> JobSpec:
-    flows = [
-        replace(
-            flow,
-            topics=_sorted_selection(flow.topics),
-            promoted=_sorted(flow.promoted),
-            configs=replace(flow.configs, exclude=_sorted(flow.configs.exclude)),
-            groups=_sorted_selection(flow.groups),
-        )
-        for flow in spec.flows
-    ]
-    routes = [
-        replace(
-            route,
-            topics=_sorted_selection(route.topics),
-            undoes=_sorted_selection(route.undoes) if route.undoes is not None else None,
-        )
-        for route in spec.routes
-    ]
-    return replace(spec, flows=flows, routes=routes)
+_PATTERNS = frozenset({"include", "exclude", "promoted"})
 
 
-def _sorted_selection(selection: S) -> S:
-    return replace(selection, include=_sorted(selection.include), exclude=_sorted(selection.exclude))
-
-
-def _sorted(patterns: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(patterns)))
+def _unordered(tree: object) -> object:
+    match tree:
+        case dict():
+            return {
+                key: set(part) if key in _PATTERNS and isinstance(part, list) else _unordered(part)
+                for key, part in tree.items()
+            }
+        case list():
+            return [_unordered(part) for part in tree]
+        case _:
+            return tree
 
 
 def _values(declared: Iterable[Field], spec: object) -> Values:

@@ -15,6 +15,7 @@ from runtime.kafka.protocol.groups import (
     ListedGroup,
     ListGroupsRequest,
     OffsetFetchRequest,
+    Offsets,
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api
@@ -94,16 +95,7 @@ async def _started_topics(connection: BrokerConnection, groups: list[str]) -> di
     lowest, _ = DescribeShareOffsetsRequest.VERSIONS
     if connection.versions.get(Api.DESCRIBE_SHARE_GROUP_OFFSETS, (0, -1))[1] < lowest:
         return dict.fromkeys(groups, frozenset())
-    found = {}
-    for name, offsets in (await connection.call(DescribeShareOffsetsRequest(groups))).items():
-        if isinstance(offsets, ErrorCode):
-            raise Unreadable(f"share group {name} can't be read ({meaning(offsets)})")
-        found[name] = frozenset(
-            place.topic
-            for place, start in offsets.items()
-            if isinstance(start, CommittedOffset) and start.offset >= 0
-        )
-    return found
+    return _topics("share group", await connection.call(DescribeShareOffsetsRequest(groups)))
 
 
 async def _listed(connection: BrokerConnection) -> Sequence[ListedGroup]:
@@ -114,10 +106,14 @@ async def _listed(connection: BrokerConnection) -> Sequence[ListedGroup]:
 
 
 async def _committed_topics(connection: BrokerConnection, groups: list[str]) -> dict[str, frozenset[str]]:
+    return _topics("group", await connection.call(OffsetFetchRequest(groups)))
+
+
+def _topics(kind: str, groups: Mapping[str, Offsets | ErrorCode]) -> dict[str, frozenset[str]]:
     found = {}
-    for name, offsets in (await connection.call(OffsetFetchRequest(groups))).items():
+    for name, offsets in groups.items():
         if isinstance(offsets, ErrorCode):
-            raise Unreadable(f"group {name} can't be read ({meaning(offsets)})")
+            raise Unreadable(f"{kind} {name} can't be read ({meaning(offsets)})")
         found[name] = frozenset(
             place.topic
             for place, committed in offsets.items()

@@ -144,13 +144,12 @@ class ClusterReader:
         unreadable = dict(cluster.unreadable)
         await self._look_up_missing(listing, wanted.configs)
         await self._configs(listing, wanted.configs, unreadable)
-        acls = cluster.acls
+        found: dict[str, object] = {}
         if wanted.acls:
-            acls = await _readable(unreadable, "acls", read_acls(self._client))
-        sizes, groups = cluster.sizes, cluster.group_topics
+            found["acls"] = await _readable(unreadable, "acls", read_acls(self._client))
         if wanted.sizes:
             topics = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
-            sizes = await self._ask_all_brokers(
+            found["sizes"] = await self._ask_all_brokers(
                 unreadable, "sizes", lambda brokers: read_sizes(brokers, topics)
             )
         if wanted.groups or wanted.every_group or wanted.denied_groups:
@@ -159,25 +158,23 @@ class ClusterReader:
             def chosen(group: str) -> bool:
                 return wanted.every_group or group in wanted.groups or denied.match(group)
 
-            groups = await self._ask_all_brokers(
+            found["group_topics"] = await self._ask_all_brokers(
                 unreadable, "groups", lambda brokers: read_groups(brokers, chosen)
             )
-        kinds = cluster.group_kinds
         if wanted.group_kinds:
-            kinds = await self._ask_all_brokers(unreadable, "groups", read_group_kinds) or {}
-        quotas, users = cluster.quotas, cluster.scram_users
+            kinds = await self._ask_all_brokers(unreadable, "groups", read_group_kinds)
+            found["group_kinds"] = kinds or {}
         if wanted.quotas:
             limits = await _readable(unreadable, "quotas", read_quotas(self._client)) or {}
-            quotas = {entity.name: values for entity, values in limits.items()}
+            found["quotas"] = {entity.name: values for entity, values in limits.items()}
         if wanted.scram_users:
-            users = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
-        subjects, imports = cluster.subjects, cluster.imports_schemas
+            found["scram_users"] = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
         registry = self._options.registries.get(self.name)
         if registry is not None and (wanted.schemas or wanted.subjects):
             self._options.progress(self.name, "reading schemas", 0, 1)
             try:
-                subjects = await read_subjects(registry, wanted)
-                imports = not wanted.subject_modes or await imports_schemas(registry)
+                found["subjects"] = await read_subjects(registry, wanted)
+                found["imports_schemas"] = not wanted.subject_modes or await imports_schemas(registry)
             except (RegistryUnavailable, RegistryRefused, NotInRegistry) as failure:
                 unreadable[SCHEMAS] = str(failure)
             self._options.progress(self.name, "reading schemas", 1, 1)
@@ -186,15 +183,8 @@ class ClusterReader:
             topics=listing.topics,
             internal_topics=listing.internal,
             hidden=frozenset(listing.hidden),
-            acls=acls,
-            sizes=sizes,
-            group_topics=groups,
-            group_kinds=kinds,
-            quotas=quotas,
-            scram_users=users,
-            subjects=subjects,
-            imports_schemas=imports,
             unreadable=unreadable,
+            **found,
         )
 
     def close(self) -> None:

@@ -343,15 +343,7 @@ def _section(key: Key, value: ParsedRecord | None) -> dict[str, Any]:
 def _converted(key: Key, value: Any) -> Any:
     if key.converter:
         return CONVERTERS[key.converter](value)
-    match value:
-        case NamedReference():
-            return value.text
-        case ParsedRecord():
-            return built(value)
-        case tuple():
-            return tuple(_item(item) for item in value)
-        case _:
-            return value
+    return tuple(map(_item, value)) if isinstance(value, tuple) else _item(value)
 
 
 def _item(item: Any) -> Any:
