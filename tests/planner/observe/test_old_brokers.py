@@ -1,7 +1,7 @@
 """Brokers of other ages are read as far as they can be, and named where they are too old."""
 
 from planner.kafka import ClusterClient, ClusterEndpoint
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.observed import (
     ClusterDetailsRequest,
     ConfigSource,
@@ -57,7 +57,11 @@ def test_a_broker_from_before_transactions_is_named_with_all_that_it_lacks() -> 
         here = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
         found = observed({"dc1": here})
     (only,) = found.diagnostics
-    assert "message format v2 (Kafka 0.11) and transactions (Kafka 0.11)" in only.summary
+    assert only.exit is ExitCode.ERROR
+    assert only.summary == (
+        f"broker 1 ({here.bootstrap}) of dc1 is too old: it lacks message format v2 (Kafka 0.11) "
+        "and transactions (Kafka 0.11) and incremental config changes (Kafka 2.3)"
+    )
     cluster = found.reachable("dc1")
     assert cluster is not None
     assert "too old" in cluster.unreadable["defaults"]

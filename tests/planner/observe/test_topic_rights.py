@@ -17,18 +17,21 @@ from tests.rights import Right, principal, rights
 LISTED = ("a", "copy.a", "unrelated", "__repl.ledger", "__repl.history")
 
 
-def uses(cluster: str) -> dict[str, tuple[str, ...]]:
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ("dc1", {"a": (SOURCE,), "declared": (DECLARED,)}),
+        ("dc2", {"copy.a": (MIRROR,), "__repl.ledger": (INTERNAL,)}),
+    ],
+)
+def test_a_source_is_read_and_a_mirror_and_the_ledger_are_written(
+    cluster: str, expected: dict[str, tuple[str, ...]]
+) -> None:
     shop = topology(flow("x=dc1>dc2", "a", rename=Template("copy.{topic}")), topic("dc1/declared"))
     found = uses_of(shop, cluster, LISTED)
-    return {name: used for name, used in found.items() if not name.startswith("__repl.") or name in LISTED}
-
-
-def test_a_source_is_read() -> None:
-    assert uses("dc1") == {"a": (SOURCE,), "declared": (DECLARED,)}
-
-
-def test_a_mirror_and_the_ledger_are_written() -> None:
-    assert uses("dc2") == {"copy.a": (MIRROR,), "__repl.ledger": (INTERNAL,)}
+    assert expected == {
+        name: used for name, used in found.items() if not name.startswith("__repl.") or name in LISTED
+    }
 
 
 @pytest.mark.integration

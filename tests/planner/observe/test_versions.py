@@ -3,35 +3,11 @@
 import pytest
 
 from planner.model.diagnostic import ExitCode, Severity
-from planner.model.observed import (
-    ConfigSource,
-    ConfigValue,
-)
+from planner.model.observed import ConfigSource, ConfigValue
 from planner.model.topology import Cluster
-from planner.observe.brokers import too_old
 from planner.observe.disk_space import BrokerSpace, too_little, unknown_space
 from planner.observe.metadata import defaults_of
 from planner.observe.observer import same_cluster, wrong_clusters
-
-# API key → highest version, as these releases of Kafka answer (of the keys that matter).
-KAFKA_0_10 = {0: 2, 1: 3, 3: 2}
-KAFKA_2_3 = {0: 7, 1: 11, 3: 8, 22: 1, 24: 1, 26: 1, 44: 0}
-
-
-def versions(highest: dict[int, int]) -> dict[int, tuple[int, int]]:
-    return {key: (0, version) for key, version in highest.items()}
-
-
-def test_the_broker_that_is_too_old_is_named_with_what_it_lacks() -> None:
-    brokers = {"1 (a:1)": versions(KAFKA_2_3), "2 (b:2)": versions(KAFKA_0_10)}
-    (only,) = too_old("dc1", brokers)
-    assert only.severity is Severity.ERROR
-    assert only.exit is ExitCode.ERROR
-    assert only.summary == (
-        "broker 2 (b:2) of dc1 is too old: it lacks message format v2 (Kafka 0.11) "
-        "and transactions (Kafka 0.11) and incremental config changes (Kafka 2.3)"
-    )
-    assert "2.3" in only.hint
 
 
 def broker(**settings: str | None) -> dict[str, ConfigValue]:
@@ -88,23 +64,15 @@ def test_brokers_that_do_not_tell_are_named_by_the_reason() -> None:
     ]
 
 
-PINNED = Cluster("dc1", bootstrap="a:9092", id="AAA")
-FREE = Cluster("dc2", bootstrap="b:9092")
-BOTH = {"dc1": PINNED, "dc2": FREE}
-
-
-def test_the_pinned_cluster_is_fine_and_so_is_one_without_a_pin() -> None:
-    assert wrong_clusters(BOTH, {"dc1": "AAA", "dc2": "anything"}) == []
-
-
-def test_another_cluster_is_refused_by_name() -> None:
-    (only,) = wrong_clusters(BOTH, {"dc1": "BBB", "dc2": "anything"})
+def test_only_a_cluster_that_answers_with_another_id_than_its_pin_is_refused() -> None:
+    both = {
+        "dc1": Cluster("dc1", bootstrap="a:9092", id="AAA"),
+        "dc2": Cluster("dc2", bootstrap="b:9092"),
+    }
+    assert wrong_clusters(both, {"dc1": "AAA", "dc2": "anything"}) == wrong_clusters(both, {"dc2": "x"}) == []
+    (only,) = wrong_clusters(both, {"dc1": "BBB", "dc2": "anything"})
     assert only.exit is ExitCode.REFUSED
     assert only.summary == "dc1 is pinned to cluster id AAA, but a:9092 is cluster BBB"
-
-
-def test_a_cluster_that_did_not_answer_is_not_judged() -> None:
-    assert wrong_clusters(BOTH, {"dc2": "x"}) == []
 
 
 def test_two_names_for_one_cluster_are_said_aloud() -> None:
