@@ -5,7 +5,7 @@ mirrored again: it would outlive the quota that it was made from. An entity that
 without a flow keeps them: no flow overwrites or removes a quota that it did not make.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from planner.graph.cutovers import fence_limits
 from planner.graph.messages import counted, few, flow_diagnostic
@@ -39,19 +39,15 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desired
         and graph.copied.is_running(flow.name)
         and not {flow.source_cluster, flow.destination_cluster} & lacking
     ]
-    wanted = {
-        (quota.cluster, quota.entity): DesiredQuota(
-            quota.cluster, quota.entity, quota.values, Declared(), quota.source
-        )
+    declared = (
+        DesiredQuota(quota.cluster, quota.entity, quota.values, Declared(), quota.source)
         for quota in graph.topology.quotas
         if quota.cluster not in lacking
-    }
-    kept = {(quota.cluster, quota.entity): quota for quota in _kept(graph, observed)}
-    for place, quota in _mirrored(flows, kept, graph.topology, observed, diagnostics).items():
-        wanted.setdefault(place, quota)
-    for place, quota in kept.items():
-        wanted.setdefault(place, quota)
-    wanted |= {(quota.cluster, quota.entity): quota for quota in fence_limits(graph, wanted)}
+    )
+    kept = _by_place(_kept(graph, observed))
+    mirrored = _mirrored(flows, kept, graph.topology, observed, diagnostics)
+    wanted = kept | mirrored | _by_place(declared)
+    wanted |= _by_place(fence_limits(graph, wanted))
     diagnostics += _without_secrets(graph, observed)
     return sorted(wanted.values(), key=lambda quota: quota.address), diagnostics
 
@@ -66,6 +62,10 @@ def quotas_unknown(flow: Flow, observed: Observed) -> str:
 
 
 Place = tuple[str, QuotaEntity]  # a cluster and an entity
+
+
+def _by_place(quotas: Iterable[DesiredQuota]) -> dict[Place, DesiredQuota]:
+    return {(quota.cluster, quota.entity): quota for quota in quotas}
 
 
 def _mirrored(
@@ -184,20 +184,12 @@ def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]
             continue
         if graph.copied.is_running(flow.name) and not quotas_unknown(flow, observed):
             continue
-        for entry in destination.owned:
-            if (entry.address.kind, entry.flow, entry.topology) != (
-                Kind.QUOTA,
-                flow.name,
-                graph.topology.name,
-            ):
-                continue
-            live = destination.quotas.get(entry.address.name, {})
-            if values := {key: live[key] for key in entry.limits if key in live}:
-                entity, origin = (
-                    QuotaEntity.named(entry.address.name),
-                    MirroredBy(flow.name, flow.source_cluster),
-                )
-                yield DesiredQuota(destination.name, entity, values, origin, flow.source)
+        origin = MirroredBy(flow.name, flow.source_cluster)
+        for name, entry in _entries(destination).items():
+            live = destination.quotas.get(name, {})
+            values = {key: live[key] for key in entry.limits if key in live}
+            if values and (entry.flow, entry.topology) == (flow.name, graph.topology.name):
+                yield DesiredQuota(destination.name, QuotaEntity.named(name), values, origin, flow.source)
 
 
 def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
@@ -238,9 +230,7 @@ def _without_secrets(graph: ReplicationGraph, observed: Observed) -> Iterator[Di
     A flow that mirrors rights or quotas prepares the destination for its source's clients.
     """
     for flow in graph.flows:
-        source, destination = (
-            observed.reachable(name) for name in (flow.source_cluster, flow.destination_cluster)
-        )
+        source, destination = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
         if source is None or destination is None or not (flow.acls_sync or flow.quotas_sync):
             continue
         if not graph.copied.is_running(flow.name) or "scram" in {*source.unreadable, *destination.unreadable}:

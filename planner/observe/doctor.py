@@ -27,10 +27,10 @@ from planner.model.observed import (
 from planner.model.topology import Topology
 from planner.observe.brokers import BrokerVersions, Versions
 from planner.observe.metadata import identify, list_topics
+from planner.observe.rights import not_in
 from runtime.contract.spec import naming, topic_settings
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import (
-    OPERATIONS,
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
 )
@@ -152,13 +152,11 @@ def _rights_on(topic: TopicMetadata, uses: Sequence[str]) -> TopicRightsReport:
     needed = {operation: why for use in uses for operation, why in NEEDS[use].items()}
     if topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return TopicRightsReport(topic.name, tuple(uses), {"DESCRIBE": needed["DESCRIBE"]})
-    if topic.error and topic.rights is None:
-        return TopicRightsReport(topic.name, tuple(uses), None, meaning(topic.error))
     if topic.rights is None:
-        return TopicRightsReport(topic.name, tuple(uses), None, "the broker does not tell")
-    allowed = {OPERATIONS.get(number) for number in topic.rights}
-    missing = {operation: why for operation, why in needed.items() if operation not in allowed}
-    return TopicRightsReport(topic.name, tuple(uses), missing)
+        why = meaning(topic.error) if topic.error else "the broker does not tell"
+        return TopicRightsReport(topic.name, tuple(uses), None, why)
+    missing = not_in(topic.rights, needed)
+    return TopicRightsReport(topic.name, tuple(uses), {operation: needed[operation] for operation in missing})
 
 
 ApiVersion = tuple[Api, int]  # an API with the lowest version that a feature needs
@@ -385,8 +383,8 @@ async def _rights(client: ClusterClient) -> tuple[RightReport, ...]:
         numbers = (await client.ask(AnyMetadataRequest(rights=True))).rights
     except ClusterFailure:
         numbers = None
-    allowed = None if numbers is None else {OPERATIONS.get(number) for number in numbers}
+    missing = not_in(numbers, _CLUSTER_RIGHTS)
     return tuple(
-        RightReport(operation, None if allowed is None else operation in allowed, used_to)
+        RightReport(operation, None if numbers is None else operation not in missing, used_to)
         for operation, used_to in _CLUSTER_RIGHTS.items()
     )

@@ -8,7 +8,7 @@ the ACLs. CREATE is not asked here: a plan is validated by the brokers (`verify_
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -74,7 +74,7 @@ async def missing_on_existing(client: ClusterClient, topics: Sequence[str]) -> l
     for topic in sorted(described, key=lambda topic: topic.name):
         if topic.error:
             raise _silent(client, f"{topic.name}: {RequestRefused(topic.error).why}")
-        missing += [f"{operation} on topic {topic.name}" for operation in _not_in(topic.rights, USED)]
+        missing += [f"{operation} on topic {topic.name}" for operation in not_in(topic.rights, USED)]
     return missing
 
 
@@ -156,14 +156,12 @@ async def _group_rights(client: ClusterClient, group: str) -> set[Missing]:
         return {(operation, "group", group) for operation in _GROUP_USED}
     if isinstance(described, ErrorCode):
         raise RequestRefused(described)
-    return {(operation, "group", group) for operation in _not_in(described.rights, _GROUP_USED)}
+    return {(operation, "group", group) for operation in not_in(described.rights, _GROUP_USED)}
 
 
-def _not_in(rights: Operations | None, needed: Iterable[str]) -> list[str]:
+def not_in(rights: Operations | None, needed: Collection[str]) -> list[str]:
     """Returns the operations that are not allowed; none where the broker does not tell."""
-    if rights is None:
-        return []
-    allowed = {OPERATIONS.get(number) for number in rights}
+    allowed = needed if rights is None else {OPERATIONS.get(number) for number in rights}
     return [operation for operation in needed if operation not in allowed]
 
 
@@ -185,9 +183,5 @@ def _allowed(rules: Iterable[AclRule], operation: str) -> bool:
 
 
 def _silent(client: ClusterClient, why: str) -> Failure:
-    return Failure(
-        error(
-            f"the rights at {client.name} can't be read: {why}",
-            "repl doctor CLUSTER shows what is wrong",
-        )
-    )
+    what = f"the rights at {client.name} can't be read: {why}"
+    return Failure(error(what, "repl doctor CLUSTER shows what is wrong"))

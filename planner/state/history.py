@@ -147,11 +147,7 @@ class Journal:
     `logs` are those of the clusters that the apply changes. Every method may raise ClusterFailure.
     """
 
-    def __init__(
-        self,
-        applied: ApplyRecord,
-        logs: Mapping[str, LogWriter],
-    ) -> None:
+    def __init__(self, applied: ApplyRecord, logs: Mapping[str, LogWriter]) -> None:
         self._applied = applied
         self._logs = logs
 

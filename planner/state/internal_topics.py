@@ -56,7 +56,7 @@ class _OwnedBody(msgspec.Struct, frozen=True):
     origin: str
     created: bool
     plan: str
-    at: int
+    at_ms: int = msgspec.field(name="at")
 
 
 _body = msgspec.json.Decoder(dict[str, Any])
@@ -88,18 +88,8 @@ def registry_key(address: Address) -> bytes:
 
 def encode_owned(entry: RegistryEntry) -> bytes:
     """Returns a registry entry's bytes."""
-    return encode(
-        {
-            "topology": entry.topology,
-            "spec": dict(entry.spec),
-            "protect": entry.protect,
-            "on_remove": entry.on_remove.value,
-            "origin": entry.origin,
-            "created": entry.created,
-            "plan": entry.plan,
-            "at": entry.at_ms,
-        }
-    )
+    body = _OwnedBody(**{name: getattr(entry, name) for name in _OwnedBody.__struct_fields__})
+    return encode(msgspec.to_builtins(body))
 
 
 def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
@@ -111,17 +101,7 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
     except ValueError as wrong:
         raise UnreadableValue(str(wrong)) from None
     body = shaped(decode(f"the registry entry of {address}", data), _OwnedBody)
-    return RegistryEntry(
-        address=address,
-        topology=body.topology,
-        spec=body.spec,
-        protect=body.protect,
-        on_remove=body.on_remove,
-        origin=body.origin,
-        created=body.created,
-        plan=body.plan,
-        at_ms=body.at,
-    )
+    return RegistryEntry(address, **msgspec.structs.asdict(body))
 
 
 DAY_MS = 24 * 3_600_000
