@@ -16,6 +16,7 @@ from planner.graph.lints.transforms import changed_fields_of
 from planner.model.topology import (
     Acl,
     Cluster,
+    Fence,
     Flow,
     Job,
     JobRightsMode,
@@ -96,8 +97,9 @@ def cluster_copies(topology: Topology) -> dict[str, ClusterCopy]:
 
 def needs_authorizer(topology: Topology) -> bool:
     """Returns whether brokers need an authorizer for what the topology declares."""
-    flows = topology.flows.values()
-    return bool(topology.acls) or any(flow.protect != "off" or flow.acls_sync for flow in flows)
+    protected = any(flow.protect != "off" or flow.acls_sync for flow in topology.flows.values())
+    fenced = any(cutover.fence is Fence.ACL for cutover in topology.cutovers)
+    return bool(topology.acls) or protected or fenced
 
 
 def _copy_of(cluster: Cluster, topology: Topology, with_acls: bool) -> ClusterCopy:
@@ -299,8 +301,8 @@ def _cluster_notes(topology: Topology, copies: Mapping[str, ClusterCopy]) -> Ite
             yield f"{', '.join(names)}: clients connect by {login}, as declared, with secrets of the lab"
     if needs_authorizer(topology):
         yield (
-            "the lab's brokers have an authorizer: acls, acls.sync and protect are applied, and tried with a"
-            f" principal of the drill, {OTHER}; commands and other clients of the drill are super users"
+            "the lab's brokers have an authorizer: acls, acls.sync, protect and fences are applied, and tried"
+            f" with a principal of the drill, {OTHER}; commands and its other clients are super users"
         )
     for name, copy in copies.items():
         if copy.job is not None:

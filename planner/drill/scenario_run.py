@@ -34,7 +34,8 @@ from runtime.contract.results.status import FlowHealth, ReplicationStatus
 _STOPPED_S = 20.0  # a partition that needs a decision for so long is waited for no more
 _READABLE_S = 30.0
 _REQUEST_S = 60.0
-_APPROVED = {"apply", "failover", "promote", "failback", "pause", "resume", "salvage", "destroy", "restore"}
+_APPROVED = {"apply", "failover", "promote", "failback", "cutover", "pause", "resume", "salvage"}
+_APPROVED |= {"destroy", "restore"}
 # Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
 _SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
 _STOPPED = {state for state in PartitionState if state.needs_someone}

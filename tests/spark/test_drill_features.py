@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -12,13 +13,13 @@ from tests.commands import repl
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-FEATURE = Path(__file__).parents[2] / "features" / "drilling" / "loss.feature"
+FEATURES = Path(__file__).parents[2] / "features" / "drilling"
 STEP = Path(__file__).with_name("live_drill_step.py")
 
 
-def write(folder: Path) -> Path:
+def write(folder: Path, feature: str, **more: Any) -> Path:
     flow = {"from": "paris", "to": "tokyo", "follow": {"every": "500ms"}}
-    names = {"orders": {"every": "500ms"}, "payments": {"sync": False}}
+    names = {"orders": {"every": "500ms"}, "payments": {"sync": "cutovers" in more, "every": "500ms"}}
     tree = {
         "apiVersion": "repl/v1",
         "name": "shop",
@@ -31,17 +32,18 @@ def write(folder: Path) -> Path:
             {"name": name, "topics": {"include": [name]}, "groups": groups, **flow}
             for name, groups in names.items()
         ],
+        **more,
     }
     (folder / "topology.yaml").write_text(yaml.safe_dump(tree))
     (folder / "features").mkdir()
-    shutil.copy(FEATURE, folder / "features")
+    shutil.copy(FEATURES / feature, folder / "features")
     shutil.copy(STEP, folder / "features" / "conftest.py")
     return folder
 
 
 @pytest.mark.timeout(1800)  # two failovers, a failback, a salvage and a live drill
 def test_features_use_the_steps_and_the_report_says_which_promise_broke(tmp_path: Path) -> None:
-    team, suites, reports = write(tmp_path), tmp_path / "drill.xml", tmp_path / "reports"
+    team, suites, reports = write(tmp_path, "loss.feature"), tmp_path / "drill.xml", tmp_path / "reports"
     env = {"REPL_HOME": str(tmp_path / "home"), "REPL_PLAN_KEY": "0123456789abcdef" * 2}
     done = repl(
         *("drill", str(team / "topology.yaml"), "--features", str(team / "features")),
@@ -71,3 +73,21 @@ def test_features_use_the_steps_and_the_report_says_which_promise_broke(tmp_path
     assert (late.get("failures"), failed.get("failures"), failed.get("errors")) == ("1", "2", "0")
     assert "signed with this key" in repl("drill", "--check", str(file), env=env).stdout
     assert not (tmp_path / "home" / "drill").exists()
+
+
+@pytest.mark.timeout(1200)
+def test_a_team_rehearses_how_it_leaves_a_cluster(tmp_path: Path) -> None:
+    gate = {"for": "1s", "verify": "10%"}
+    waves = [
+        {"name": "billing", "topics": ["orders"], "groups": ["billing"], "gate": gate},
+        {"name": "rest", "topics": [".*"], "groups": [".*"], "gate": gate},
+    ]
+    cutovers = [{"name": "to-tokyo", "flows": ["orders", "payments"], "waves": waves}]
+    team = write(tmp_path, "leaving.feature", cutovers=cutovers)
+    done = repl(
+        *("drill", str(team / "topology.yaml"), "--features", str(team / "features")),
+        env={"REPL_HOME": str(tmp_path / "home")},
+        timeout=1100,
+    )
+    print(done.stderr, done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
