@@ -245,7 +245,7 @@ class SparkSlotRunner:
             return ""
         why = self._yarn.queue(self.id) if self._yarn is not None else ""
         if self._executors is not None:
-            why = self._executors.waits_for(self.id)
+            why = self._executors.waits_for()
         return f"no free core: {why}" if why else "no free core"
 
     def _scheduled(self, group: str) -> bool:

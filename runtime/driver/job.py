@@ -37,7 +37,6 @@ from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
-from runtime.driver.yarn import YarnApplications
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, callback_failures
@@ -100,17 +99,17 @@ class JobRunner:
         self.stop()
 
     async def run(
-        self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None = None
+        self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None = None
     ) -> JobExit:
         """Runs the job to its end and returns the exit code.
 
-        `yarn`, where the master is YARN, says why it does not run the application yet.
+        `waits_for` says why the cluster does not run the application yet.
         """
         with callback_failures(self._tasks.fail):
-            return await self._run(application, yarn)
+            return await self._run(application, waits_for)
 
     async def _run(
-        self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None
+        self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None
     ) -> JobExit:
         """Runs the job until it stops, fails or is fenced.
 
@@ -144,7 +143,7 @@ class JobRunner:
             log_event("driver_leading", job=spec.job, driver=self.driver)
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
-            self._application = await self._await_spark(application, yarn)
+            self._application = await self._await_spark(application, waits_for)
             await self._start(destination, writer, self._leadership)
             stopping = asyncio.create_task(self._stopping.wait())
             waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed]
@@ -227,12 +226,12 @@ class JobRunner:
         raise StoppedMeanwhile
 
     async def _await_spark(
-        self, application: asyncio.Future[SparkSlotRunner], yarn: YarnApplications | None
+        self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None
     ) -> SparkSlotRunner:
-        """Waits until Spark runs; the status says meanwhile what YARN waits for."""
-        while yarn is not None and not application.done():
+        """Waits until Spark runs; the status says meanwhile what the cluster waits for."""
+        while waits_for is not None and not application.done():
             await asyncio.wait([application], timeout=_PAUSE_S)
-            asking = asyncio.ensure_future(asyncio.to_thread(yarn.waits_for))
+            asking = asyncio.ensure_future(asyncio.to_thread(waits_for))
             waiting: list[asyncio.Future[Any]] = [application, asking]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             self._trouble = asking.result() if asking.done() else ""

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from runtime.contract.launching import EXECUTOR_POD
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SPARK_EXECUTORS = 2  # how many Spark asks for where nothing else is set
 _TIMEOUT_S = 5.0
 _MOST_CHARACTERS = 400
 _STARTING = ("ContainerCreating", "PodInitializing")
@@ -29,10 +30,11 @@ class ApiError(Exception):
 class KubernetesExecutors:
     """Asks the API server for the executors of a job. Its calls block, for seconds at most.
 
-    The pods are those with the labels of the template that Spark completes.
+    The pods are those with the labels of the template that Spark completes; `wanted` is their number.
     """
 
-    def __init__(self, environ: Mapping[str, str], account: Path = _ACCOUNT) -> None:
+    def __init__(self, wanted: int, environ: Mapping[str, str], account: Path = _ACCOUNT) -> None:
+        self._wanted = wanted
         self._host = environ["KUBERNETES_SERVICE_HOST"]
         self._port = int(environ["KUBERNETES_SERVICE_PORT"])
         self._template: dict[str, Any] = json.loads(Path(environ[EXECUTOR_POD]).read_bytes())
@@ -51,12 +53,13 @@ class KubernetesExecutors:
         except ApiError:
             return
 
-    def waits_for(self, application: str) -> str:
-        """Returns why no executor of the application runs; "" if that is not known."""
+    def waits_for(self) -> str:
+        """Returns why an executor does not run; "" if all do, or start."""
         try:
-            pods = self._call("GET", {"labelSelector": f"{self._selector},spark-app-selector={application}"})
-            reasons = [reason for pod in pods["items"] if (reason := _reason(pod["status"]))]
-            if reasons or pods["items"]:
+            pods = self._call("GET", {"labelSelector": self._selector})
+            alive = [pod for pod in pods["items"] if _is_alive(pod)]
+            reasons = [reason for pod in alive if (reason := _reason(pod["status"]))]
+            if reasons or len(alive) >= self._wanted:
                 return reasons[0] if reasons else ""
             # The API server refuses another pod for the reason for which it refuses Spark's.
             tried = {**self._template["metadata"], "generateName": "repl-executor-"}
@@ -89,6 +92,11 @@ class KubernetesExecutors:
         if answer.status >= http.client.BAD_REQUEST:
             raise ApiError(_readable(str(answered.get("message", answer.reason))))
         return answered
+
+
+def _is_alive(pod: Mapping[str, Any]) -> bool:
+    ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+    return not ended and "deletionTimestamp" not in pod["metadata"]
 
 
 def _reason(status: Mapping[str, Any]) -> str:

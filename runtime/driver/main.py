@@ -29,7 +29,7 @@ from runtime.contract.spec.jobspec import (  # noqa: E402
 )
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
-from runtime.driver.kubernetes import KubernetesExecutors  # noqa: E402
+from runtime.driver.kubernetes import SPARK_EXECUTORS, KubernetesExecutors  # noqa: E402
 from runtime.driver.process import (  # noqa: E402
     JvmSilent,
     SpecFile,
@@ -79,11 +79,13 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
     yarn = YarnApplications(job.driver) if spec.launch.launcher == "yarn" else None
-    executors = KubernetesExecutors(os.environ) if spec.launch.launcher == "kubernetes" else None
+    on_kubernetes = spec.launch.launcher == "kubernetes"
+    executors = KubernetesExecutors(spec.slots or SPARK_EXECUTORS, os.environ) if on_kubernetes else None
     starting = loop.run_in_executor(None, start_application, spec.job, yarn, executors)
+    waits_for = next((asked.waits_for for asked in (yarn, executors) if asked is not None), None)
     starting.add_done_callback(lambda done: job.stop() if done.exception() is not None else None)
     try:
-        ended = await job.run(starting, yarn)
+        ended = await job.run(starting, waits_for)
         if ended is not JobExit.FENCED and starting.done():
             starting.result()
     except ClientSettingsError as error:

@@ -67,7 +67,7 @@ class Api:
             "KUBERNETES_SERVICE_PORT": str(self.server.server_port),
             EXECUTOR_POD: str(folder / "executor.json"),
         }
-        self.executors = KubernetesExecutors(environ, folder)
+        self.executors = KubernetesExecutors(1, environ, folder)
 
 
 @pytest.fixture
@@ -85,14 +85,23 @@ def test_the_executors_of_the_driver_before_are_deleted_by_their_labels(api: Api
     assert path.startswith("/api/v1/namespaces/kafka/pods?labelSelector=a%3D1%2Cb%3D2&")
 
 
+@pytest.mark.parametrize(
+    "ended",
+    [{"metadata": {}, "status": {"phase": "Failed"}}, {"metadata": {"deletionTimestamp": "x"}, "status": {}}],
+)
+def test_a_pod_that_has_ended_is_none(api: Api, ended: dict[str, Any]):
+    api.answers |= {"GET": (200, {"items": [ended]}), "POST": (403, {"message": EXCEEDED})}
+    assert api.executors.waits_for() == f"Kubernetes says: {EXCEEDED}"
+
+
 def test_without_a_pod_the_api_server_says_why_it_takes_none(api: Api):
     api.answers["POST"] = (403, {"message": f"{EXCEEDED}\x1b[2J"})
-    assert api.executors.waits_for("spark-1") == f"Kubernetes says: {EXCEEDED} [2J"
+    assert api.executors.waits_for() == f"Kubernetes says: {EXCEEDED} [2J"
     method, path, tried = api.requests[-1]
     assert (method, path) == ("POST", "/api/v1/namespaces/kafka/pods?dryRun=All")
     assert tried["spec"] == TEMPLATE["spec"]
     api.answers["POST"] = (201, {})
-    assert api.executors.waits_for("spark-1") == ""
+    assert api.executors.waits_for() == ""
 
 
 @pytest.mark.parametrize(
@@ -111,13 +120,12 @@ def test_without_a_pod_the_api_server_says_why_it_takes_none(api: Api):
     ],
 )
 def test_a_pod_that_does_not_run_says_why(api: Api, status: dict[str, Any], why: str):
-    api.answers["GET"] = (200, {"items": [{"status": status}]})
-    assert api.executors.waits_for("spark-1") == why
-    assert "spark-app-selector%3Dspark-1" in api.requests[-1][1]
+    api.answers["GET"] = (200, {"items": [{"metadata": {}, "status": status}]})
+    assert api.executors.waits_for() == why
 
 
 def test_an_api_server_that_is_away_is_named(api: Api):
     api.server.shutdown()
     api.server.server_close()
-    assert api.executors.waits_for("spark-1").startswith("Kubernetes says: no answer of the API server")
+    assert api.executors.waits_for().startswith("Kubernetes says: no answer of the API server")
     api.executors.remove()  # Spark reports what it can't do
