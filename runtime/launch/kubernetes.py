@@ -23,6 +23,7 @@ from runtime.launch import manifest
 from runtime.launch.manifest import COMPONENT, DRIVER, INSTANCE, name_of
 
 _TIMEOUT_S = 60.0  # of a call of kubectl
+_FIND_S = 10.0  # until the API server has answered where a job is looked for
 _GONE_S = 60.0  # until a pod that was killed has disappeared
 _SECRET_BYTES = 32
 _STARTING = ("ContainerCreating", "PodInitializing")
@@ -67,9 +68,8 @@ class KubernetesLauncher:
     def find(self, job: str) -> LaunchStatus:
         handle = self._handle(job)
         try:
-            text = self._kubectl(
-                "get", "deployments,pods", f"--selector={INSTANCE}={name_of(job)}", "-o=json"
-            )
+            selected = (f"--selector={INSTANCE}={name_of(job)}", f"--request-timeout={_FIND_S:.0f}s")
+            text = self._kubectl("get", "deployments,pods", *selected, "-o=json")
         except LaunchError as error:
             return LaunchStatus(LaunchState.UNKNOWN, handle, error.what)
         items = json.loads(text)["items"]

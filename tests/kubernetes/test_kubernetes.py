@@ -242,6 +242,7 @@ def test_an_apply_names_what_kubernetes_refuses_and_the_job_starts_once_it_is_co
     try:
         refused = job.repl("apply", "--auto-approve", code=1)
         assert "the image repl.test/missing:1 can't be pulled: " in refused
+        assert "the image repl.test/missing:1 can't be pulled: " in job.repl("status")
 
         job.launch["options"]["image"] = JOBS
         refused = job.repl("apply", "--auto-approve", code=1)

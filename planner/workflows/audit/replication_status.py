@@ -1,14 +1,14 @@
 """The status of replication: `repl status`, `repl status --watch`, and the pages of `repl ui`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Hashable
+from collections.abc import AsyncGenerator, Hashable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from planner.config import load
 from planner.config.files import topology_files
-from planner.graph.jobs import flow_spec
+from planner.graph.jobs import flow_spec, launch_spec
 from planner.graph.routes import file_route, route_of
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
@@ -19,7 +19,7 @@ from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
 from planner.workflows.topology import checked
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import StatusReader, read_status
-from runtime.contract.results.status import ReplicationStatus
+from runtime.contract.results.status import DOWN, JobHealth, ReplicationStatus
 from runtime.contract.spec.route import Router
 
 
@@ -50,7 +50,27 @@ async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
     wanted = status_request(topology)
     seen = await read_status(wanted, over_s, within_s, retention=True, every_offset=request.every_offset)
+    seen = replace(seen, jobs=await with_launchers(topology, seen.jobs))
     return replace(seen, waves=await WaveReader(topology, within_s).progress(seen))
+
+
+async def with_launchers(topology: Topology, jobs: Sequence[JobHealth]) -> list[JobHealth]:
+    """Returns the jobs; one on Kubernetes that is down says what Kubernetes says of its driver."""
+    return [
+        await asyncio.to_thread(_with_launcher, topology, job) if job.state == DOWN else job for job in jobs
+    ]
+
+
+def _with_launcher(topology: Topology, job: JobHealth) -> JobHealth:
+    from runtime.launch.choose import launcher_for  # most jobs need no launcher here
+
+    declared = topology.jobs.get(job.name)
+    if declared is None or (launch := launch_spec(declared)).launcher != "kubernetes":
+        return job
+    found = launcher_for(launch, Path()).find(job.name)
+    return (
+        replace(job, why="; ".join(filter(None, (job.why, found.why)))) if found.handle is not None else job
+    )
 
 
 async def watch_status(
@@ -69,6 +89,7 @@ async def watch_status(
         while True:
             await asyncio.sleep(every_ms / 1000)
             seen = await reader.status()
+            seen = replace(seen, jobs=await with_launchers(topology, seen.jobs))
             yield replace(seen, waves=await waves.progress(seen))
 
 
