@@ -85,6 +85,7 @@ class KubernetesNode:
             input=text,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=_WITHIN_S,
             check=False,
         )
