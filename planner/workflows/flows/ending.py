@@ -17,7 +17,7 @@ from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText, SubscriptionsRead
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import ANOTHER_LOG
 
 if TYPE_CHECKING:
     from runtime.audit.ledger import FlowAccess
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SILENT_MS = 10_000  # after this silence a cluster is unreachable
 _EVERY_S = 1.0
-_LAG_UNKNOWN = (PartitionState.RECREATED, PartitionState.DIVERGED)  # they belong to another log
 
 Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
 
@@ -178,7 +177,7 @@ class CopyGoal:
 
 def without_known_lag(topics: "Sequence[TopicHealth]") -> str:
     """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
-    stopped = [part for topic in topics for part in topic.partitions if part.state in _LAG_UNKNOWN]
+    stopped = [part for topic in topics for part in topic.partitions if part.state in ANOTHER_LOG]
     if stopped:
         first = stopped[0]
         named = few([f"{partition.topic}-{partition.partition}" for partition in stopped])

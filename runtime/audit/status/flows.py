@@ -20,8 +20,8 @@ from runtime.audit.status.facts import (
 from runtime.audit.status.jobs import JobReports, duration
 from runtime.audit.status.source import source_facts
 from runtime.contract.records.failback import handed_over
+from runtime.contract.records.job_status import ANOTHER_LOG, PartitionStatus, SlotStatus
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.job_status import PartitionStatus, SlotStatus
 from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.results.status import (
@@ -58,7 +58,6 @@ _WORST = (
 )
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
 _NEEDS_DECISION = frozenset({DOWN, STALLED, *(str(state) for state in S if state.needs_someone)})
-_ANOTHER_LOG = (S.RECREATED, S.DIVERGED)
 _ENDED = (S.PROMOTED, S.FAILED_OVER)
 _HELD = ("paused", "promoted", "failed_over")
 _COPIES = (S.COPYING, S.CAUGHT_UP)
@@ -318,7 +317,7 @@ class PartitionFacts:
         flow, key, progress, report = self.flow, self.key, self.progress, self.report
         state, since_ms, why = self.state()
         lag_records, lag_ms = self.lag_records, self.lag_ms
-        if state in _ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
+        if state in ANOTHER_LOG:  # the ledger's position belongs to a log that was replaced
             lag_records = lag_ms = None
         blocked_by = report.blocked_by if report is not None and state == S.BLOCKED_AT_SOURCE else None
         caught_up_since_ms = report.caught_up_since_ms if report is not None and lag_records == 0 else 0

@@ -81,6 +81,8 @@ _NEEDS_SOMEONE = _OVER_LOSS | {
     PartitionState.SOURCE_DELETED,
     PartitionState.UNSUPPORTED_VERSION,
 }
+# In these states a log was replaced: how much of the source is at the destination is unknown.
+ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)
 
 
 class OpenTransaction(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import ANOTHER_LOG, PartitionState
 from runtime.contract.results.status import FlowHealth, PartitionHealth
 
 BY_MAP = "map"
@@ -105,8 +105,6 @@ class LocatedRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OLDER_MS = 60_000  # a partition is named if its end is older than the flow's newest one by this much
-# In these states the log was replaced: how much of its source is at the destination is unknown.
-_ANOTHER_LOG = (PartitionState.RECREATED, PartitionState.DIVERGED)
 
 
 class PartitionUnheard(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,7 +206,7 @@ def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:
 def _unheard(partition: PartitionHealth, flow: FlowHealth, as_of_ms: int | None = None) -> PartitionUnheard:
     if not flow.destination_answers:
         why = f"{flow.destination} does not answer"
-    elif partition.state in _ANOTHER_LOG or as_of_ms is not None:
+    elif partition.state in ANOTHER_LOG or as_of_ms is not None:
         why = f"{partition.state}: {partition.why}" if partition.why else partition.state
     elif partition.position is None:
         why = f"the ledger at {flow.destination} has no position of it"
@@ -242,7 +240,7 @@ def with_ends_of(after: FlowHealth, before: FlowHealth, before_ms: int) -> FlowH
 def _against(partition: PartitionHealth, before: PartitionHealth, before_ms: int) -> PartitionHealth:
     if partition.state == PartitionState.PROMOTED:
         return partition
-    if before.state in _ANOTHER_LOG:
+    if before.state in ANOTHER_LOG:
         return replace(partition, lag_records=None, lag_ms=None, state=before.state, why=before.why)
     seen_ms = before.source_end_seen_ms if before.source_end_seen_ms is not None else before_ms
     lag = max((before.source_end or 0) - partition.position, 0) if partition.position is not None else None
