@@ -131,6 +131,15 @@ def _(town: Town) -> None:
     assert town.topology.file.exists()
 
 
+@given("orders and payments are copied from dc1 to dc2 by a flow each, in the waves billing and rest")
+def _(town: Town) -> None:
+    (flow,) = town.topology.more["flows"]
+    second = {"name": town.name("second"), "topics": {"include": [town.name("payments")]}}
+    town.topology.more["flows"] = [flow | {"topics": {"include": [town.name("orders")]}}, flow | second]
+    town.topology.more["cutovers"][0]["flows"].append(town.name("second"))
+    town.apply()
+
+
 @given(parsers.parse("app writes {orders:d} records to orders and {payments:d} to payments at dc1"))
 def _(town: Town, orders: int, payments: int) -> None:
     eventually(lambda: write_as_app(town, "orders", "dc1", 1) == {None}, about="the rules of app")
@@ -161,9 +170,18 @@ def _(town: Town) -> None:
     town.run("promote", town.name("dc1-to-dc2"), "--rehearse", "--path", str(town.topology.file))
 
 
-@when(parsers.re(r"the engineer runs repl cutover (?P<words>to-cloud(?: --back| --wave billing)?)"))
+@when(
+    parsers.re(
+        r"the engineer runs repl cutover (?P<words>to-cloud(?: --wave billing)?(?: --back)?(?: --switch)?)$"
+    )
+)
 def _(town: Town, words: str) -> None:
     town.run("cutover", *words.split(), "--path", str(town.topology.file), "--auto-approve")
+
+
+@when(parsers.re(r"the engineer runs repl failback (?P<words>dc1(?: --switch)?)$"))
+def _(town: Town, words: str) -> None:
+    town.run("failback", *words.split(), "--path", str(town.topology.file), "--auto-approve")
 
 
 @contextmanager
@@ -184,9 +202,9 @@ def _(town: Town) -> None:
         town.run(*arguments, "--auto-approve")
 
 
-@when(parsers.parse('repl cutover to-cloud is killed once it says "{text}"'))
-def _(town: Town, text: str) -> None:
-    kill_once_it_says(town, text)
+@when(parsers.re(r'repl cutover (?P<words>to-cloud[^"]*) is killed once it says "(?P<text>[^"]*)"$'))
+def _(town: Town, words: str, text: str) -> None:
+    kill_once_it_says(town, text, words)
 
 
 @when(parsers.parse('repl cutover to-cloud is killed once it says "{text}", while one is open in orders'))
@@ -195,8 +213,8 @@ def _(town: Town, text: str) -> None:
         kill_once_it_says(town, text)
 
 
-def kill_once_it_says(town: Town, text: str) -> None:
-    arguments = ["cutover", "to-cloud", "--path", str(town.topology.file), "--auto-approve"]
+def kill_once_it_says(town: Town, text: str, words: str = "to-cloud") -> None:
+    arguments = ["cutover", *words.split(), "--path", str(town.topology.file), "--auto-approve"]
     process = begin(*arguments, env={"REPL_HOME": str(town.home)})
     assert process.stderr is not None
     told = ""
@@ -235,10 +253,16 @@ def _(town: Town, word: str) -> None:
     eventually(lambda: same(town, word), about=word)
 
 
-@then("the group billing reads exactly the other records of orders at dc2")
-def _(town: Town, read: list[bytes]) -> None:
+@then(parsers.parse("{word} at {cluster} holds every record that was written, each once"))
+def _(town: Town, word: str, cluster: str) -> None:
+    every = sorted([*town.written[word, "dc1"], *town.written[word, "dc2"]])
+    assert sorted(value or b"" for values in town.values(word, cluster) for value in values) == every
+
+
+@then(parsers.parse("the group billing reads exactly the other records of orders at {cluster}"))
+def _(town: Town, read: list[bytes], cluster: str) -> None:
     every = [*town.written["orders", "dc1"], *town.written["orders", "dc2"]]
-    consumer = consumer_of(town, "billing", "dc2")
+    consumer = consumer_of(town, "billing", cluster)
     rest = eat(consumer, len(every) - len(read))
     consumer.close()
     assert sorted([*read, *rest]) == sorted(every)
