@@ -22,10 +22,13 @@ from planner.drill.traffic import (
     DrillProducer,
     DrillRecord,
     Ends,
-    partitions_at,
+    record_id,
 )
-from planner.kafka import ClusterEndpoint
+from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.librdkafka import admin
+from planner.kafka.log import TopicRecord, read
+from planner.model.diagnostic import Failure, error
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class DrillGroup:
     cluster: str
     topics: tuple[str, ...]
     flow: str = ""
-    read: list[bytes] = field(default_factory=list)
+    read: set[bytes] = field(default_factory=set)
     again: int | None = None
     skipped: int | None = None
 
@@ -172,22 +175,21 @@ class ClientRun(ScenarioRecord):
         when it got its first one, in monotonic time; None where there were no records.
         """
 
-        def go_on(name: str) -> tuple[float, DrillConsumer, list[bytes]]:
+        def go_on(name: str) -> tuple[float, DrillConsumer, set[bytes]]:
             topics = self._topics_at(self._group(name), clusters[name])
             began_at = time.monotonic()
             with DrillConsumer(self.endpoint(clusters[name]), name, topics) as member:
-                return began_at, member, member.read_to_end()
+                return began_at, member, set(member.read_to_end())
 
         with ThreadPoolExecutor(max(1, len(clusters)), "groups") as pool:
             members = dict(zip(clusters, pool.map(go_on, clusters), strict=True))
-        for name, (_, member, read) in members.items():
+        for name, (_, member, ids) in members.items():
             group = self.groups[name]
-            before, ids = set(group.read), set(read)
             expected: set[bytes] = set()
             for topic in self._topics_at(group, clusters[name]):
                 expected |= self.ids(clusters[name], topic, member.ends)
-            group.again, group.skipped = len(before & ids), len(expected - before - ids)
-            group.read += read
+            group.again, group.skipped = len(group.read & ids), len(expected - group.read - ids)
+            group.read |= ids
         resumed = [group for group in self.groups.values() if group.again is not None]
         self.scenario.read_again = sum(group.again or 0 for group in resumed)
         self.scenario.skipped = sum(group.skipped or 0 for group in resumed)
@@ -209,13 +211,14 @@ class ClientRun(ScenarioRecord):
             member.close()
 
     def _take(self, member: DrillConsumer, group: DrillGroup, cluster: str, records: int) -> None:
-        ids = member.take(records, may_grow=lambda: bool(self._writing(cluster)))
-        group.read += ids
-        if len(ids) < records:
-            counts = ", ".join(f"{number:,} of {topic}" for topic, number in sorted(member.counts.items()))
-            why = "" if self._writing(cluster) else "; no more are there, and no producers write"
+        growing = bool(self._writing(cluster))
+        taken = member.take(records, growing=growing)
+        group.read.update(*taken.values())
+        if (came := sum(map(len, taken.values()))) < records:
+            counts = ", ".join(f"{len(ids):,} of {topic}" for topic, ids in sorted(taken.items()))
+            why = "" if growing else "; no more are there, and no producers write"
             raise DrillAborted(
-                f"group {group.name} read {len(ids):,} records at {cluster}, not {records:,}: {counts}{why}"
+                f"group {group.name} read {came:,} records at {cluster}, not {records:,}: {counts}{why}"
             )
 
     def _group(self, name: str) -> DrillGroup:
@@ -265,5 +268,23 @@ class ClientRun(ScenarioRecord):
         return [record for some in self.partitions(cluster, topic, ends).values() for record in some]
 
     def partitions(self, cluster: str, topic: str, ends: Ends | None = None) -> dict[int, list[DrillRecord]]:
-        """Returns the committed records of each partition of a topic in their order."""
-        return partitions_at(self.endpoint(cluster), topic, ends)
+        """Returns the committed records of each partition in their order, up to its present end or this."""
+
+        async def logs(client: ClusterClient) -> dict[int, list[TopicRecord]]:
+            (described,) = (await client.ask(AnyMetadataRequest([topic]))).topics
+            return {number: await read(client, topic, number) for number in sorted(described.partitions)}
+
+        try:
+            partitions = run_at(self.endpoint(cluster), logs, WITHIN_S)
+        except ClusterFailure as failure:
+            raise Failure(error(f"{topic} can't be read: {failure.why}", failure.hint)) from None
+        return {
+            number: [
+                DrillRecord(
+                    record_id(topic, number, record.offset, record.value, record.headers), record.value
+                )
+                for record in records
+                if ends is None or record.offset < ends.get((topic, number), record.offset + 1)
+            ]
+            for number, records in partitions.items()
+        }

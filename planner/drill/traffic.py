@@ -2,25 +2,23 @@
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from planner.drill.load import DRILL_HEADER, DrillLoad
-from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
+from planner.kafka import ClusterEndpoint
 from planner.kafka.librdkafka import client_settings, producer
-from planner.kafka.log import TopicRecord, read
 from planner.model.diagnostic import Failure, error
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 Ends = Mapping[tuple[str, int], int]  # the offset behind the last record of each partition
 
 WITHIN_S = 60.0
 _POLL_S = 0.1
 _TICK_S = 0.02
-_LOOK_S = 1.0
 
 
 class DrillRecord(NamedTuple):
@@ -112,15 +110,14 @@ class DrillProducer:
                 self._producer.poll(_TICK_S)
 
 
-class DrillConsumer:
+class DrillConsumer(AbstractContextManager["DrillConsumer"]):
     """A consumer of a group that reads committed records and commits its offsets. Records are their ids.
 
-    `counts` are the records that it has taken, by topic. `ends` are those of its topics when it began to read
-    to the end, `first_at` is the monotonic time of the first record; None where there was none.
+    `ends` are the offsets at which partitions ended. `first_at` is the monotonic time of the first record;
+    None where there was none.
     """
 
     def __init__(self, endpoint: ClusterEndpoint, group: str, topics: Sequence[str]) -> None:
-        self.counts = Counter(dict.fromkeys(topics, 0))
         self.ends: dict[tuple[str, int], int] = {}
         self.first_at: float | None = None
         self._topics = list(topics)
@@ -131,12 +128,10 @@ class DrillConsumer:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
             }
         )
         self._consumer.subscribe(self._topics)
-
-    def __enter__(self) -> "DrillConsumer":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -144,89 +139,82 @@ class DrillConsumer:
     def close(self) -> None:
         self._consumer.close()
 
-    def take(self, records: int, may_grow: Callable[[], bool] = lambda: True) -> list[bytes]:
+    def take(self, records: int, *, growing: bool = True) -> dict[str, list[bytes]]:
         """Reads so many records, about as many of each topic, and commits behind exactly these.
 
         Topics with few records leave their share to the others. It returns fewer where the time is over, or
-        all topics were read to their ends and `may_grow` says that nothing is written to them. It is called
-        once: records that were read and not taken are left to the next consumer of the group.
+        all topics were read to their ends and are not `growing`. It is called once: records that were read
+        and not taken are left to the next consumer of the group.
         """
-        unread: dict[str, deque[Message]] = {topic: deque() for topic in self._topics}
+        unread: dict[str, list[Message]] = {topic: [] for topic in self._topics}
         share = -(-records // len(self._topics))
-        deadline, look_at = time.monotonic() + WITHIN_S, time.monotonic() + _LOOK_S
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + WITHIN_S
+        while lacking := [topic for topic, messages in unread.items() if len(messages) < share]:
+            enough = sum(map(len, unread.values())) >= records
+            at_end = (enough or not growing) and self._is_at_end(lacking if enough else self._topics)
+            if at_end or time.monotonic() > deadline:
+                break
             if (message := self._poll()) is not None:
                 unread[str(message.topic())].append(message)
-            lacking = [topic for topic, messages in unread.items() if len(messages) < share]
-            if not lacking:
-                break
-            if time.monotonic() > look_at:
-                look_at = time.monotonic() + _LOOK_S
-                enough = sum(map(len, unread.values())) >= records
-                if (enough or not may_grow()) and self._is_at_end(lacking if enough else unread):
-                    break
-        ids: list[bytes] = []
-        behind: dict[tuple[str, int], int] = {}  # the offset behind the last record that was taken
-        while len(ids) < records and any(unread.values()):
-            for topic, messages in unread.items():
-                if messages and len(ids) < records:
-                    message = messages.popleft()
-                    self.counts[topic] += 1
-                    ids.append(_id_of(message))
-                    behind[topic, message.partition() or 0] = (message.offset() or 0) + 1
-        if behind:
+        turns = (message for turn in zip_longest(*unread.values()) for message in turn if message is not None)
+        taken = list(islice(turns, records))
+        if behind := {_place(message): (message.offset() or 0) + 1 for message in taken}:
             offsets = [TopicPartition(*place, offset) for place, offset in behind.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
+        ids: dict[str, list[bytes]] = {topic: [] for topic in self._topics}
+        for message in taken:
+            ids[str(message.topic())].append(_id_of(message))
         return ids
 
     def read_to_end(self) -> list[bytes]:
         """Reads from the group's offsets to the present end of its topics, and commits what was read."""
         ids: list[bytes] = []
-        unread: Ends = {}
+        ends: dict[tuple[str, int], int] = {}
         deadline = time.monotonic() + WITHIN_S
         try:
-            while not self.ends or not self._has_reached(unread):
+            while not self._is_at_end(self._topics, ends):
                 if time.monotonic() > deadline:
                     topics = ", ".join(self._topics)
                     raise Failure(error(f"a group could not read {topics} to the end in {WITHIN_S:g} s"))
                 if (message := self._poll()) is not None:
                     self.first_at = self.first_at or time.monotonic()
                     ids.append(_id_of(message))
-                if not self.ends and (assigned := self._consumer.assignment()):
-                    spans = list(self._spans(assigned))
-                    self.ends = {place: end for place, _, end in spans}
-                    unread = {place: end for place, start, end in spans if start < end}
+                ends = self.ends | ends  # what is written meanwhile is not waited for
             if ids:
                 self._consumer.commit(asynchronous=False)
         except KafkaException as failure:
             raise Failure(error(f"a group can't read its topics: {failure.args[0].str()}")) from None
+        self.ends = ends
         return ids
 
     def _poll(self) -> Message | None:
+        """Returns the next record; None where there is none yet. It keeps which partitions are at an end."""
         message = self._consumer.poll(_POLL_S)
-        return message if message is not None and message.error() is None else None
+        if message is None:
+            return None
+        failure = message.error()
+        if failure is None:
+            self.ends.pop(_place(message), None)
+            return message
+        if failure.code() == KafkaError._PARTITION_EOF:
+            self.ends[_place(message)] = message.offset() or 0
+        return None
 
-    def _spans(self, assigned: list[TopicPartition]) -> Iterator[tuple[tuple[str, int], int, int]]:
-        """Yields the partitions, each with the group's offset and the end."""
-        for place in self._consumer.committed(assigned, timeout=WITHIN_S):
-            low, high = self._consumer.get_watermark_offsets(place, timeout=WITHIN_S)
-            yield (place.topic, place.partition), place.offset if place.offset >= 0 else low, high
-
-    def _has_reached(self, ends: Ends) -> bool:
-        places = self._consumer.position([TopicPartition(*place) for place in ends]) if ends else []
-        return all(place.offset >= ends[place.topic, place.partition] for place in places)
-
-    def _is_at_end(self, topics: Collection[str]) -> bool:
-        """Returns whether these topics were read to their present ends."""
+    def _is_at_end(self, topics: Collection[str], ends: Ends | None = None) -> bool:
+        """Returns whether the group has these topics, and each of their partitions was read to its end."""
         assigned = [place for place in self._consumer.assignment() if place.topic in topics]
-        ends = {place: end for place, start, end in self._spans(assigned) if start < end} if assigned else {}
-        return bool(assigned) and self._has_reached(ends)
+        known = self.ends if ends is None else ends
+        return bool(assigned) and all((place.topic, place.partition) in known for place in assigned)
+
+
+def _place(message: Message) -> tuple[str, int]:
+    return str(message.topic()), message.partition() or 0
 
 
 def _id_of(message: Message) -> bytes:
     headers: Any = message.headers() or ()
     value: Any = message.value()  # bytes or None, though the types of librdkafka also know text
-    return record_id(str(message.topic()), message.partition() or 0, message.offset() or 0, value, headers)
+    return record_id(*_place(message), message.offset() or 0, value, headers)
 
 
 def record_id(
@@ -239,26 +227,3 @@ def record_id(
     """Returns what tells a record apart."""
     place = f"{topic}-{partition} @ {offset}".encode()
     return dict(headers).get(DRILL_HEADER, place if value is None else value) or b""
-
-
-def partitions_at(
-    endpoint: ClusterEndpoint, topic: str, ends: Ends | None = None
-) -> dict[int, list[DrillRecord]]:
-    """Returns the committed records of each partition in their order, up to its present end or this one."""
-
-    async def partitions(cluster: ClusterClient) -> dict[int, list[TopicRecord]]:
-        (described,) = (await cluster.ask(AnyMetadataRequest([topic]))).topics
-        return {number: await read(cluster, topic, number) for number in sorted(described.partitions)}
-
-    try:
-        logs = run_at(endpoint, partitions, WITHIN_S)
-    except ClusterFailure as failure:
-        raise Failure(error(f"{topic} can't be read: {failure.why}", failure.hint)) from None
-    return {
-        number: [
-            DrillRecord(record_id(topic, number, record.offset, record.value, record.headers), record.value)
-            for record in records
-            if ends is None or record.offset < ends.get((topic, number), record.offset + 1)
-        ]
-        for number, records in logs.items()
-    }

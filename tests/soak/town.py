@@ -144,7 +144,7 @@ class SoakTown:
     def group_reads(self, cluster: str, records: int) -> None:
         """A consumer reads so many records and commits its place."""
         with DrillConsumer(endpoint(self.town.lab, cluster), "billing", self._subscribed(cluster)) as member:
-            self._came(member.take(records))
+            self._came(id_ for ids in member.take(records).values() for id_ in ids)
 
     def group_resumes(self, cluster: str) -> None:
         """A consumer reads on to the end. Nobody writes: what it did not read by then was skipped."""
