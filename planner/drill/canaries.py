@@ -73,7 +73,7 @@ class CanaryDrill:
         self.run = ScratchRun.new(datetime.datetime.now(datetime.UTC))
         self._topology = topology
         self._scratch = scratch_topology(topology, self.run)
-        self._request = ChangeRequest(request.path, request.var_files, request.timeout_ms)
+        self._request = request.derive(ChangeRequest)
         self._progress = progress
         self._endpoints = endpoints_of(self._scratch.clusters.values())
         self.notes: list[str] = []

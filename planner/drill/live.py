@@ -7,8 +7,7 @@ alone, and to scratch topics (`planner.drill.canaries`).
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from planner.drill import promises
 from planner.drill.canaries import CanaryDrill
@@ -20,7 +19,7 @@ from planner.model.drill import RecoveryTime, Scenario
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.reading import offsets, records
 from planner.workflows.audit.replication_status import status
-from planner.workflows.flows.failover import FailoverRehearsal, rehearse_failover
+from planner.workflows.flows.failover import rehearse_failover
 from planner.workflows.requests import (
     ClusterRequest,
     DrillRequest,
@@ -63,8 +62,7 @@ def rehearse_live(
 
 def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tuple[Scenario, ...]:
     progress("the clusters are read; nothing is changed")
-    reads = _Reads(request.path, request.var_files, request.timeout_ms)
-    first = reads.status()
+    first = status(request.derive(ReplicationStatusRequest, over_ms=0))
     clusters = clusters_to_lose(topology)
     running = {flow.name for cluster in clusters for flow in flows_out_of(topology, cluster)}
     flows = [flow for flow in first.flows if flow.name in running]
@@ -78,57 +76,39 @@ def _losses(request: DrillRequest, topology: Topology, progress: Progress) -> tu
         run = ScenarioRecord(progress, f"{cluster} would be lost now", cluster)
         flows_out = {flow.name: flow for flow in flows_out_of(topology, cluster)}
         with run.recording_problem():
-            _measure(run, reads, flows_out, request)
-            _promise_heartbeats(run, reads, flows_out, _heartbeats(first))
+            _measure(run, request, flows_out)
+            _promise_heartbeats(run, request, flows_out, _heartbeats(first))
         scenarios.append(run.scenario)
     return tuple(scenarios)
 
 
-@dataclass(frozen=True)
-class _Reads:
-    """What the commands of the product read of the live clusters. Nothing is written."""
-
-    path: Path
-    var_files: tuple[Path, ...]
-    timeout_ms: int
-
-    def status(self) -> ReplicationStatus:
-        return status(ReplicationStatusRequest(self.path, self.var_files, self.timeout_ms, over_ms=0))
-
-    def rehearsal(self, cluster: str) -> FailoverRehearsal:
-        return rehearse_failover(FailoverRequest(self.path, self.var_files, self.timeout_ms, cluster=cluster))
-
-    def reads_on(self, group: GroupLoss) -> bool:
-        """Returns whether the next record of a group can be read, or none is there yet in any partition."""
-        request = OffsetsRequest(
-            self.path, self.var_files, self.timeout_ms, flow=group.flow, group=group.group
-        )
-        view = offsets(request)
-        return any(self._reads(view.destination_cluster, place) for place in view.partitions)
-
-    def _reads(self, cluster: str, place: GroupOffset) -> bool:
-        offset = place.committed if place.translation is None else place.translation
-        if offset is None:
-            return False
-        request = ClusterRequest(
-            self.path, self.var_files, self.timeout_ms, cluster=cluster, topic=place.destination_topic
-        )
-        # A position at the end has no record yet; that it can be read without an error is what counts.
-        read = records(request, (place.partition, offset), 1).records
-        return all(traced.record.offset >= offset for traced in read)
+def _reads_on(request: DrillRequest, group: GroupLoss) -> bool:
+    """Returns whether the next record of a group can be read, or none is there yet in any partition."""
+    view = offsets(request.derive(OffsetsRequest, flow=group.flow, group=group.group))
+    return any(_reads(request, view.destination_cluster, place) for place in view.partitions)
 
 
-def _measure(run: ScenarioRecord, reads: _Reads, flows: Mapping[str, Flow], request: DrillRequest) -> None:
+def _reads(request: DrillRequest, cluster: str, place: GroupOffset) -> bool:
+    offset = place.committed if place.translation is None else place.translation
+    if offset is None:
+        return False
+    # A position at the end has no record yet; that it can be read without an error is what counts.
+    topic = request.derive(ClusterRequest, cluster=cluster, topic=place.destination_topic)
+    read = records(topic, (place.partition, offset), 1).records
+    return all(traced.record.offset >= offset for traced in read)
+
+
+def _measure(run: ScenarioRecord, request: DrillRequest, flows: Mapping[str, Flow]) -> None:
     """Measures and promises what the loss of a cluster would cost, out of which these flows copy."""
     cluster = run.scenario.cluster
     began = time.monotonic()
     with run.step(f"what a failover from {cluster} would lose is read"):
-        rehearsal = reads.rehearsal(cluster)
+        rehearsal = rehearse_failover(request.derive(FailoverRequest, cluster=cluster))
     read_at = time.monotonic()
     groups = [group for group in rehearsal.groups if group.flow in flows]
     text = f"the next record of each of {len(groups)} groups is read at its destination"
     with run.step(text), ThreadPoolExecutor(_AT_ONCE, "reads") as pool:
-        readable = list(pool.map(reads.reads_on, groups))
+        readable = list(pool.map(partial(_reads_on, request), groups))
     run.scenario.rto = RecoveryTime(read_at - began, 0.0, time.monotonic() - read_at)
     losses = [loss for loss in rehearsal.losses if loss.flow in flows]
     counts = [loss.records for loss in losses if loss.records is not None and not loss.unheard]
@@ -156,7 +136,7 @@ def _measure(run: ScenarioRecord, reads: _Reads, flows: Mapping[str, Flow], requ
 
 
 def _promise_heartbeats(
-    run: ScenarioRecord, reads: _Reads, flows: Mapping[str, Flow], first: Mapping[str, int]
+    run: ScenarioRecord, request: DrillRequest, flows: Mapping[str, Flow], first: Mapping[str, int]
 ) -> None:
     """A heartbeat is a record of the product's own that its jobs write to each source and copy.
 
@@ -165,7 +145,7 @@ def _promise_heartbeats(
     waiting = set(flows)
 
     def missing() -> set[str]:
-        now = _heartbeats(reads.status())
+        now = _heartbeats(status(request.derive(ReplicationStatusRequest, over_ms=0)))
         waiting.difference_update({name for name in flows if now.get(name, 0) > first.get(name, 0)})
         return waiting
 

@@ -106,11 +106,6 @@ class Site:
             "title": "",
         }
 
-    def about(self, **more: Any) -> dict[str, Any]:
-        """Returns the fields of a request that names the topology."""
-        one = self.request
-        return {"path": one.path, "var_files": one.var_files, "timeout_ms": one.timeout_ms, **more}
-
 
 def _site(request: Request) -> Site:
     found = request.app.state.site
@@ -183,7 +178,7 @@ async def _group(site: Site, reading: Reading, query: Query) -> Callable[[], Val
     asked = (
         site.inquiries.asked(
             ("offsets", flow.name, name),
-            partial(offsets, OffsetsRequest(**site.about(flow=flow.name, group=name))),
+            partial(offsets, site.request.derive(OffsetsRequest, flow=flow.name, group=name)),
             _GROUP_S,
         )
         for flow in chosen.items
@@ -217,7 +212,7 @@ async def _drills(site: Site) -> Inquiry[DrillHistory]:
 
 
 _PLANS: dict[str, Callable[[TopologyRequest], Plan]] = {
-    "plan": lambda one: plan(PlanRequest(one.path, one.var_files, one.timeout_ms)),
+    "plan": lambda request: plan(request.derive(PlanRequest)),
     "drift": drift,
 }
 
@@ -273,7 +268,7 @@ async def _plan_document(request: Request) -> Response:
 
 async def _history(request: Request) -> Response:
     site = _site(request)
-    asked = site.inquiries.asked("history", partial(history, HistoryRequest(**site.about())), _HISTORY_S)
+    asked = site.inquiries.asked("history", partial(history, site.request.derive(HistoryRequest)), _HISTORY_S)
     inquiry, drills = await asyncio.gather(asked, _drills(site))
 
     def values() -> Values:

@@ -7,8 +7,9 @@ because `--help` imports it.
 
 import datetime
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -35,6 +36,8 @@ from planner.workflows.options import (
 if TYPE_CHECKING:
     from planner.model.plan import Plan
 
+Derived = TypeVar("Derived")
+
 
 class TopologyRequest(Struct, frozen=True):
     """Names the file or folder of a topology. `policies` are files of rules, beside those of REPL_POLICY."""
@@ -46,6 +49,10 @@ class TopologyRequest(Struct, frozen=True):
     ] = ()
     timeout_ms: Timeout = 10_000
     policies: tuple[Path, ...] = ()
+
+    def derive(self, kind: Callable[..., Derived], **fields: Any) -> Derived:
+        """Returns a request of another kind about the same topology."""
+        return kind(path=self.path, var_files=self.var_files, timeout_ms=self.timeout_ms, **fields)
 
 
 class ChangeRequest(TopologyRequest, frozen=True, kw_only=True):
