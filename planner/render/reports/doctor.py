@@ -13,6 +13,7 @@ from planner.model.observed import (
     FeatureReport,
 )
 from planner.render.readable import plural
+from planner.render.reports.fields import json_fields
 from planner.render.table import Cell, Column, Row, table
 
 _BROKERS = (
@@ -105,60 +106,43 @@ def _feature(one: FeatureReport) -> Row:
 
 
 def as_json(report: ClusterReport) -> dict[str, Any]:
+    service = report.service
     return {
         "cluster": report.name,
         "cluster_id": report.cluster_id,
         "brokers": [
             {
-                "node": broker.node,
-                "address": broker.address,
-                "release": broker.release or None,
-                "round_trip_ms": broker.round_trip_ms,
+                **_told(broker, "node", "address", "release", "round_trip_ms", "versions", "why"),
                 "versions": None
                 if broker.versions is None
                 else {str(api): list(span) for api, span in sorted(broker.versions.items())},
-                "why": broker.why or None,
             }
             for broker in report.brokers
         ],
         "features": [
             {
-                "name": feature.feature.name,
-                "since": feature.feature.since,
+                **_told(feature.feature, "name", "since"),
                 "supported": not feature.why,
-                "required": feature.feature.required,
-                "as_source": feature.feature.as_source or None,
-                "as_destination": feature.feature.as_destination or None,
-                "otherwise": feature.feature.otherwise or None,
-                "broker": feature.broker or None,
-                "why": feature.why or None,
+                **_told(feature.feature, "required", "as_source", "as_destination", "otherwise"),
+                **_told(feature, "broker", "why"),
             }
             for feature in report.features
         ],
         "rights": [
-            {"operation": right.operation, "allowed": right.allowed, "needed_to": right.used_to}
+            {**json_fields(right, "operation", "allowed"), "needed_to": right.used_to}
             for right in report.rights
         ],
-        "topic_rights": [
-            {
-                "topic": topic.topic,
-                "uses": list(topic.uses),
-                "missing": None if topic.missing is None else dict(topic.missing),
-                "why": topic.why or None,
-            }
-            for topic in report.topic_rights
-        ],
+        "topic_rights": [_told(topic, "topic", "uses", "missing", "why") for topic in report.topic_rights],
         "service": None
-        if report.service is None
+        if service is None
         else {
-            "name": report.service.name,
-            "limits": [
-                {"what": limit.what, "hint": limit.hint, "source": limit.source}
-                for limit in report.service.limits
-            ],
+            "name": service.name,
+            "limits": [json_fields(limit, "what", "hint", "source") for limit in service.limits],
         },
-        "clock_offset_ms": report.clock_offset_ms,
-        "clock_why": report.clock_why or None,
-        "can_be_source": report.can_be_source,
-        "can_be_destination": report.can_be_destination,
+        **_told(report, "clock_offset_ms", "clock_why", "can_be_source", "can_be_destination"),
     }
+
+
+def _told(value: Any, *names: str) -> dict[str, Any]:
+    """Returns these fields; a text that is empty is null."""
+    return {name: None if field == "" else field for name, field in json_fields(value, *names).items()}

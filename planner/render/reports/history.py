@@ -10,6 +10,7 @@ from planner.model.address import Kind
 from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.steps.registry import Own
 from planner.render.readable import iso_time, one_line
+from planner.render.reports.fields import json_fields
 from planner.render.table import Column, table
 
 
@@ -102,13 +103,7 @@ def document(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, A
 
 def _apply_json(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:
     recorded: dict[str, Any] = {
-        "id": applied.id,
-        "topology": applied.topology,
-        "mode": applied.mode,
-        "plan": applied.plan,
-        "user": applied.user,
-        "host": applied.host,
-        "pid": applied.pid,
+        **json_fields(applied, "id", "topology", "mode", "plan", "user", "host", "pid"),
         "git_commit": applied.git,
         "clusters": dict(applied.clusters),
         "started": iso_time(applied.started_ms),

@@ -14,6 +14,7 @@ from msgspec import to_builtins
 from rich.text import Text
 
 from planner.render.readable import UNKNOWN, count, plural
+from planner.render.reports.fields import json_fields
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
@@ -121,10 +122,7 @@ def _place(hop: ProvenanceHop) -> str:
 def document(seen: TopicRecords) -> dict[str, Any]:
     """Returns the records; bytes are `{"text": …}` or `{"base64": …}`, null stays null."""
     return {
-        "cluster": seen.cluster,
-        "cluster_id": seen.cluster_id,
-        "topic": seen.topic,
-        "partitions": seen.partitions,
+        **json_fields(seen, "cluster", "cluster_id", "topic", "partitions"),
         "records": [{**content_json(traced.record), **_provenance(traced)} for traced in seen.records],
         "notes": seen.notes,
     }

@@ -15,6 +15,7 @@ import msgspec
 from rich.text import Text
 
 from planner.render.readable import iso_time, plural
+from planner.render.reports.fields import json_fields
 from planner.render.reports.records import content_json
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.results.records import (
@@ -74,8 +75,7 @@ def record_json(salvaged: SalvagedRecord) -> dict[str, Any]:
     """Returns one record with all its bytes."""
     record = salvaged.record
     return {
-        "cluster": salvaged.cluster,
-        "cluster_id": salvaged.cluster_id,
+        **json_fields(salvaged, "cluster", "cluster_id"),
         "topic": record.topic,
         **content_json(record, _content),
         "came_from": [
@@ -235,35 +235,22 @@ def replay_screen(parts: Sequence[ReplayedPartition], width: int | None) -> Iter
 
 def replay_document(seen: Salvage, to: str | None, parts: Sequence[ReplayedPartition]) -> dict[str, Any]:
     return {
-        "flow": seen.flow,
-        "source": seen.source,
-        "source_id": seen.source_id,
-        "destination": seen.destination,
+        **json_fields(seen, "flow", "source", "source_id", "destination"),
         "planned": [
             {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "records": partition.records,
-                "first_offset": partition.first_offset,
-                "last_offset": partition.last_offset,
+                **json_fields(partition, "topic", "partition", "records", "first_offset", "last_offset"),
                 "into": to or partition.destination_topic,
                 "lost": partition.lost,
             }
             for partition in seen.replayable
         ],
         "unread": [
-            {"topic": partition.topic, "partition": partition.partition, "why": partition.unread}
+            {**json_fields(partition, "topic", "partition"), "why": partition.unread}
             for partition in seen.partitions
             if partition.unread
         ],
         "replayed": [
-            {
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "records": partition.records,
-                "into": partition.into,
-                "why": partition.unread,
-            }
+            {**json_fields(partition, "topic", "partition", "records", "into"), "why": partition.unread}
             for partition in parts
         ],
         "records": sum(partition.records for partition in parts),

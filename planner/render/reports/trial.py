@@ -8,6 +8,7 @@ from typing import Any, get_args
 from rich.text import Text
 
 from planner.render.readable import plural
+from planner.render.reports.fields import json_fields
 from planner.render.reports.records import DIM, SHORT, bytes_json, header_lines, place_and_time, shown
 from runtime.contract.results.transforms import Decision, TrialReport, TrialResult
 
@@ -71,11 +72,7 @@ def document(report: TrialReport) -> dict[str, Any]:
 def _result_json(result: TrialResult) -> dict[str, Any]:
     record = result.record
     return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "appended": record.appended,
+        **json_fields(record, "topic", "partition", "offset", "timestamp_ms", "appended"),
         "key": bytes_json(record.key),
         "value": bytes_json(record.value),
         "headers": [{"name": name, "value": bytes_json(value)} for name, value in record.headers],
