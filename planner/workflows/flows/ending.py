@@ -4,7 +4,7 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from runtime.contract.results.status import (
         FlowHealth,
         PartitionHealth,
+        ReplicationStatus,
         TopicHealth,
     )
 
@@ -33,6 +34,24 @@ SILENT_MS = 10_000  # after this silence a cluster is unreachable
 _EVERY_S = 1.0
 
 Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
+
+
+async def status_of(
+    topology: Topology,
+    timeout_ms: int,
+    over_s: float = 0.0,
+    given_up: str | None = None,
+    until_alive: Collection[str] = (),
+) -> "ReplicationStatus":
+    """Reads the status once. `given_up` is a cluster that is waited for only briefly.
+
+    `over_s` ends early once each job of `until_alive` has sent another heartbeat.
+    """
+    from planner.workflows.audit.replication_status import status_request
+    from runtime.audit.status.reader import read_status
+
+    wanted = status_request(topology, given_up)
+    return await read_status(wanted, over_s, timeout_ms / 1000, until_alive=until_alive)
 
 
 async def drained(
@@ -216,6 +235,21 @@ async def group_losses(
         return [loss for access in accesses for loss in await rehearse(access)]
 
     return await answered(losses())
+
+
+def subscriptions_after(topology: Topology, losses: "Iterable[GroupLoss]") -> "tuple[GroupTopics, ...]":
+    """Returns what the consumers of each group subscribe to once the flows have ended."""
+    from runtime.contract.results.groups import GroupTopics
+
+    return tuple(
+        GroupTopics(
+            flow=loss.flow,
+            group=loss.group,
+            cluster=topology.flows[loss.flow].destination_cluster,
+            topics=loss.topics,
+        )
+        for loss in losses
+    )
 
 
 async def groups_moved(topology: Topology, flow: Flow, within_s: float) -> "list[GroupLoss]":

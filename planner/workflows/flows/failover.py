@@ -29,6 +29,8 @@ from planner.workflows.flows.ending import (
     drained,
     group_losses,
     report_subscriptions,
+    status_of,
+    subscriptions_after,
     warn_of_unread_replays,
 )
 from planner.workflows.flows.states import apply_edited, apply_with_states, edit_flow, in_state
@@ -105,23 +107,15 @@ async def rehearse_failover(
     request: FailoverRequest, progress: ProgressHandler = silent
 ) -> FailoverRehearsal:
     """Returns what a failover would cost. It changes nothing."""
-    from runtime.contract.results.groups import GroupTopics
-
     topology = checked(request.path, request.var_files).topology
     flows = leaving(topology, request.cluster)
     status, losses = await _cost(topology, flows, request.timeout_ms, progress)
     groups = await group_losses(topology, flows, request.timeout_ms / 1000)
-    destinations = {flow.name: flow.destination_cluster for flow in flows}
     names = {flow.job for flow in flows if flow.state != "failed_over"}
     return FailoverRehearsal(
         losses,
         tuple(groups),
-        tuple(
-            GroupTopics(
-                flow=group.flow, group=group.group, cluster=destinations[group.flow], topics=group.topics
-            )
-            for group in groups
-        ),
+        subscriptions_after(topology, groups),
         tuple((job.name, job.up) for job in status.jobs if job.name in names),
         await _schemas(topology, flows, request.timeout_ms),
     )
@@ -166,7 +160,7 @@ async def _cost(
 
     cluster, names = flows[0].source_cluster, _not_yet(flows)
     jobs = {flow.job for flow in flows}
-    status = await _status(topology, timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
+    status = await status_of(topology, timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
     losses = tuple(loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names)
     progress(FlowLosses(losses, status.at_ms, cluster))
     return status, losses
@@ -182,7 +176,7 @@ async def _lost(
     """After the failover: what had not arrived when the last transaction ended."""
     from runtime.contract.results.groups import loss_of, with_ends_of
 
-    after = await _status(topology, timeout_ms, given_up=flows[0].source_cluster)
+    after = await status_of(topology, timeout_ms, given_up=flows[0].source_cluster)
     names, older = _not_yet(flows), {flow.name: flow for flow in before.flows}
     lost = tuple(
         loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
@@ -196,20 +190,6 @@ async def _lost(
 def _not_yet(flows: list[Flow]) -> set[str]:
     """Returns the flows that this failover ends, without those that failed over before."""
     return {flow.name for flow in flows if flow.state != "failed_over"}
-
-
-async def _status(
-    topology: Topology,
-    timeout_ms: int,
-    over_s: float = 0.0,
-    given_up: str | None = None,
-    until_alive: Collection[str] = (),
-) -> "ReplicationStatus":
-    from planner.workflows.audit.replication_status import status_request
-    from runtime.audit.status.reader import read_status
-
-    wanted = status_request(topology, given_up)
-    return await read_status(wanted, over_s, timeout_ms / 1000, until_alive=until_alive)
 
 
 async def without_others(
@@ -321,7 +301,7 @@ async def copy_back(
 
     A fence that would keep the job from writing at the source is removed by the same plan.
     """
-    status = await _status(topology, request.timeout_ms)
+    status = await status_of(topology, request.timeout_ms)
     _report_unsent(status, failbacks, interaction.progress)
     failbacks = await without_others(topology, failbacks, request.timeout_ms, interaction.progress)
     waves = _returning_waves(topology, status, failbacks)
@@ -393,7 +373,7 @@ async def switch_flows(
             await drained(topology, back, copied_within_ms / 1000, interaction.progress)
         states |= {back.name: "promoted", failback.flow.name: "active"}
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
-    waves = _returning_waves(topology, await _status(topology, request.timeout_ms), failbacks)
+    waves = _returning_waves(topology, await status_of(topology, request.timeout_ms), failbacks)
     fenced = [wave for wave in waves if wave.wave.fenced]
     edits: dict[Path, str] = {}
     for wave in fenced:

@@ -35,6 +35,8 @@ from planner.workflows.flows.ending import (
     groups_moved,
     left_to_copy,
     report_subscriptions,
+    status_of,
+    subscriptions_after,
     warn_of_groups_that_stay,
     warn_of_unread_replays,
 )
@@ -383,32 +385,22 @@ class PromoteRehearsal(Struct, frozen=True):
 @Workflow
 async def rehearse_promote(request: PromoteRequest) -> PromoteRehearsal:
     """Returns what a promotion means. It changes nothing, and waits for nothing."""
-    from planner.workflows.audit.replication_status import status_request
-    from runtime.audit.status.reader import read_status
-    from runtime.contract.results.groups import GroupTopics
-
     topology = checked(request.path, request.var_files).topology
     flow = flow_of(topology, request.flow)
     if flow.state not in RUNNING:
         raise wrong_state(flow, "promoted")
-    within_s = request.timeout_ms / 1000
-    status = await read_status(status_request(topology), 0.0, within_s)
+    status = await status_of(topology, request.timeout_ms)
     health = next(health for health in status.flows if health.name == flow.name)
     answers = health.source_answers and health.destination_answers
     pattern = request.topics
     topics = health.topics if pattern is None or not answers else chosen_of(health, pattern)
-    groups = await groups_moved(topology, flow, within_s)
+    groups = await groups_moved(topology, flow, request.timeout_ms / 1000)
     if pattern is not None:
         groups = [loss for loss in groups if reads_topics(router_of(topology), flow.name, pattern, loss)]
     return PromoteRehearsal(
         left_to_copy(topics) if answers else health.why,
         tuple(groups),
-        tuple(
-            GroupTopics(
-                flow=flow.name, group=loss.group, cluster=flow.destination_cluster, topics=loss.topics
-            )
-            for loss in groups
-        ),
+        subscriptions_after(topology, groups),
     )
 
 
