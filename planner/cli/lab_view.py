@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
-import msgspec
 
 from planner.cli.console import ProgressBars, print_lines
+from planner.cli.output import emit
 from planner.render.table import Cell, Column, Row, table
 from planner.workflows.lab import BrokerStatus, Lab, LabState, LabStatus, SparkCluster, SparkStatus
 
@@ -33,13 +33,17 @@ _COLUMNS = (
 
 def show(status: LabStatus, as_json: bool) -> None:
     if as_json:
-        facts = asdict(status)
-        ordered = {"format_version": facts.pop("format_version"), **facts}
-        click.echo(msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode())
+        _emit(status)
     elif status.clusters:
         print_lines(lambda width: table(_COLUMNS, list(_rows(status)), width))
     else:
         click.echo(f"There is no lab in {status.home}. repl lab up makes one.", err=True)
+
+
+def _emit(status: LabStatus | SparkStatus) -> None:
+    """Prints a status as a JSON document, its version first."""
+    document = asdict(status)
+    emit({"format_version": document.pop("format_version"), **document})
 
 
 def _rows(status: LabStatus) -> Iterator[Row]:
@@ -92,9 +96,7 @@ def hints(lab: Lab) -> None:
 def show_spark(status: SparkStatus, as_json: bool) -> None:
     """Shows a cluster for Spark's applications: its daemons, and how a job uses it."""
     if as_json:
-        facts = asdict(status)
-        ordered = {"format_version": facts.pop("format_version"), **facts}
-        click.echo(msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode())
+        _emit(status)
         return
     rows: list[Row] = [
         (
