@@ -48,13 +48,14 @@ async def create(context: ApplyContext, steps: Sequence[CreateTopic]) -> dict[st
     for step in created:
         if step.topic in waiting:
             what = "it exists already" if step.id in existed else "created"
-            results[step.id] = failed(
-                f"{what}, but not at every broker yet: {waiting[step.topic]}; apply again"
-            )
-    for step in created:
-        if step.id in existed and step.topic not in waiting:
+            results[step.id] = _not_everywhere(what, waiting[step.topic])
+        elif step.id in existed:
             results[step.id] = await _as_wanted(context, step)
     return results
+
+
+def _not_everywhere(what: str, why: str) -> StepResult:
+    return failed(f"{what}, but not at every broker yet: {why}; apply again")
 
 
 async def _as_wanted(context: ApplyContext, step: CreateTopic) -> StepResult:
@@ -103,12 +104,9 @@ async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[s
     grown = [step for step in steps if results[step.id].result is Result.DONE]
     counts = {step.topic: step.new for step in grown}
     waiting = await wait_until_visible(context, counts.keys(), has_leaders(counts))
-    for step in grown:
-        if step.topic in waiting:
-            results[step.id] = failed(
-                f"grown, but not at every broker yet: {waiting[step.topic]}; apply again"
-            )
-    return results
+    return results | {
+        step.id: _not_everywhere("grown", waiting[step.topic]) for step in grown if step.topic in waiting
+    }
 
 
 async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
@@ -123,10 +121,8 @@ async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[st
     results |= await send_with_retries(still, context.send, classify, context.guard)
     deleted = [step for step in still if results[step.id].result is Result.DONE]
     waiting = await wait_until_visible(context, {step.topic for step in deleted}, is_gone)
-    for step in deleted:
-        if step.topic in waiting:
-            results[step.id] = failed("deleted, but a broker still shows it; apply again")
-    return results
+    shown = failed("deleted, but a broker still shows it; apply again")
+    return results | {step.id: shown for step in deleted if step.topic in waiting}
 
 
 async def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
