@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -64,34 +65,14 @@ class Series:
         return now_ms // BUCKET_MS - self._newest >= BUCKETS
 
 
-class Trail:
-    """The numbers of one flow or topic. A topic's latency is not measured: its series stay empty."""
+Trail = defaultdict[str, Series]  # the numbers of one flow or topic that are charted, by their names
 
-    __slots__ = ("bytes_per_s", "lag_ms", "lag_records", "latency_p50_ms", "latency_p99_ms", "records_per_s")
 
-    def __init__(self, *, latency: bool) -> None:
-        self.lag_records = Series()
-        self.lag_ms = Series()
-        self.records_per_s = Series()
-        self.bytes_per_s = Series() if latency else None
-        self.latency_p50_ms = Series() if latency else None
-        self.latency_p99_ms = Series() if latency else None
-
-    def is_kept(self, now_ms: int) -> bool:
-        return not self.lag_records.is_older_than_an_hour(now_ms)
-
-    def put(self, at_ms: int, one: FlowHealth | TopicHealth) -> None:
-        self.lag_records.put(at_ms, one.lag_records)
-        self.lag_ms.put(at_ms, one.lag_ms)
-        self.records_per_s.put(at_ms, one.records_per_s)
-        if isinstance(one, FlowHealth):
-            for series, value in (
-                (self.bytes_per_s, one.bytes_per_s),
-                (self.latency_p50_ms, one.latency_p50_ms if one.latency_over_ms is not None else None),
-                (self.latency_p99_ms, one.latency_p99_ms if one.latency_over_ms is not None else None),
-            ):
-                assert series is not None
-                series.put(at_ms, value)
+def _put(trail: Trail, at_ms: int, seen: FlowHealth | TopicHealth) -> None:
+    for name in ("lag_records", "lag_ms", "records_per_s"):
+        trail[name].put(at_ms, getattr(seen, name))
+    if isinstance(seen, FlowHealth):  # of a topic it is not measured
+        trail["latency_p99_ms"].put(at_ms, None if seen.latency_over_ms is None else seen.latency_p99_ms)
 
 
 class Hour:
@@ -103,32 +84,28 @@ class Hour:
         self._tidied_ms = 0
 
     def take(self, status: ReplicationStatus) -> None:
-        """Stores one reading."""
+        """Stores one reading. What was not read for an hour is forgotten, each ten minutes."""
+        at_ms = status.at_ms
         for flow in status.flows:
-            trail = self._flows.get(flow.name)
-            if trail is None:
-                trail = self._flows[flow.name] = Trail(latency=True)
-            trail.put(status.at_ms, flow)
+            _put(self._flows.setdefault(flow.name, Trail(Series)), at_ms, flow)
             for topic in flow.topics:
-                kept = self._topics.get((flow.name, topic.topic))
-                if kept is None and len(self._topics) < MOST_TOPICS:
-                    kept = self._topics[flow.name, topic.topic] = Trail(latency=False)
-                if kept is not None:
-                    kept.put(status.at_ms, topic)
-        if status.at_ms - self._tidied_ms >= BUCKETS * BUCKET_MS // 6:
-            self._tidied_ms = status.at_ms
-            self._tidy(status.at_ms)
-
-    def _tidy(self, now_ms: int) -> None:
-        """Forgets flows and topics that were not read for an hour."""
-        self._flows = {key: trail for key, trail in self._flows.items() if trail.is_kept(now_ms)}
-        self._topics = {key: trail for key, trail in self._topics.items() if trail.is_kept(now_ms)}
+                key = flow.name, topic.topic
+                if key in self._topics or len(self._topics) < MOST_TOPICS:
+                    _put(self._topics.setdefault(key, Trail(Series)), at_ms, topic)
+        if at_ms - self._tidied_ms >= BUCKETS * BUCKET_MS // 6:
+            self._tidied_ms = at_ms
+            self._flows = {key: trail for key, trail in self._flows.items() if _is_kept(trail, at_ms)}
+            self._topics = {key: trail for key, trail in self._topics.items() if _is_kept(trail, at_ms)}
 
     def flow(self, name: str) -> Trail | None:
         return self._flows.get(name)
 
     def topic(self, flow: str, topic: str) -> Trail | None:
         return self._topics.get((flow, topic))
+
+
+def _is_kept(trail: Trail, now_ms: int) -> bool:
+    return not trail["lag_records"].is_older_than_an_hour(now_ms)
 
 
 WIDTH, HEIGHT = 720.0, 88.0

@@ -326,7 +326,6 @@ def _environment() -> jinja2.Environment:
         "span": readable.span,
         "latency": readable.latency,
         "byte_rate": lambda value: readable.UNKNOWN if value is None else f"{readable.octets(value)}/s",
-        "whole": whole,
         "clock": clock,
         "words": lambda state: state.replace("_", " "),  # `caught up`
         "meaning": lambda state: STATES[state].means if state in STATES else "",
