@@ -11,6 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,6 +59,7 @@ _OLD = datetime.timedelta(hours=1)
 _MEMORY = "512m"
 _REQUEST_S = 30.0
 _MOST_DELETES = 1_000_000
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 _WITH_RECORDS = (naming.LEDGER, naming.OFFSET_MAP, naming.PRODUCERS, naming.CHECKPOINTS, naming.STATUS)
 
 
@@ -268,11 +270,9 @@ def remove_scratch(
         # The registry does not name topics where the drill was killed in between.
         topics, groups = _names_at(client, run)
         if topics:
-            answers = client.delete_topics(topics, operation_timeout=_REQUEST_S)
-            _await(endpoint, answers, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            _await(endpoint, client.delete_topics(topics, operation_timeout=_REQUEST_S))
         if groups:
-            answers = client.delete_consumer_groups(groups, request_timeout=_REQUEST_S)
-            _await(endpoint, answers, KafkaError.GROUP_ID_NOT_FOUND)
+            _await(endpoint, client.delete_consumer_groups(groups, request_timeout=_REQUEST_S))
         forget(endpoint, run, flows)
     for job in jobs:
         shutil.rmtree(home / job, ignore_errors=True)
@@ -281,13 +281,15 @@ def remove_scratch(
 
 def _names_at(client: AdminClient, run: ScratchRun) -> tuple[list[str], list[str]]:
     """Returns the topics and the groups of a cluster that are named after the run."""
-    topics = client.list_topics(timeout=_REQUEST_S).topics
     listed = client.list_consumer_groups(request_timeout=_REQUEST_S).result(_REQUEST_S)
     if listed.errors:
         raise Failure(error(f"the groups of a cluster can't be listed: {explain(listed.errors[0])}"))
-    names = sorted(topics), sorted(str(group.group_id) for group in listed.valid)
-    of_topics, of_groups = ([name for name in some if name.startswith(run.topic(""))] for some in names)
-    return of_topics, of_groups
+
+    def of_run(names: Iterable[str]) -> list[str]:
+        return sorted(name for name in names if name.startswith(run.topic("")))
+
+    topics = client.list_topics(timeout=_REQUEST_S).topics
+    return of_run(topics), of_run(str(group.group_id) for group in listed.valid)
 
 
 def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
@@ -307,15 +309,15 @@ def refuse_foreign(steps: Iterable[Step], run: ScratchRun) -> None:
         raise Failure(error(what, "repl history shows who wrote it", exit=ExitCode.REFUSED))
 
 
-def _await(endpoint: ClusterEndpoint, answers: Mapping[str, object], gone: int) -> None:
+def _await(endpoint: ClusterEndpoint, deletes: Mapping[str, Future[None]]) -> None:
     """Waits for deletes. What is gone already is no failure."""
     problems = []
-    for name, answer in answers.items():
+    for name, deleted in deletes.items():
         try:
-            answer.result(_REQUEST_S)  # type: ignore[attr-defined]
+            deleted.result(_REQUEST_S)
         except (KafkaException, TimeoutError) as failure:
             cause = error_of(failure)
-            if cause is None or cause.code() != gone:
+            if cause is None or cause.code() not in _GONE:
                 problems.append(error(f"{name} at {endpoint.cluster} is left: {explain(failure)}"))
     if problems:
         raise Failure(problems)
