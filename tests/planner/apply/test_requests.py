@@ -13,6 +13,7 @@ from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
 from runtime.kafka.errors import ErrorCode
 from tests.fakes.jobs import FakeJobs
+from tests.fakes.tables import cases
 from tests.planner.apply.handling import guard
 from tests.runtime.launch.specs import spec_of
 
@@ -61,51 +62,34 @@ def test_only_what_failed_for_the_moment_is_sent_again():
     assert broker.asked == [["a", "b"], ["b"], ["b"]]
 
 
-def test_a_refusal_by_policy_is_final():
-    broker = Broker(a=[ErrorCode.POLICY_VIOLATION])
-    verdict = results(broker, "a")["a"]
-    assert verdict.result is Result.FAILED
-    assert "POLICY_VIOLATION" in verdict.why
-    assert len(broker.asked) == 1
+async def as_wanted(_step: Step, _refused: RequestRefused) -> StepResult:
+    return DONE
 
 
-def test_a_final_error_is_judged():
-    broker = Broker(a=[ErrorCode.TOPIC_ALREADY_EXISTS])
-
-    async def as_wanted(_step: Step, _refused: RequestRefused) -> StepResult:
-        return DONE
-
-    assert results(broker, "a", classify=as_wanted) == {"a": DONE}
+LOGIN = Refused("dc1:1 refused the credentials of u", "look at sasl.password")
 
 
-def test_throttling_is_waited_out():
-    broker = Broker(a=[ErrorCode.THROTTLING_QUOTA_EXCEEDED, None])
-    assert results(broker, "a") == {"a": DONE}
-
-
-def test_a_broker_that_does_not_answer_is_asked_again():
-    broker = Broker(a=[Closed("dc1:1 closed the connection"), NoAnswer("dc1:1 is silent"), None])
-    assert results(broker, "a") == {"a": DONE}
-
-
-def test_a_refused_login_is_final():
-    broker = Broker(a=[Refused("dc1:1 refused the credentials of u", "look at sasl.password")])
-    assert results(broker, "a")["a"] == failed("dc1:1 refused the credentials of u; look at sasl.password")
-    assert len(broker.asked) == 1
-
-
-def test_a_barred_guard_lets_nothing_through():
-    broker = Broker(a=[None])
-    verdicts = results(broker, "a", may=guard("the lease is lost"))
-    assert verdicts == {"a": StepResult(Result.NOT_STARTED, "the lease is lost")}
-    assert broker.asked == []
-
-
-def test_the_guard_is_asked_before_every_try():
-    broker = Broker(a=[ErrorCode.NOT_CONTROLLER])
-    verdicts = results(broker, "a", may=guard(None, "interrupted"))
-    assert verdicts["a"].result is Result.NOT_STARTED
-    assert broker.asked == [["a"]]
+@cases(
+    "lines how tries result why",
+    {
+        "throttling": ([ErrorCode.THROTTLING_QUOTA_EXCEEDED, None], {}, 2, Result.DONE, ""),
+        "no answer": ([Closed("dc1:1 closed it"), NoAnswer("dc1:1 is silent"), None], {}, 3, Result.DONE, ""),
+        "a policy": ([ErrorCode.POLICY_VIOLATION], {}, 1, Result.FAILED, "POLICY_VIOLATION"),
+        "a login": ([LOGIN], {}, 1, Result.FAILED, "refused the credentials of u; look at sasl.password"),
+        "it is judged": ([ErrorCode.TOPIC_ALREADY_EXISTS], {"classify": as_wanted}, 1, Result.DONE, ""),
+        "no lease": ([None], {"may": ["the lease is lost"]}, 0, Result.NOT_STARTED, "the lease is lost"),
+        "a guard is asked before every try": (
+            *([ErrorCode.NOT_CONTROLLER], {"may": [None, "interrupted"]}),
+            *(1, Result.NOT_STARTED, "interrupted"),
+        ),
+    },
+)
+def test_how_often_a_request_is_sent_and_how_it_ends(lines, how, tries, result, why) -> None:
+    broker = Broker(a=list(lines))
+    may = {"may": guard(*how["may"])} if "may" in how else {}
+    ended = results(broker, "a", **{**how, **may})["a"]
+    assert (ended.result, len(broker.asked)) == (result, tries)
+    assert why in ended.why
 
 
 def test_it_gives_up_at_the_deadline_and_says_why():

@@ -3,12 +3,12 @@
 import fcntl
 import json
 import os
-import pty
 import subprocess
 import termios
 import time
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -17,8 +17,9 @@ from planner.kafka import log, run_at
 from planner.model.plan import Plan
 from planner.state import planfile
 from runtime.contract.spec import naming
-from tests.commands import REPL, environment, repl
+from tests.commands import repl
 from tests.endpoints import endpoint
+from tests.terminal import shown, start
 from tests.topologies import Topology, at
 
 pytestmark = pytest.mark.integration
@@ -34,20 +35,10 @@ def topology(lab, fresh, tmp_path) -> Topology:
 
 def answering(answer: str, *arguments: str, **changed: str) -> tuple[int, str]:
     """The command at a terminal where a person types the answer."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*REPL, *arguments], env=environment(changed), stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    os.write(ours, f"{answer}\n".encode())
-    told = b""
-    try:
-        while piece := os.read(ours, 65_536):
-            told += piece
-    except OSError:
-        pass  # how Linux says that the other end of a terminal is closed
-    os.close(ours)
-    return process.wait(timeout=120), told.decode()
+    process, terminal = start(*arguments, env=changed)
+    os.write(terminal, f"{answer}\n".encode())
+    told = b"".join(shown(terminal)).decode()
+    return process.wait(timeout=120), told
 
 
 @pytest.mark.parametrize("answer", ["no", "y", ""])
@@ -122,21 +113,15 @@ def paused(lab, fresh, tmp_path) -> Topology:
 
 def asked(*arguments: str) -> tuple[subprocess.Popen[bytes], int]:
     """The command at a terminal of its own, once it asks."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*REPL, *arguments],
-        env=environment({}),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(theirs)
+    own: dict[str, Any] = {
+        "start_new_session": True,
+        "preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    }
+    process, terminal = start(*arguments, **own)
     told = b""
     while b"Enter a value" not in told:
-        told += os.read(ours, 65_536)
-    return process, ours
+        told += os.read(terminal, 65_536)
+    return process, terminal
 
 
 def interrupt(process: subprocess.Popen[bytes], terminal: int) -> None:

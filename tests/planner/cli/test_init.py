@@ -1,38 +1,29 @@
 """`repl init` as a person answers it on a terminal, on real clusters."""
 
 import os
-import pty
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from planner.config import load
-from tests.commands import REPL, environment, repl
+from tests.commands import repl
 from tests.records import create_topic
+from tests.terminal import shown, start
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 def answered(answers: Sequence[tuple[str, str]], *arguments: str, cwd: Path) -> tuple[int, str]:
     """Runs a command on a terminal, and types each answer when its question is there."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*REPL, *arguments], env=environment({}), cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
+    process, terminal = start(*arguments, cwd=cwd)
     told, seen, waiting = "", 0, list(answers)
-    try:
-        while piece := os.read(ours, 65_536):
-            told += piece.decode()
-            if waiting and (found := re.search(waiting[0][0], told[seen:])):
-                seen += found.end()
-                os.write(ours, f"{waiting.pop(0)[1]}\n".encode())
-    except OSError:
-        pass  # how Linux says that the other end of a terminal is closed
-    os.close(ours)
+    for piece in shown(terminal):
+        told += piece.decode()
+        if waiting and (found := re.search(waiting[0][0], told[seen:])):
+            seen += found.end()
+            os.write(terminal, f"{waiting.pop(0)[1]}\n".encode())
     assert not waiting, f"not asked: {waiting}\n{told}"
     return process.wait(timeout=60), told
 

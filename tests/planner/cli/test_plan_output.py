@@ -1,8 +1,6 @@
 """A plan on terminals and pipes, in files, and as an exit code; the real command, and no broker."""
 
 import json
-import os
-import pty
 import re
 import signal
 import socket
@@ -22,6 +20,7 @@ from planner.state import planfile
 from tests.fakes.replacing import replace
 from tests.planner.render.scenes import drifted, errored, everything, nothing, silent
 from tests.security.plans import changed, honest
+from tests.terminal import shown, start
 
 REPL = [sys.executable, "-m", "planner"]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,22 +34,11 @@ def saved(tmp_path: Path) -> Path:
 
 def on_a_terminal(columns: int, *arguments: str, **environment: str) -> str:
     """The output of a command whose stdout is a terminal of this width."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as reader:
-        process = subprocess.Popen(
-            [*REPL, *arguments],
-            stdout=theirs,
-            env={**os.environ, "COLUMNS": str(columns), "LINES": "24", **environment},
-        )
-        os.close(theirs)
-        parts = []
-        try:
-            while part := reader.read(65_536):
-                parts.append(part)
-        except OSError:  # how a terminal says that the other side went away
-            pass
-        assert process.wait(60) == 0
-    return b"".join(parts).decode().replace("\r\n", "\n")
+    env = {"COLUMNS": str(columns), "LINES": "24", **environment}
+    process, terminal = start(*arguments, env=env, streams=("stdout",))
+    told = b"".join(shown(terminal)).decode().replace("\r\n", "\n")
+    assert process.wait(60) == 0
+    return told
 
 
 @pytest.mark.parametrize(
@@ -85,10 +73,10 @@ def test_a_pipe_gets_no_colours_and_no_broken_lines(saved: Path, capsys: pytest.
 
 
 def test_a_narrow_terminal(saved: Path) -> None:
-    shown = on_a_terminal(40, "show", str(saved), NO_COLOR="")
+    lines_shown = on_a_terminal(40, "show", str(saved), NO_COLOR="")
 
-    assert "\x1b[32m" in shown
-    lines = [one for one in ANSI.sub("", shown).splitlines() if not one.startswith("Plan digest: ")]
+    assert "\x1b[32m" in lines_shown
+    lines = [one for one in ANSI.sub("", lines_shown).splitlines() if not one.startswith("Plan digest: ")]
     words = [line for line in lines if " " in line.strip().lstrip("#+~-.? ")]
     assert max(map(len, words)) <= 40
 

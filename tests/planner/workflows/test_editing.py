@@ -9,11 +9,12 @@ from planner.config.edit import with_state
 from planner.config.files import topology_files, write_edited
 from planner.kafka import run
 from planner.model.diagnostic import Failure
-from planner.workflows.applying.apply import execute
+from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import checked
 from tests.fakes.states import cluster, flow, live, observed, topology
+from tests.fakes.tables import cases
 from tests.planner.plan.jobs import plan
 from tests.topologies import shop
 
@@ -72,40 +73,27 @@ def test_what_is_half_written_is_no_part_of_the_topology(tmp_path: Path) -> None
     assert topology_files(tmp_path) == (file,)
 
 
-class Written:
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> None:
-        self.times += 1
+NOT_THERE = plan(topology(flow("there")), observed(cluster(live("a")), cluster(name="dc2")))
 
 
-def test_nothing_is_written_where_no_step_can_begin() -> None:
-    """The clusters of this plan do not answer."""
-    written = Written()
-    shop = topology(flow("there"))
-    made = plan(shop, observed(cluster(live("a")), cluster(name="dc2")))
-    assert made.steps
+@cases(
+    "made interaction refused",
+    {
+        "no step can begin: no cluster answers": (NOT_THERE, Interaction(approve_all), "does not answer"),
+        "it is not approved": (NOT_THERE, UNATTENDED, "not approved, so nothing was changed"),
+        "it takes no step": (plan(topology()), UNATTENDED, None),
+    },
+)
+def test_what_is_edited_is_written_where_the_steps_can_begin(made, interaction, refused) -> None:
+    written: list[bool] = []
 
-    with pytest.raises(Failure):
-        run(execute(made, QUICK, Interaction(approve_all), write=written))
+    def carry_out() -> ApplyResult:
+        return run(execute(made, QUICK, interaction, write=lambda: written.append(True)))
 
-    assert written.times == 0
-
-
-def test_an_edit_that_takes_no_step_is_written() -> None:
-    written = Written()
-
-    result = run(execute(plan(topology()), QUICK, UNATTENDED, write=written))
-
-    assert (result.complete, written.times) == (True, 1)
-
-
-def test_what_is_not_approved_is_not_written() -> None:
-    written = Written()
-    made = plan(topology(flow("there")), observed(cluster(live("a")), cluster(name="dc2")))
-
-    with pytest.raises(Failure, match="not approved, so nothing was changed"):
-        run(execute(made, QUICK, UNATTENDED, write=written))
-
-    assert written.times == 0
+    if refused is None:
+        assert carry_out().complete
+    else:
+        assert made.steps
+        with pytest.raises(Failure, match=refused):
+            carry_out()
+    assert written == ([True] if refused is None else [])
