@@ -100,6 +100,7 @@ def _cluster(
     """Asks for one cluster until it can be read; None for an empty answer."""
     from planner.cli.view import TerminalView
     from planner.graph.messages import few
+    from planner.render.readable import plural
     from planner.workflows.importing import connection, own_topics, read_names
 
     while True:
@@ -113,18 +114,15 @@ def _cluster(
             if name in declared:
                 raise Failure(error(f"there is a cluster {name} already", "give it another name"))
             observed = read_names(cluster, timeout_ms, TerminalView(as_json=False))
-            if same := [one.name for one in found if one.id == observed.id]:
+            if same := [other.name for other in found if other.id == observed.id]:
                 raise Failure(error(f"this is {same[0]} again: both have the id {observed.id}"))
         except Failure as failure:
             show(failure.diagnostics)
             continue
         topics = own_topics(observed)
-        brokers = len(observed.brokers)
         names = f": {few(topics, _SHOWN)}" if topics else ""
-        click.echo(
-            f"  {name}: {brokers} broker{'s' if brokers != 1 else ''},"
-            f" {len(topics):,} topic{'s' if len(topics) != 1 else ''}{names}"
-        )
+        brokers = plural(len(observed.brokers), "broker")
+        click.echo(f"  {name}: {brokers}, {plural(len(topics), 'topic')}{names}")
         return cluster, observed
 
 

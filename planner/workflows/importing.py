@@ -13,18 +13,18 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from planner.config import load
-from planner.config.hints import did_you_mean
+from planner.config.hints import prose
 from planner.config.importing.document import ConvertedTopology
 from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
-from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
+from planner.model.observed import Observed, ObservedCluster, Request
 from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.requests import AdoptRequest, ImportRequest, TakeOver
-from planner.workflows.topology import checked
+from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, regex
@@ -64,8 +64,7 @@ def declared_clusters(request: ImportRequest) -> dict[str, Cluster]:
             error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
         )
     topology = load(request.path, request.var_files)
-    _require_declared(names, topology, "; or give --bootstrap")
-    return {name: topology.clusters[name] for name in dict.fromkeys(names)}
+    return {name: cluster_of(topology, name) for name in dict.fromkeys(names)}
 
 
 @Workflow
@@ -75,7 +74,7 @@ async def import_clusters(request: ImportRequest, progress: ProgressHandler = si
     Only what is set explicitly is part of it. Secrets never are, only references to them.
     """
     from planner.observe.imported import import_request, import_topology
-    from planner.workflows.observing import read_clusters
+    from planner.workflows.observing import answering, read_clusters
 
     declared = declared_clusters(request)
     pattern = request.pattern
@@ -93,16 +92,12 @@ async def import_clusters(request: ImportRequest, progress: ProgressHandler = si
 
     observed = await read_clusters(declared, request.timeout_ms, wanted, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
-    topology, left_out = import_topology(name, declared, _reachable(observed), pattern)
+    topology, left_out = import_topology(name, declared, answering(observed), pattern)
     clusters = " and ".join(declared)
     if not (topology.topics or topology.acls or topology.quotas):
         nothing = error(f"nothing to import: {clusters} holds no topic of yours", "look at --topics")
         raise Failure([nothing, *left_out])
     diagnostics = (*observed.diagnostics, *left_out)
-    topics, acls, quotas = len(topology.topics), len(topology.acls), len(topology.quotas)
-    counts = f"{topics:,} topics and {acls:,} ACLs"
-    if quotas:
-        counts = f"{topics:,} topics, {acls:,} ACLs and {quotas:,} quota{'s' if quotas != 1 else ''}"
     return ImportedCopy(
         topology,
         (
@@ -110,7 +105,7 @@ async def import_clusters(request: ImportRequest, progress: ProgressHandler = si
             _UNMANAGED,
         ),
         tuple(map(comment, diagnostics)),
-        f"{counts} of {clusters}",
+        f"{_counted(topology)} of {clusters}",
         diagnostics,
         tuple(declared.values()),
     )
@@ -188,10 +183,20 @@ def _copy(
             f"The flows of {names}. {began}",
             "Do not start it again: the same records would arrive twice.",
         )
-    counts = {"flow": len(topology.flows), "topic": len(topology.topics), "ACL": len(topology.acls)}
-    counted = [f"{count:,} {what}{'s' if count != 1 else ''}" for what, count in counts.items() if count]
-    summary = f"{' and '.join(counted)} of {names}"
-    return ImportedCopy(converted.topology, header, tuple(comments), summary, tuple(diagnostics))
+    summary = f"{_counted(topology)} of {names}"
+    return ImportedCopy(topology, header, tuple(comments), summary, tuple(diagnostics))
+
+
+def _counted(topology: Topology) -> str:
+    """Returns `3 flows, 1 topic and 2 ACLs`."""
+    declared = {
+        "flow": topology.flows,
+        "topic": topology.topics,
+        "ACL": topology.acls,
+        "quota": topology.quotas,
+    }
+    counts = {kind: len(parts) for kind, parts in declared.items() if parts}
+    return prose((f"{count:,} {kind}{'s' if count != 1 else ''}" for kind, count in counts.items()), "and")
 
 
 def _printable(text: str) -> str:
@@ -221,9 +226,9 @@ async def read_names(
     cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent
 ) -> ObservedCluster:
     """Returns the brokers and topics of a cluster. Failure: it can't be read."""
-    from planner.workflows.observing import read_clusters
+    from planner.workflows.observing import answering, read_clusters
 
-    return _reachable(await read_clusters({cluster.name: cluster}, timeout_ms, progress=progress))[0]
+    return answering(await read_clusters({cluster.name: cluster}, timeout_ms, progress=progress))[0]
 
 
 def own_topics(cluster: ObservedCluster) -> list[str]:
@@ -283,18 +288,10 @@ async def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) ->
     from planner.workflows.plans import apply_plan
 
     topology = checked(request.path, request.var_files).topology
-    _require_declared(request.clusters, topology)
+    for name in request.clusters:
+        cluster_of(topology, name)
     plan = await apply_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
     return await execute(plan, request, interaction)
-
-
-def _require_declared(names: Sequence[str], topology: Topology, otherwise: str = "") -> None:
-    for name in names:
-        if name not in topology.clusters:
-            hint = (
-                did_you_mean(name, topology.clusters) or f"it has {', '.join(topology.clusters)}{otherwise}"
-            )
-            raise Failure(error(f"the topology has no cluster {name!r}", hint))
 
 
 def _client_settings(file: Path | None) -> dict[str, str]:
@@ -306,12 +303,3 @@ def _client_settings(file: Path | None) -> dict[str, str]:
         return {key: value for key, (value, _) in properties_of(file.read_text(encoding="utf-8")).items()}
     except OSError as wrong:
         raise Failure(error(f"{file} can't be read: {wrong.strerror}", "look at --client-config")) from None
-
-
-def _reachable(observed: Observed) -> list[ObservedCluster]:
-    silent = [cluster for cluster in observed.clusters.values() if isinstance(cluster, Unreachable)]
-    if silent:
-        raise Failure(
-            [error(f"{cluster.name} can't be read: {cluster.why}", cluster.hint) for cluster in silent]
-        )
-    return [cluster for cluster in observed.clusters.values() if isinstance(cluster, ObservedCluster)]

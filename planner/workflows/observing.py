@@ -202,6 +202,16 @@ async def read_clusters(
         return await observe_clusters(clusters, endpoints, wanted, reading, named)
 
 
+def answering(observed: Observed, *names: str) -> list[ObservedCluster]:
+    """Returns these clusters, or all. Failure names each that could not be read."""
+    clusters = [observed.clusters[name] for name in names or observed.clusters]
+    if silent := [cluster for cluster in clusters if isinstance(cluster, Unreachable)]:
+        raise Failure(
+            [error(f"{cluster.name} can't be read: {cluster.why}", cluster.hint) for cluster in silent]
+        )
+    return [cluster for cluster in clusters if isinstance(cluster, ObservedCluster)]
+
+
 async def observe(
     topology: Topology,
     timeout_ms: int,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from planner.graph.messages import few
-from planner.render.readable import UNKNOWN, count, span
+from planner.render.readable import UNKNOWN, count, plural, span
 from runtime.contract.results.waves import WaveProgress, WaveState
 
 _STYLES = {WaveState.WAITING: "", WaveState.FENCED: "yellow", WaveState.MOVED: "green"}
@@ -34,7 +34,7 @@ def wave_lines(waves: Sequence[WaveProgress]) -> Iterator[Text]:
 
 
 def _topics(wave: WaveProgress) -> str:
-    topics = f"{len(wave.topics)} topic{'s' if len(wave.topics) != 1 else ''}"
+    topics = plural(len(wave.topics), "topic")
     if wave.state is WaveState.MOVED:
         return topics
     left = UNKNOWN if wave.left is None else count(wave.left)

@@ -20,7 +20,6 @@ from planner.config import load
 from planner.graph.expansion import expand
 from planner.kafka import ClusterClient
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
-from planner.model.observed import Unreachable
 from planner.model.topology import Flow, Topology
 from planner.state import internal_topics
 from planner.state.lease import Lease
@@ -37,7 +36,7 @@ from planner.workflows.interaction import (
     ReplayReady,
     silent,
 )
-from planner.workflows.observing import observe
+from planner.workflows.observing import answering, observe
 from planner.workflows.one_off import check_transforms, on_spark
 from planner.workflows.requests import (
     ReplaySalvageRequest,
@@ -45,7 +44,6 @@ from planner.workflows.requests import (
     VerifyFlowRequest,
 )
 from planner.workflows.topology import flow_of, job_flow_of, launcher_home
-from runtime.audit.ledger import AuditFailure
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.verification import verify_small
@@ -96,7 +94,9 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
     with verification_file(compared, request.path, progress, resume=request.resume) as file:
         resume = request.resume
         if where is None and not compared.needs_spark:
-            verified = await _without_spark(compared, file, progress, resume=resume)
+            # None where it is too large for this process.
+            small = verify_small(compared, file, lambda line: progress(ProgressText(line)), resume=resume)
+            verified = await answered(small)
             if verified is not None:
                 return verified
             resume = True  # Spark continues from the plan that was just stored
@@ -106,16 +106,6 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
     if outcome.result is None:
         raise Failure(error(f"{outcome.cluster}: {outcome.why}", outcome.hint or _RESUME))
     return outcome.result
-
-
-async def _without_spark(
-    request: VerifyRequest, file: Path | None, progress: ProgressHandler, *, resume: bool
-) -> VerificationReport | None:
-    """Returns the report of a comparison that is small enough for this process."""
-    try:
-        return await verify_small(request, file, lambda line: progress(ProgressText(line)), resume=resume)
-    except AuditFailure as failure:
-        raise Failure(error(f"{failure.cluster}: {failure.why}", failure.hint)) from None
 
 
 def _on_its_cluster(job: JobSpec) -> JobSpec:
@@ -323,13 +313,10 @@ def _still_copies(flow: str, state: str) -> Failure:
 async def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: ProgressHandler) -> JobSpec:
     """Returns the spec of the flow's job: provenance resolved, clusters pinned, no secret.
 
-    Both clusters of the flow must answer. Failure names the one that does not.
+    Both clusters of the flow must answer. Failure names those that do not.
     """
     observed = await observe(topology, timeout_ms, progress=progress)
-    for name in (flow.source_cluster, flow.destination_cluster):
-        match observed.clusters[name]:
-            case Unreachable(why=why, hint=hint):
-                raise Failure(error(f"{name} can't be read, and both sides are needed: {why}", hint))
+    answering(observed, flow.source_cluster, flow.destination_cluster)
     for job in expand(topology, observed, Path.cwd()).jobs:
         if job.spec is not None and flow.name in job.flows:
             return job.spec

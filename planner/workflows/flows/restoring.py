@@ -6,19 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from planner.graph.jobs import destination_spec
 from planner.graph.messages import few
 from planner.model.address import topic_address
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, note, warning
+from planner.model.diagnostic import Diagnostic, ExitCode, error, note, warning
 from planner.model.observed import (
     SCHEMAS,
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
-    Unreachable,
 )
 from planner.model.plan import Mode, Plan
 from planner.model.restore import RestoredBackup, RestoredGroup, RestoredSubject, RestoredTopic
@@ -33,7 +31,7 @@ from planner.workflows.edge import Workflow
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.flows.restored_schemas import RestoredSchemas
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
-from planner.workflows.observing import check_stores, read_clusters, schema_registries
+from planner.workflows.observing import answering, check_stores, read_clusters, schema_registries
 from planner.workflows.plans import plan_now, verified
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
@@ -75,10 +73,7 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     observed = await read_clusters(
         {cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options
     )
-    live = observed.clusters[cluster.name]
-    if isinstance(live, Unreachable):
-        hint = live.hint or f"bring {cluster.name} back"
-        raise Failure(error(f"{cluster.name} can't be read: {live.why}", hint))
+    (live,) = answering(observed)
     return await _Planned(topology, cluster, request, found, observed, live).plan()
 
 
@@ -153,12 +148,18 @@ class _Planned:
                 )
 
     def _refuse(self, topic: str, what: str, hint: str) -> None:
-        address = str(topic_address(self._cluster.name, topic))
-        self._found.append(error(what, hint, address=address, code="restore", exit=ExitCode.REFUSED))
+        self._found.append(
+            error(what, hint, address=self._address(topic), code="restore", exit=ExitCode.REFUSED)
+        )
 
     def _warn(self, topic: str, what: str, hint: str) -> None:
-        address = str(topic_address(self._cluster.name, topic))
-        self._found.append(warning(what, hint, address=address, code="restore"))
+        """Warns of a topic, or of the whole restore where none is named."""
+        found = warning(what, hint, address=self._address(topic), code="restore")
+        if found not in self._found:
+            self._found.append(found)
+
+    def _address(self, topic: str) -> str | None:
+        return str(topic_address(self._cluster.name, topic)) if topic else None
 
     def _topic(self, name: str, existing: Mapping[str, TargetTopic]) -> RestoredTopic:
         into, lineage, cuts = self._names[name], self._read.topics[name], self._read.cuts[name]
@@ -217,12 +218,8 @@ class _Planned:
                 "restore beside it with --prefix or --rename, or delete it first",
             )
         elif live.restored:
-            self._found.append(
-                note(
-                    f"{into} holds a part of this restore, which continues",
-                    address=str(topic_address(self._cluster.name, into)),
-                )
-            )
+            continues = f"{into} holds a part of this restore, which continues"
+            self._found.append(note(continues, address=self._address(into)))
         else:
             self._warn(
                 into,
@@ -296,16 +293,13 @@ class _Planned:
             for offset in snapshot.offsets:
                 if offset.topic != name or not wanted.matches(offset.group) or offset.partition not in ends:
                     continue
-                offsets[offset.group].append(msgspec.structs.replace(offset, topic=into))
+                offsets[offset.group].append(structs.replace(offset, topic=into))
                 taken[offset.group] = max(taken.get(offset.group, 0), snapshot.at_ms)
         if late:
-            what = f"no snapshot is as old as {self._until}: no group gets offsets in {few(sorted(late))}"
-            self._found.append(
-                warning(
-                    what,
-                    "set them by hand, for example with kafka-consumer-groups --reset-offsets --to-datetime",
-                    code="restore",
-                )
+            self._warn(
+                "",
+                f"no snapshot is as old as {self._until}: no group gets offsets in {few(sorted(late))}",
+                "set them by hand, for example with kafka-consumer-groups --reset-offsets --to-datetime",
             )
         for group, some in sorted(offsets.items()):
             yield RestoredGroup(group, tuple(some), time_text(taken[group]))
@@ -327,13 +321,11 @@ class _Planned:
     def _check_unread(self, snapshot: Snapshot) -> None:
         for what, why in sorted(snapshot.unread.items()):
             if what != "acls" or self._request.acls:
-                found = warning(
+                self._warn(
+                    "",
                     f"the snapshot of {time_text(snapshot.at_ms)} lacks {what}: {why}",
                     "give the principal of the backup's job the rights of docs/restore.md",
-                    code="restore",
                 )
-                if found not in self._found:
-                    self._found.append(found)
 
     def _acls(self) -> Iterator[AclRule]:
         """Yields the rules of the restored topics that the cluster lacks."""
@@ -341,27 +333,16 @@ class _Planned:
             return
         if self._live.acls is None:
             what = f"{self._cluster.name} has no authorizer: ACLs are left out"
-            self._found.append(
-                warning(what, "set authorizer.class.name on its brokers to use them", code="restore")
-            )
+            self._warn("", what, "set authorizer.class.name on its brokers to use them")
             return
         wanted: set[AclRule] = set()
         wide: set[str] = set()
         for name, known in sorted(self._read.known.items()):
-            for one in (known[0].acls or ()) if known is not None else ():
-                rule = AclRule(
-                    self._cluster.name,
-                    "TOPIC",
-                    one.resource,
-                    one.pattern,
-                    one.principal,
-                    one.host,
-                    one.operation,
-                    one.permission,
-                )
+            for acl in (known[0].acls or ()) if known is not None else ():
+                rule = AclRule(self._cluster.name, "TOPIC", **structs.asdict(acl))
                 if not rule.covers(name):
                     continue
-                if one.pattern == "LITERAL" and one.resource == name:
+                if rule.pattern == "LITERAL" and rule.resource == name:
                     wanted.add(replace(rule, resource=self._names[name]))
                 elif not self._renamed:
                     wanted.add(rule)
@@ -369,5 +350,5 @@ class _Planned:
                     wide.add(rule.name)
         if wide:
             what = f"topics are renamed, so rules on more than one topic are left out: {few(sorted(wide))}"
-            self._found.append(warning(what, "make rules for the new names by hand", code="restore"))
+            self._warn("", what, "make rules for the new names by hand")
         yield from sorted(wanted - set(self._live.acls))

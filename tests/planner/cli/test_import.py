@@ -85,7 +85,7 @@ def test_a_name_in_a_file_makes_no_line_of_its_own(tmp_path: Path) -> None:
         (("--replicator", str(EXAMPLE)), "is no JSON"),
         (("--replicator", str(REPLICATOR), "dc1"), "--replicator reads a file and asks no cluster"),
         (("--replicator", str(REPLICATOR), "--mm2", str(EXAMPLE)), "--mm2 reads a file and asks no cluster"),
-        (("dc3", "--path", "plans/examples/active-active.yaml"), "the topology has no cluster 'dc3'"),
+        (("dc3", "--path", "plans/examples/active-active.yaml"), "there is no cluster dc3 in this topology"),
         (("dc1", "dc2", "--bootstrap", "a:1"), "--bootstrap is for one cluster"),
         (("dc1", "--bootstrap", "a:1", "--topics", "("), "is no regex"),
         (("dc1", "--bootstrap", "127.0.0.1:1"), "refused the connection: nothing listens there"),
