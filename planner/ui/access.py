@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -199,8 +199,6 @@ async def log_in(request: Request, policy: AccessPolicy) -> Response | None:
                 return PlainTextResponse("The form is too long.\n", status_code=413)
     except ClientDisconnect:
         return PlainTextResponse("The form is not complete.\n", status_code=400)
-    from urllib.parse import parse_qs
-
     given = parse_qs(body.decode("ascii", "replace")).get("token", [""])[0].strip()
     if policy.token is not None and not policy.accepts(given):
         return None

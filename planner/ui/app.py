@@ -103,7 +103,6 @@ class Site:
             "path": request.url.path,
             "q": "",
             "token": self.policy.token is not None,
-            "title": "",
         }
 
 
@@ -194,11 +193,15 @@ async def _search(site: Site, reading: Reading, query: Query) -> Callable[[], Va
     def values() -> Values:
         status = reading.status
         known = inquiry.value.states if inquiry.value is not None else {}
-        groups = pages.names_found({name for names in known.values() for name in names}, words)
+        groups = pages.matches({name for names in known.values() for name in names}, words)
         found = {
-            "flows": pages.names_found({flow.name for flow in status.flows}, words),
-            "jobs": pages.names_found({job.name for job in status.jobs}, words),
-            "topics": pages.topics_found(status, words),
+            "flows": pages.matches({flow.name for flow in status.flows}, words),
+            "jobs": pages.matches({job.name for job in status.jobs}, words),
+            "topics": pages.matches(
+                [(flow, topic) for flow in status.flows for topic in flow.topics],
+                words,
+                lambda place: [place[1].topic, place[1].destination_topic or ""],
+            ),
             "groups": groups,
         }
         at = {name: [cluster for cluster in known if name in known[cluster]] for name in groups.items}

@@ -167,7 +167,6 @@ class Reading:
     cluster's last answer.
     """
 
-    number: int
     status: ReplicationStatus
     verdicts: tuple[FailoverVerdict, ...]
     known_flows: Mapping[str, LastKnown[FlowHealth]] = field(default_factory=dict)
@@ -294,30 +293,30 @@ class StatusFeed:
 
 def read_after(before: Reading | None, status: ReplicationStatus) -> Reading:
     """Returns the reading of a status, with what was last known before it."""
-    answered = dict(before.answered_ms) if before is not None else {}
-    answered |= {cluster.name: status.at_ms for cluster in status.clusters if cluster.answers}
-    flows = dict(before.known_flows) if before is not None else {}
-    flows |= {
-        flow.name: LastKnown(status.at_ms, flow)
+    at_ms = status.at_ms
+    silent = {flow.destination for flow in status.flows if not flow.destination_answers}
+    flows = {
+        flow.name: LastKnown(at_ms, flow)
         for flow in status.flows
         if flow.destination_answers and flow.source_answers
     }
-    silent = {flow.destination for flow in status.flows if not flow.destination_answers}
-    jobs = dict(before.known_jobs) if before is not None else {}
-    jobs |= {
-        (job.name, job.destination): LastKnown(status.at_ms, job)
+    jobs = {
+        (job.name, job.destination): LastKnown(at_ms, job)
         for job in status.jobs
         if job.destination not in silent
     }
+    answered = {cluster.name: at_ms for cluster in status.clusters if cluster.answers}
+    if before is not None:
+        flows = {**before.known_flows, **flows}
+        jobs = {**before.known_jobs, **jobs}
+        answered = {**before.answered_ms, **answered}
     names = {flow.name for flow in status.flows}
     held = {(job.name, job.destination) for job in status.jobs}
+    clusters = {cluster.name for cluster in status.clusters}
     return Reading(
-        number=before.number + 1 if before is not None else 1,
         status=status,
         verdicts=tuple(verdicts(status)),
-        known_flows={name: one for name, one in flows.items() if name in names},
-        known_jobs={key: one for key, one in jobs.items() if key in held},
-        answered_ms={
-            cluster.name: answered[cluster.name] for cluster in status.clusters if cluster.name in answered
-        },
+        known_flows={name: flow for name, flow in flows.items() if name in names},
+        known_jobs={key: job for key, job in jobs.items() if key in held},
+        answered_ms={name: answered_ms for name, answered_ms in answered.items() if name in clusters},
     )

@@ -5,9 +5,8 @@ a page would hide or reverse. Times are written in UTC for a reader without Java
 the viewer's zone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -28,9 +27,7 @@ from planner.ui.feed import HEIGHT, WIDTH, Chart, Hour, Reading
 from runtime.contract.results.status import (
     STATES,
     FlowHealth,
-    JobHealth,
     ReplicationStatus,
-    TopicHealth,
 )
 
 Item = TypeVar("Item")
@@ -93,15 +90,13 @@ class DrawnFlows:
     @property
     def lag_ms(self) -> int | None:
         """Returns the longest lag; None where that of any flow is unknown."""
-        lags = [flow.lag_ms for flow in self.flows]
-        known = [lag for lag in lags if lag is not None]
-        return max(known, default=None) if len(known) == len(lags) else None
+        known = [flow.lag_ms for flow in self.flows if flow.lag_ms is not None]
+        return max(known) if len(known) == len(self.flows) else None
 
     @property
     def lag_records(self) -> int | None:
-        lags = [flow.lag_records for flow in self.flows]
-        known = [lag for lag in lags if lag is not None]
-        return sum(known) if len(known) == len(lags) else None
+        known = [flow.lag_records for flow in self.flows if flow.lag_records is not None]
+        return sum(known) if len(known) == len(self.flows) else None
 
 
 def flows_worst_first(flows: Iterable[FlowHealth]) -> list[FlowHealth]:
@@ -156,10 +151,10 @@ def overview(reading: Reading, query: Query) -> dict[str, Any]:
 
 
 def flow_named(status: ReplicationStatus, name: str) -> FlowHealth:
-    found = next((flow for flow in status.flows if flow.name == name), None)
-    if found is None:
-        raise NotFound(f"There is no flow {name} in this topology.")
-    return found
+    for flow in status.flows:
+        if flow.name == name:
+            return flow
+    raise NotFound(f"There is no flow {name} in this topology.")
 
 
 def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
@@ -187,13 +182,13 @@ def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
     """Returns a topic of a flow and its partitions."""
     flow_name, topic = query.get("flow", ""), query.get("topic", "")
     flow = flow_named(reading.status, flow_name)
-    found = next((one for one in flow.topics if one.topic == topic), None)
-    if found is None:
+    shown = next((health for health in flow.topics if health.topic == topic), None)
+    if shown is None:
         raise NotFound(f"The flow {flow_name} has no topic {topic}.")
-    order = sorted(found.partitions, key=lambda one: (severity(one.state), -(one.lag_ms or 0), one.partition))
+    order = sorted(shown.partitions, key=lambda one: (severity(one.state), -(one.lag_ms or 0), one.partition))
     return {
         "flow": flow,
-        "topic": found,
+        "topic": shown,
         "trail": hour.topic(flow_name, topic),
         "partitions": rows(order, query),
         "known": reading.known_flows.get(flow_name),
@@ -202,19 +197,14 @@ def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
 
 def job_page(reading: Reading, name: str, destination: str) -> dict[str, Any]:
     """Returns a job. `destination` tells two jobs of the same name apart."""
-    found: list[JobHealth] = [
-        job
-        for job in reading.status.jobs
-        if job.name == name and (not destination or job.destination == destination)
-    ]
-    if not found:
-        raise NotFound(f"There is no job {name} in this topology.")
-    job = found[0]
-    return {
-        "job": job,
-        "known": reading.known_jobs.get((job.name, job.destination)),
-        "flows": flows_worst_first(flow for flow in reading.status.flows if flow.name in job.flows),
-    }
+    for job in reading.status.jobs:
+        if job.name == name and destination in ("", job.destination):
+            return {
+                "job": job,
+                "known": reading.known_jobs.get((job.name, job.destination)),
+                "flows": flows_worst_first(flow for flow in reading.status.flows if flow.name in job.flows),
+            }
+    raise NotFound(f"There is no job {name} in this topology.")
 
 
 def has_words(name: str, words: str) -> bool:
@@ -222,35 +212,15 @@ def has_words(name: str, words: str) -> bool:
     return all(word in name.lower() for word in words.lower().split())
 
 
-def topics_found(status: ReplicationStatus, words: str) -> Rows[tuple[FlowHealth, TopicHealth]]:
-    """Returns topics with all the words in their name at either side; those that begin so first."""
-    wanted = words.lower().split()
-    if not wanted:
+def matches(
+    items: Iterable[Item], words: str, names_of: Callable[[Item], Sequence[str]] = lambda name: [str(name)]
+) -> Rows[Item]:
+    """Returns the items with all the words in one of their names; those whose first name begins so first."""
+    if not (wanted := words.lower().split()):
         return rows([])
-    found = [
-        (flow, topic)
-        for flow in status.flows
-        for topic in flow.topics
-        if has_words(topic.topic, words) or has_words(topic.destination_topic or "", words)
-    ]
-    found.sort(
-        key=lambda pair: (
-            not pair[1].topic.lower().startswith(wanted[0]),
-            pair[1].topic,
-            pair[0].name,
-        )
-    )
-    return rows(found, size=MOST_FOUND)
-
-
-def names_found(names: Iterable[str], words: str) -> Rows[str]:
-    """Returns names with all the words; those that begin so first."""
-    wanted = words.lower().split()
-    if not wanted:
-        return rows([])
-    found = [name for name in names if has_words(name, words)]
-    found.sort(key=lambda name: (not name.lower().startswith(wanted[0]), name))
-    return rows(found, size=MOST_FOUND)
+    chosen = [item for item in items if any(has_words(name, words) for name in names_of(item))]
+    chosen.sort(key=lambda item: (not names_of(item)[0].lower().startswith(wanted[0]), names_of(item)))
+    return rows(chosen, size=MOST_FOUND)
 
 
 _UNKNOWN = Markup("–")
@@ -269,17 +239,16 @@ def clock(ms: int | None) -> Markup:
     """Returns a time element, in UTC; ui.js writes the viewer's time into it."""
     if ms is None:
         return _UNKNOWN
-    machine = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Markup('<time datetime="{}" data-at="{}">{}</time>').format(machine, ms, readable.moment(ms))
+    element = Markup('<time datetime="{}" data-at="{}">{}</time>')
+    return element.format(readable.iso_time(ms), ms, readable.moment(ms))
 
 
 def since(ms: int | None, now: int) -> Markup:
     """Returns `3 s` as a time element that ui.js counts on."""
     if ms is None:
         return _UNKNOWN
-    machine = datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    text = readable.span(max(now - ms, 0))
-    return Markup('<time class="since" datetime="{}" data-since="{}">{}</time>').format(machine, ms, text)
+    element = Markup('<time class="since" datetime="{}" data-since="{}">{}</time>')
+    return element.format(readable.iso_time(ms), ms, readable.span(max(now - ms, 0)))
 
 
 def drill_figures(report: DrillReport) -> str:
