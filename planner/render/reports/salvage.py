@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from planner.render.readable import iso_time, plural
+from planner.render.readable import UNKNOWN, plural
 from planner.render.reports.fields import json_fields
-from planner.render.reports.records import content_json
+from planner.render.reports.records import content_json, moment, shown
 from planner.render.table import Cell, Column, Row, table
 from runtime.contract.results.records import (
     ReplayedPartition,
@@ -25,7 +25,7 @@ from runtime.contract.results.records import (
     SalvagedRecord,
 )
 
-_SHOWN = 60
+_SHOWN = 60  # characters of a key or a value
 _PARTITIONS = (
     Column("TOPIC"),
     Column("PARTITION", right=True),
@@ -56,11 +56,11 @@ def screen(seen: Salvage, width: int | None) -> Iterator[Text]:
     if rows:
         yield from table(_PARTITIONS, rows, width)
         yield Text("")
-    shown = [_record(record) for partition in seen.partitions for record in partition.first]
-    if shown:
-        yield from table(_RECORDS, shown, width)
+    records = [_record(record) for partition in seen.partitions for record in partition.first]
+    if records:
+        yield from table(_RECORDS, records, width)
         yield Text("")
-    yield from _summary(seen, len(shown))
+    yield from _summary(seen, len(records))
 
 
 def document(seen: Salvage) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def _row(partition: SalvagedPartition) -> Row:
         Cell(f"{partition.records:,}", "red" if partition.unread else ""),
         _number(partition.first_offset),
         _number(partition.last_offset),
-        _time(partition.first_timestamp_ms),
-        _time(partition.last_timestamp_ms),
+        moment(partition.first_timestamp_ms),
+        moment(partition.last_timestamp_ms),
         "; ".join(why),
     ]
 
@@ -129,9 +129,9 @@ def _record(salvaged: SalvagedRecord) -> Row:
     came_by = f"{hops} by {salvaged.flow}" if hops else f"by {salvaged.flow}"
     return [
         f"{record.topic}-{record.partition}:{record.offset}",
-        _time(record.timestamp_ms),
-        _shown(record.key),
-        _shown(record.value),
+        moment(record.timestamp_ms),
+        shown(record.key, _SHOWN),
+        shown(record.value, _SHOWN),
         came_by if salvaged.flow is not None else f"written at {salvaged.cluster}",
     ]
 
@@ -154,22 +154,7 @@ def _summary(seen: Salvage, shown: int) -> Iterator[Text]:
 
 
 def _number(offset: int | None) -> str:
-    return "-" if offset is None else str(offset)
-
-
-def _time(at_ms: int | None) -> str:
-    return "-" if at_ms is None else iso_time(at_ms)
-
-
-def _shown(content: bytes | None) -> str:
-    if content is None:
-        return "null"
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        text = ""
-    shown = text if text.isprintable() and (text or not content) else f"0x{content[:_SHOWN].hex()}"
-    return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…"
+    return UNKNOWN if offset is None else str(offset)
 
 
 _PLANNED = (
