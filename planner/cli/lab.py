@@ -59,22 +59,18 @@ def down(
 @command
 def status(home: Home = HOME, as_json: StatusAsJson = False) -> int:
     """What runs: name, cluster id, bootstrap, pids, state, memory."""
+    return _report(home, as_json)
+
+
+def _report(home: Path, as_json: bool, done: str = "") -> int:
+    """Prints what was done, or what runs now: as JSON, and where nothing was done."""
     from planner.cli.lab_view import show
     from planner.workflows.lab import lab_status
 
-    show(lab_status(home), as_json)
-    return 0
-
-
-def _report(home: Path, as_json: bool, done: str) -> int:
-    """Prints what was done, or what runs now as JSON."""
-    from planner.cli.lab_view import show
-    from planner.workflows.lab import lab_status
-
-    if as_json:
-        show(lab_status(home), as_json)
-    else:
+    if done and not as_json:
         click.echo(done, err=True)
+    else:
+        show(lab_status(home), as_json)
     return 0
 
 
