@@ -5,7 +5,6 @@ option is for Python. Durations are in milliseconds. This module loads nothing t
 because `--help` imports it.
 """
 
-import datetime
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from planner.model.diagnostic import Failure, error
 from planner.workflows.options import (
     DURATION,
     MOMENT,
@@ -417,34 +415,16 @@ _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+)(?::(?P<offse
 
 
 def record_place(text: str) -> tuple[str, int, int | None, int | None]:
-    """Returns topic, partition, offset and timestamp of a record. Failure shows both forms of a place."""
+    """Returns topic, partition, offset and timestamp of a record. ValueError shows both forms of a place."""
     place = _PLACE.fullmatch(text)
     if place is None:
-        raise Failure(
-            error(
-                f"{text!r} is no place of a record",
-                "orders:0:42 is offset 42 of partition 0, "
-                "orders:0@2026-01-31T08:00:00Z the first one since then",
-            )
+        raise ValueError(
+            "is no place of a record: orders:0:42 is offset 42 of partition 0,"
+            " orders:0@2026-01-31T08:00:00Z the first one since then"
         )
     offset = int(place["offset"]) if place["offset"] is not None else None
-    timestamp_ms = _timestamp_ms(place["moment"]) if place["moment"] is not None else None
+    timestamp_ms = MOMENT.read(place["moment"]) if place["moment"] is not None else None
     return place["topic"], int(place["partition"]), offset, timestamp_ms
-
-
-def _timestamp_ms(text: str) -> int:
-    """Returns milliseconds since 1970 of a time. Without a zone it is UTC."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise Failure(
-            error(f"{text!r} is no time", "write 2026-01-31T08:00:00Z, or milliseconds since 1970")
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return round(moment.timestamp() * 1000)
 
 
 class LocateRecordRequest(TopologyRequest, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from planner.cli.command import ApprovedOutput, CommandWithWords, command
 from planner.cli.inspection import start
-from planner.model.diagnostic import Failure
 from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, TextFormat
 from planner.workflows.requests import (
     ChangeRequest,
@@ -159,16 +158,26 @@ def test_shares_and_rates() -> None:
         ("orders:1@1700000000000", ("orders", 1, None, 1_700_000_000_000)),
         ("orders:1@2023-11-14T22:13:20Z", ("orders", 1, None, 1_700_000_000_000)),
         ("orders:1@2023-11-14T23:13:20+01:00", ("orders", 1, None, 1_700_000_000_000)),
-        ("orders:1@2023-11-14T22:13:20.5", ("orders", 1, None, 1_700_000_000_500)),
+        ("orders:1@2023-11-14T22:13:20.5Z", ("orders", 1, None, 1_700_000_000_500)),
     ],
 )
 def test_places(text: str, place: tuple[str, int, int | None, int | None]) -> None:
     assert record_place(text) == place
 
 
-@pytest.mark.parametrize("text", ["orders", "orders:0", "orders:x:1", "orders:0:-1", ":0:1", "orders:0@soon"])
-def test_what_is_no_place_says_what_is(text: str) -> None:
-    with pytest.raises(Failure, match="2026-01-31T08:00:00Z"):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *(
+            (text, "orders:0@2026-01-31T08:00")
+            for text in ("orders", "orders:0", "orders:x:1", "o:0:-1", ":0:1")
+        ),
+        ("orders:0@soon", "write it as 2026-01-01T00:00:00Z"),
+        ("orders:0@2023-11-14T22:13:20", "write the zone"),
+    ],
+)
+def test_what_is_no_place_says_what_is(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         record_place(text)
 
 
