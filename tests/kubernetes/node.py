@@ -320,6 +320,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
                 "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%"},
                 "failCgroupV1": False,
                 "failSwapOn": False,
+                "imageGCHighThresholdPercent": 100,  # containerd 1.6 does not keep the image of sandboxes
                 "nodeStatusUpdateFrequency": "3s",
                 "podLogsDir": str(folder / "logs"),
                 "resolvConf": "",
