@@ -107,10 +107,11 @@ async def send_with_retries(
     return results
 
 
-Launchers = Callable[[LaunchSpec], Launcher]
+Launchers = Callable[[LaunchSpec, str], Launcher]
+"""Returns the launcher of a job whose destination has this cluster id."""
 
 
-def no_launchers(launch: LaunchSpec) -> Launcher:
+def no_launchers(launch: LaunchSpec, _destination: str) -> Launcher:
     """Refuses every launch, for applies that start no job."""
     raise LaunchError(f"nothing here can start a job with launcher {launch.launcher}")
 
@@ -158,6 +159,7 @@ class ApplyContext:
     guard: RequestGuard
     plan_digest: str
     now_ms: Callable[[], int]
+    cluster_id: str = ""
     launchers: Launchers = no_launchers
     restore: Restore = no_restore
     wait: bool = True  # whether to wait until launched jobs copy
@@ -173,6 +175,10 @@ class ApplyContext:
     def __post_init__(self) -> None:
         self.client = ClusterClient(self.endpoint, SILENCE_SECONDS)
         self.log = LogWriter(self.client)
+
+    def launcher(self, launch: LaunchSpec) -> Launcher:
+        """Returns the launcher of a job of this cluster. Raises LaunchError."""
+        return self.launchers(launch, self.cluster_id)
 
     def close(self) -> None:
         """Closes the connections to the cluster."""

@@ -257,7 +257,7 @@ def remove_scratch(
     stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
     jobs = {run.name(name) for name in topology.clusters}
     home = launcher_home(request.path) / "jobs"
-    launcher = launchers(home)(LaunchSpec())
+    launcher = launchers(home)(LaunchSpec(), "")
     try:
         for job in sorted(jobs - stopped):  # started, and not registered because the drill was killed
             if (home / job).exists() and launcher.find(job).runs:

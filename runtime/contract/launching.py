@@ -71,15 +71,15 @@ class Launcher(Protocol):
         ...
 
     def update(self, spec: JobSpec) -> None:
-        """Writes the spec that the next start uses, where it is kept; the running job is not changed."""
+        """Writes the spec that the job runs, where its next start reads it."""
         ...
 
     def find(self, job: str) -> LaunchStatus: ...
 
-    def stop(self, job: str, grace_s: float) -> None:
-        """Requests a stop, waits up to `grace_s`, then kills the job.
+    def stop(self, job: str, grace_s: float) -> str:
+        """Requests a stop, waits up to `grace_s`, then kills the job, so that nothing starts it again.
 
-        A job that is gone already is a success.
+        A job that is gone already is a success. Returns what could not be killed; "" if nothing is left.
         """
         ...
 

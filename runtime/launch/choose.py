@@ -11,8 +11,8 @@ from runtime.launch.kubernetes import KubernetesLauncher
 from runtime.launch.supervision.supervised import SupervisedLauncher
 
 
-def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
-    """Returns the launcher of a job.
+def launcher_for(launch: LaunchSpec, home: Path, destination: str = "") -> Launcher:
+    """Returns the launcher of a job, whose destination has this cluster id; "" to read only.
 
     `home` is the folder where this machine keeps the state of jobs; their secrets come from the environment.
     """
@@ -20,6 +20,6 @@ def launcher_for(launch: LaunchSpec, home: Path) -> Launcher:
         case "local" | "standalone" | "yarn":
             return SupervisedLauncher(home)
         case "kubernetes":
-            return KubernetesLauncher(launch)
+            return KubernetesLauncher(launch, destination)
         case other:
             assert_never(other)

@@ -11,16 +11,24 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch import manifest
-from runtime.launch.manifest import COMPONENT, DRIVER, INSTANCE, name_of
+from runtime.launch.manifest import (
+    COMPONENT,
+    DESTINATION,
+    DRIVER,
+    INSTANCE,
+    JOB,
+    TOPOLOGY,
+    Resource,
+    name_of,
+    secret_of,
+)
 
 _TIMEOUT_S = 60.0  # of a call of kubectl
 _FIND_S = 10.0  # until the API server has answered where a job is looked for
@@ -33,12 +41,23 @@ _FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher:
-    """A KubernetesLauncher launches jobs in one namespace."""
+    """A KubernetesLauncher launches jobs in one namespace.
+
+    `destination` is the cluster id of the jobs' destination: other topologies may have jobs of the same name
+    in the namespace, for other clusters. Their objects are never changed. It is "" where jobs are only read.
+    """
 
     options: LaunchSpec
+    destination: str = ""
 
     def launch(self, spec: JobSpec) -> LaunchHandle:
         manifest.check(spec)
+        for other in self._objects(spec.job)[1].values():
+            raise LaunchError(
+                f"{_owned(other)}, and is left as it is",
+                "give this job another name, or another namespace: options: {namespace: NAME}."
+                " If nothing needs that object any more, delete it with kubectl",
+            )
         running = self.find(spec.job)
         if running.runs and running.handle is not None:
             raise LaunchError(
@@ -48,7 +67,9 @@ class KubernetesLauncher:
             )
         if running.state is LaunchState.UNKNOWN and running.handle is not None:
             raise LaunchError(f"the state of the job {spec.job} is not known: {running.why}")
+        # A pod of a lost node stays as long as its node is known: the new driver fences the one in it.
         self._delete(spec.job, _TIMEOUT_S)
+        self._kill(spec.job, "--wait=false")
         authentication = secrets.token_hex(_SECRET_BYTES)
         resources = manifest.encode(manifest.secret(spec, authentication), manifest.deployment(spec))
         # Applied by the server: kubectl would keep a copy of the Secret in an annotation.
@@ -61,8 +82,10 @@ class KubernetesLauncher:
     def update(self, spec: JobSpec) -> None:
         """Writes the spec of the job's Secret; the Deployment stays unchanged."""
         manifest.check(spec)
+        if "Secret" not in self._objects(spec.job)[0]:
+            raise LaunchError(f"there is no Secret {secret_of(spec.job)} of this job")
         patch = {"stringData": {manifest.SPEC: jobspec.encode(spec).decode()}}
-        words = ("patch", "secret", name_of(spec.job), "--type=merge", "--patch-file=/dev/stdin")
+        words = ("patch", "secret", secret_of(spec.job), "--type=merge", "--patch-file=/dev/stdin")
         self._kubectl(*words, text=manifest.encode(patch))
 
     def find(self, job: str) -> LaunchStatus:
@@ -72,35 +95,80 @@ class KubernetesLauncher:
             text = self._kubectl("get", "deployments,pods", *selected, "-o=json")
         except LaunchError as error:
             return LaunchStatus(LaunchState.UNKNOWN, handle, error.what)
-        items = json.loads(text)["items"]
+        items = _items(text)
         deployed = next((item for item in items if item["kind"] == "Deployment"), None)
         if deployed is None:
             return LaunchStatus(LaunchState.UNKNOWN, None, "there is no Deployment of this job")
+        if self.destination and not self._owns(job, deployed):
+            return LaunchStatus(LaunchState.UNKNOWN, handle, _owned(deployed))
         pods = [item for item in items if item["kind"] == "Pod" and _is_driver(item)]
         return LaunchStatus(*_state(deployed, pods, handle))
 
-    def stop(self, job: str, grace_s: float) -> None:
-        self._delete(job, grace_s)
-        self._kubectl("delete", "secret", name_of(job), "--ignore-not-found")
+    def stop(self, job: str, grace_s: float) -> str:
+        own, others = self._objects(job)
+        left = ""
+        if "Deployment" not in others:
+            self._delete(job, grace_s)
+            left = self._await_pods(job)
+        if "Secret" in own:
+            self._kubectl("delete", "secret", secret_of(job), "--ignore-not-found")
+        return left
 
     def tail(self, job: str, lines: int = 20) -> list[str]:
         try:
-            return self._kubectl("logs", f"deployment/{name_of(job)}", f"--tail={lines}").splitlines()
+            words = ("logs", f"deployment/{name_of(job)}", f"--container={DRIVER}", f"--tail={lines}")
+            return self._kubectl(*words).splitlines()
         except LaunchError as error:
             return [error.what]
 
-    def _delete(self, job: str, grace_s: float) -> None:
-        """Deletes the Deployment, and waits until the pods of driver and executors are gone.
+    def _objects(self, job: str) -> tuple[dict[str, Resource], dict[str, Resource]]:
+        """Returns the job's Deployment and Secret by kind, and what another owner has below their names."""
+        names = (f"deployment/{name_of(job)}", f"secret/{secret_of(job)}")
+        there = _items(self._kubectl("get", *names, "--ignore-not-found", "-o=json"))
+        own = {item["kind"]: item for item in there if self._owns(job, item)}
+        return own, {item["kind"]: item for item in there if item["kind"] not in own}
 
-        Pods that are left after `grace_s` are killed. Raises LaunchError where some are still there then.
+    def _owns(self, job: str, item: Resource) -> bool:
+        noted = item["metadata"].get("annotations", {})
+        return bool(noted.get(JOB) == job and noted.get(DESTINATION) == self.destination)
+
+    def _delete(self, job: str, grace_s: float) -> None:
+        """Deletes the Deployment, and its pods with it, for which it waits up to `grace_s`.
+
+        Raises LaunchError where the Deployment is still there then, and would make another pod.
         """
-        name = name_of(job)
-        grace, killed = f"--timeout={max(int(grace_s), 1)}s", f"--timeout={_GONE_S:.0f}s"
-        with suppress(LaunchError):  # some pods have not ended in time, or the next call fails as well
-            deployment = ("delete", "deployment", name, "--ignore-not-found", "--cascade=foreground")
-            self._kubectl(*deployment, grace, within_s=grace_s + _TIMEOUT_S)
-        left = ("delete", "pods", f"--selector={INSTANCE}={name}", "--ignore-not-found", "--grace-period=1")
-        self._kubectl(*left, killed, within_s=_GONE_S + _TIMEOUT_S)
+        delete = ("delete", "deployment", name_of(job), "--ignore-not-found")
+        grace = f"--timeout={max(int(grace_s), 1)}s"
+        try:
+            self._kubectl(*delete, "--cascade=foreground", grace, within_s=grace_s + _TIMEOUT_S)
+        except LaunchError:
+            deployed = self._objects(job)[0].get("Deployment")
+            if deployed is None:
+                return
+            if "deletionTimestamp" not in deployed["metadata"]:
+                raise
+            # Its pods have not ended in time. It would wait for them, and a new one of its name disappear.
+            self._kubectl(*delete, "--cascade=background", grace, within_s=grace_s + _TIMEOUT_S)
+
+    def _kill(self, job: str, wait: str) -> None:
+        selected = (f"--selector={INSTANCE}={name_of(job)}", "--ignore-not-found", "--grace-period=1")
+        self._kubectl("delete", "pods", *selected, wait, within_s=_GONE_S + _TIMEOUT_S)
+
+    def _await_pods(self, job: str) -> str:
+        """Kills the pods of driver and executors that are left, and names those that do not end."""
+        try:
+            self._kill(job, f"--timeout={_GONE_S:.0f}s")
+        except LaunchError as error:
+            pods = _items(self._kubectl("get", "pods", f"--selector={INSTANCE}={name_of(job)}", "-o=json"))
+            named = [f"{pod['metadata']['name']} on {pod['spec'].get('nodeName', 'no node')}" for pod in pods]
+            if not named:
+                return ""
+            return (
+                f"pods of the job are still there: {', '.join(sorted(named))} ({error.what}). Kubernetes"
+                " can't end a pod of a lost node. Once that node is off for certain: kubectl delete pod NAME"
+                f" --force --grace-period=0 --namespace {self._namespace}"
+            )
+        return ""
 
     def _handle(self, job: str) -> LaunchHandle:
         name = name_of(job)
@@ -125,6 +193,8 @@ class KubernetesLauncher:
             done = subprocess.run(
                 [*command, *words], input=text or b"", capture_output=True, timeout=within_s, check=False
             )
+        except OSError as error:
+            raise LaunchError(f"kubectl can't be run: {error.strerror or error}") from error
         except subprocess.TimeoutExpired as error:
             raise LaunchError(f"kubectl {words[0]} did not answer within {within_s:.0f} s") from error
         if done.returncode:
@@ -133,14 +203,39 @@ class KubernetesLauncher:
         return done.stdout.decode(errors="replace")
 
 
-def _is_driver(pod: dict[str, Any]) -> bool:
+def _items(text: str) -> list[Resource]:
+    """Returns the objects of an answer: none, one, or a list. Raises LaunchError."""
+    if not text.strip():
+        return []
+    try:
+        answer: Resource = json.loads(text)
+        items: list[Resource] = answer.get("items", [answer])
+    except (ValueError, AttributeError) as error:
+        raise LaunchError(f"kubectl did not answer in JSON: {_readable(text)}") from error
+    return items
+
+
+def _owned(item: Resource) -> str:
+    """Says whose the object is, by what it carries itself."""
+    metadata = item["metadata"]
+    noted = metadata.get("annotations", {})
+    where = f"the {item['kind']} {metadata['name']}"
+    if DESTINATION not in noted:
+        return f"{where} was not made by repl"
+    job, topology, cluster = (str(noted.get(key, "")) for key in (JOB, TOPOLOGY, DESTINATION))
+    return _readable(
+        f"{where} belongs to the job {job} of the topology {topology}, for the cluster {cluster}"
+    )
+
+
+def _is_driver(pod: Resource) -> bool:
     """Returns whether this is a driver's pod that is not being deleted."""
     metadata = pod["metadata"]
     return metadata.get("labels", {}).get(COMPONENT) == DRIVER and "deletionTimestamp" not in metadata
 
 
 def _state(
-    deployed: dict[str, Any], pods: Sequence[dict[str, Any]], handle: LaunchHandle
+    deployed: Resource, pods: Sequence[Resource], handle: LaunchHandle
 ) -> tuple[LaunchState, LaunchHandle, str]:
     """Returns the job's state. RUNNING has a reason where the driver's container does not start."""
     if not pods:
@@ -154,7 +249,7 @@ def _state(
         unscheduled = _condition(status.get("conditions", ()), "PodScheduled", "False")
         why = f"no node takes the driver's pod: {unscheduled}" if unscheduled else ""
         return LaunchState.RUNNING, handle, why
-    (container,) = containers
+    container: Resource = next((each for each in containers if each.get("name") == DRIVER), {})
     state = container.get("state", {})
     ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
     if "running" in state:
@@ -168,7 +263,7 @@ def _state(
     return LaunchState.RUNNING, handle, _waits(container, state.get("waiting", {}))
 
 
-def _waits(container: dict[str, Any], waiting: dict[str, Any]) -> str:
+def _waits(container: Resource, waiting: Resource) -> str:
     reason, message = str(waiting.get("reason", "")), _readable(str(waiting.get("message", "")))
     if reason in ("", *_STARTING):
         return ""
@@ -178,7 +273,7 @@ def _waits(container: dict[str, Any], waiting: dict[str, Any]) -> str:
     return f"the driver's container can't be started: {said}"
 
 
-def _condition(conditions: Sequence[dict[str, Any]], kind: str, status: str) -> str:
+def _condition(conditions: Sequence[Resource], kind: str, status: str) -> str:
     """Returns the message of a condition; "" where it does not hold."""
     for condition in conditions:
         if condition.get("type") == kind and condition.get("status") == status:

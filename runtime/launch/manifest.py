@@ -32,7 +32,8 @@ OPTIONS = {
     "context": "kubectl's context",
 }
 INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
-JOB = "repl/job"  # the annotation with the job's name as it is
+# Annotations: the job's and the topology's name as they are, and the cluster id of the destination.
+JOB, TOPOLOGY, DESTINATION = "repl/job", "repl/topology", "repl/destination"
 DRIVER, EXECUTOR = "driver", "executor"
 MOUNT: Final = "/etc/repl/job"  # the job's Secret: the keys below are files there
 SPEC, AUTHENTICATION = "spec.json", "authentication"
@@ -68,6 +69,11 @@ def name_of(job: str) -> str:
     return "-".join(filter(None, ("repl", plain, hashlib.sha256(job.encode()).hexdigest()[:8])))
 
 
+def secret_of(job: str) -> str:
+    """Returns the name of the job's own Secret."""
+    return f"{name_of(job)}-job"
+
+
 def namespace_of(launch: LaunchSpec) -> str:
     """Returns the namespace of the job's resources."""
     return launch.options.get("namespace", "default")
@@ -92,6 +98,11 @@ def check(spec: JobSpec) -> None:
         raise LaunchError(
             f"{', '.join(variables)} must come from a Secret", "name it: options: {secret: NAME}"
         )
+    if own := [key for key in ("secret", "pull_secret") if options.get(key) == secret_of(spec.job)]:
+        raise LaunchError(
+            f"options.{own[0]}: {secret_of(spec.job)} is the job's own Secret, which is deleted with the job",
+            "name another Secret",
+        )
 
 
 def secret(spec: JobSpec, authentication: str) -> Resource:
@@ -99,7 +110,7 @@ def secret(spec: JobSpec, authentication: str) -> Resource:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(spec),
+        "metadata": _metadata(spec, secret_of(spec.job)),
         "type": "Opaque",
         "stringData": {SPEC: jobspec.encode(spec).decode(), AUTHENTICATION: authentication},
     }
@@ -141,7 +152,7 @@ def deployment(spec: JobSpec) -> Resource:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(spec),
+        "metadata": _metadata(spec, name_of(spec.job)),
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 0,
@@ -220,7 +231,7 @@ def rights(launch: LaunchSpec) -> list[Resource]:
 
 def _pod(spec: JobSpec, role: str) -> Resource:
     """Returns what driver and executors have in common: one container without a right on its node."""
-    options, job = spec.launch.options, {"secretName": name_of(spec.job), "defaultMode": 0o440}
+    options, job = spec.launch.options, {"secretName": secret_of(spec.job), "defaultMode": 0o440}
     volumes: list[Resource] = [{"name": "job", "secret": job}, {"name": "tmp", "emptyDir": {}}]
     mounts: list[Resource] = [
         {"name": "job", "mountPath": MOUNT, "readOnly": True},
@@ -262,11 +273,15 @@ def _pod(spec: JobSpec, role: str) -> Resource:
     return pod
 
 
-def _metadata(spec: JobSpec) -> Resource:
+def _metadata(spec: JobSpec, name: str) -> Resource:
     return {
-        **_named(name_of(spec.job), namespace_of(spec.launch)),
+        **_named(name, namespace_of(spec.launch)),
         "labels": _labels(spec.job, DRIVER),
-        "annotations": {JOB: spec.job},
+        "annotations": {
+            JOB: spec.job,
+            TOPOLOGY: spec.topology,
+            DESTINATION: spec.clusters[spec.destination].id or "",
+        },
     }
 
 

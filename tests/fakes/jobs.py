@@ -56,12 +56,13 @@ class FakeJobs:
     log: Sequence[str] = ("the last line",)
     refuses: str = ""
     keeps: str = ""  # why none can be stopped
+    left: str = ""  # what of a job can't be killed
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     told: list[tuple[str, ClusterEndpoint]] = field(default_factory=list)
     updated: dict[str, float] = field(default_factory=dict)  # when each was given a new file, last
 
-    def __call__(self, _launch: LaunchSpec) -> "FakeJobs":
+    def __call__(self, _launch: LaunchSpec, _destination: str) -> "FakeJobs":
         return self
 
     def forget(self) -> None:
@@ -90,12 +91,13 @@ class FakeJobs:
         runs = self.mute or (job in self.running and self.running[job].is_alive())
         return LaunchStatus(LaunchState.RUNNING if runs else LaunchState.ENDED, why=self.waits)
 
-    def stop(self, job: str, _grace_s: float) -> None:
+    def stop(self, job: str, _grace_s: float) -> str:
         self.calls.append(f"stop {job}")
         if self.keeps:
             raise LaunchError(self.keeps)
-        if job in self.running:
+        if job in self.running and not self.left:
             self.running.pop(job).kill()
+        return self.left
 
     def tail(self, _job: str, lines: int = 20) -> list[str]:
         launched = any(call.startswith("launch") for call in self.calls)

@@ -241,7 +241,7 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
             spec = jobspec.decode(step.spec)
             before = watch.job(step.job)
             try:
-                launcher = context.launchers(spec.launch)
+                launcher = context.launcher(spec.launch)
                 where, logged = await _start(context, launcher, spec)
             except LaunchError as failure:
                 results[step.id] = _launch_failure(failure)
@@ -374,7 +374,7 @@ async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Recon
     if (stop_reason := await context.guard.before_request()) is not None:
         return StepResult(Result.NOT_STARTED, stop_reason)
     try:
-        launcher = context.launchers(command.spec.launch)
+        launcher = context.launcher(command.spec.launch)
         await asyncio.to_thread(launcher.update, command.spec)
         await send_command(context.log, step.job, command)
     except LaunchError as failure:
@@ -439,11 +439,11 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
             context.timeouts.stopped_s,
             context.guard.stop_reason,
         )
-    problem = ""
+    problem, left = "", ""
     launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
     try:
-        launcher = context.launchers(launch)
-        await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
+        launcher = context.launcher(launch)
+        left = await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchError as failure:
         problem = str(failure)
     if problem and launch.launcher == "kubernetes":
@@ -453,15 +453,16 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
     if not _is_running(watch, step.job):
         if status is not None and not status.stop_requested:
             await _publish_stopped(context, status)
-        return DONE
+        return StepResult(Result.DONE, left)
     assert status is not None
     if await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
         return failed(
-            f"it does not stop, and runs as {where}: {problem or 'it was not started on this machine'}"
+            f"it does not stop, and runs as {where}:"
+            f" {problem or left or 'it was not started on this machine'}"
         )
     await _publish_stopped(context, status)
-    return DONE
+    return StepResult(Result.DONE, left)
 
 
 def _is_running(watch: JobWatch, job: str) -> bool:

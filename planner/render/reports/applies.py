@@ -33,7 +33,8 @@ def line(step: Step, outcome: StepResult) -> str:
     word = step.verb
     match outcome.result:
         case Result.DONE:
-            return f"{step.address}: {step.past} ({outcome.seconds:.1f} s)"
+            note = f"; {outcome.why}" if outcome.why else ""
+            return f"{step.address}: {step.past} ({outcome.seconds:.1f} s){note}"
         case Result.FAILED:
             return f"{step.address}: {word} failed after {outcome.seconds:.1f} s: {outcome.why}"
         case Result.SKIPPED:

@@ -311,9 +311,9 @@ def home_of(plan: Plan, path: Path) -> Path:
 def launchers(home: Path) -> Launchers:
     """Returns what chooses the launcher of a job."""
 
-    def choose(launch: LaunchSpec) -> Launcher:
+    def choose(launch: LaunchSpec, destination: str) -> Launcher:
         from runtime.launch.choose import launcher_for  # most applies start no job
 
-        return launcher_for(launch, home)
+        return launcher_for(launch, home, destination)
 
     return choose

@@ -309,6 +309,7 @@ class ApplySession:
                 guard=RequestGuard(stop_reason(cluster)),
                 plan_digest=self._applied.plan,
                 now_ms=_now_ms,
+                cluster_id=self.plan.clusters.get(cluster, ""),
                 launchers=self.launchers,
                 restore=self.restore,
                 wait=self.wait,

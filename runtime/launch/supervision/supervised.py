@@ -69,15 +69,15 @@ class SupervisedLauncher:
             return LaunchStatus(LaunchState.UNKNOWN, handle, why)
         return _found(state, handle)
 
-    def stop(self, job: str, grace_s: float) -> None:
+    def stop(self, job: str, grace_s: float) -> str:
         folder = self._folder(job)
         state = folder.supervision()
-        if state is None:
-            return
-        _refuse_other_host(folder, state)
-        if grace_s > 0:
-            _request_stop(folder, grace_s)
-        self._kill(folder)
+        if state is not None:
+            _refuse_other_host(folder, state)
+            if grace_s > 0:
+                _request_stop(folder, grace_s)
+            self._kill(folder)
+        return ""
 
     def tail(self, job: str, lines: int = _LINES_SHOWN) -> list[str]:
         return log_tail(self._folder(job).log, lines)

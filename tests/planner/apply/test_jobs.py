@@ -192,6 +192,22 @@ def test_a_job_on_kubernetes_whose_deployment_may_be_left_is_not_stopped(here: H
     assert verdict.why == "its Deployment could not be deleted: kubectl delete: no such host"
 
 
+def test_a_pod_that_is_left_fails_no_stop_of_a_job_that_has_ended(here: Here) -> None:
+    kubernetes = LaunchSpec(launcher="kubernetes", master="k8s://h")
+    here.perform(here.launch())
+    here.jobs.left = "pods of the job are still there: repl-1 on node-7"
+
+    assert here.perform(here.stop(launch=kubernetes)) == StepResult(Result.DONE, here.jobs.left)
+
+    here.jobs.deaf = True
+    here.perform(here.launch())
+    here.timeouts = HASTY
+    verdict = here.perform(here.stop(launch=kubernetes))
+    assert verdict.result is Result.FAILED
+    assert "it does not stop, and runs as" in verdict.why
+    assert verdict.why.endswith(here.jobs.left)
+
+
 def test_a_partition_that_may_not_be_copied_ends_the_wait(here: Here) -> None:
     here.perform(here.launch())
     why = "a-0: TOPIC_AUTHORIZATION_FAILED (29)"

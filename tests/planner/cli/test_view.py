@@ -12,7 +12,7 @@ from planner.cli.console import ProgressBars
 from planner.cli.view import TerminalView, ask, interaction
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
-from planner.model.step import DONE, NOTHING_DONE, ApplySummary, StepsEnded
+from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
 from planner.render.reports import applies
 from planner.workflows.interaction import (
     ApplyEnded,
@@ -79,6 +79,12 @@ def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[s
 
     assert screen.getvalue().endswith("\x1b[2K")  # nothing of the bars stays
     assert "it has not reported" not in capsys.readouterr().err
+
+
+def test_a_step_that_is_done_says_what_it_left() -> None:
+    step = everything().steps[0]
+    assert applies.line(step, DONE).endswith(f"{step.past} (0.0 s)")
+    assert applies.line(step, StepResult(Result.DONE, "a pod is left")).endswith("(0.0 s); a pod is left")
 
 
 def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:

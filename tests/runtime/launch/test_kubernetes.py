@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.launching import EXECUTOR_POD, LaunchError, LaunchState
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch import manifest, pod
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import properties_file
-from runtime.launch.manifest import name_of
+from runtime.launch.manifest import name_of, secret_of
 from tests.fakes.kubectl import FakeKubectl
 from tests.runtime.launch.specs import spec_of
 
@@ -95,6 +97,8 @@ def test_the_rights_of_a_driver_end_at_pods():
         ({}, "needs the option image"),
         ({"image": "i"}, "DC_PASSWORD must come from a Secret"),
         ({**OPTIONS, "colour": "red"}, "no option colour"),
+        ({**OPTIONS, "secret": "repl-dc2-job"}, "options.secret: repl-dc2-job is the job's own Secret"),
+        ({**OPTIONS, "pull_secret": "repl-dc2-job"}, "options.pull_secret: repl-dc2-job is the job's own"),
     ],
 )
 def test_what_is_missing_is_said(options: dict[str, str], said: str):
@@ -171,7 +175,8 @@ def deployed(*pods: dict[str, Any], **status: Any) -> str:
 
 
 def container(**state: Any) -> dict[str, Any]:
-    return {"containerStatuses": [{"image": "registry.example/repl:1", **state}]}
+    driver = {"name": "driver", "image": "registry.example/repl:1", **state}
+    return {"containerStatuses": [{"name": "istio-proxy", "state": {"running": {}}}, driver]}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +218,7 @@ def container(**state: Any) -> dict[str, Any]:
         ),
         (deployed(container(state={"waiting": {"reason": "ContainerCreating"}})), LaunchState.RUNNING, ""),
         (deployed(container(state={"running": {}})), LaunchState.RUNNING, ""),
+        (deployed({"containerStatuses": [{"name": "istio-proxy"}]}), LaunchState.RUNNING, ""),
         (
             deployed(
                 container(
@@ -241,10 +247,32 @@ def test_what_kubernetes_says_of_a_driver_is_named(
     assert status.why.startswith(why) if why else not status.why
 
 
-def test_kubectl_gets_a_job_and_deletes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    kubectl = FakeKubectl(tmp_path)
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
     monkeypatch.setenv("PATH", str(tmp_path))
-    kubectl.answers("get", json.dumps({"items": []}))
+    return FakeKubectl(tmp_path)
+
+
+def of_cluster(destination: str, topology: str = "tests") -> JobSpec:
+    clusters = {**SPEC.clusters, "dc2": replace(SPEC.clusters["dc2"], id=destination)}
+    return replace(SPEC, topology=topology, clusters=clusters)
+
+
+def there(kubectl: FakeKubectl, *objects: dict[str, Any]) -> None:
+    """The namespace has these Deployments, Secrets and pods."""
+    for kind in ("deployment", "secret", "pods"):
+        kinds = ("Deployment", "Pod") if kind == "pods" else ("Deployment", "Secret")
+        items = [one for one in objects if one["kind"] in kinds]
+        names = {
+            "deployment": f"deployment/{name_of(SPEC.job)}",
+            "secret": f"secret/{secret_of(SPEC.job)}",
+            "pods": "deployments,pods",
+        }
+        kubectl.answers(f"get {names[kind]}", json.dumps({"kind": "List", "items": items}))
+
+
+def test_kubectl_gets_a_job_and_deletes_it(kubectl: FakeKubectl, tmp_path: Path):
+    kubectl.answers("get deployments,pods", json.dumps({"items": []}))
     launcher, name = launcher_for(SPEC.launch, tmp_path), name_of(SPEC.job)
     handle = launcher.launch(SPEC)
     assert handle.where == f"deployment replication/{name}"
@@ -254,17 +282,109 @@ def test_kubectl_gets_a_job_and_deletes_it(tmp_path: Path, monkeypatch: pytest.M
     assert all(asked.startswith("--namespace replication ") for asked in kubectl.asked)
     assert secret["stringData"]["authentication"] not in " ".join(kubectl.asked)
 
-    kubectl.answers("get", deployed(container(state={"running": {}})))
+    kubectl.answers("get deployments,pods", deployed(container(state={"running": {}})))
     with pytest.raises(LaunchError, match="runs already") as caught:
         launcher.launch(SPEC)
     assert f"kubectl delete deployment {name} --namespace replication" in caught.value.hint
 
     kubectl.answers("logs", "one\ntwo\n")
     assert launcher.tail(SPEC.job) == ["one", "two"]
-    launcher.stop(SPEC.job, 30)
+    there(kubectl, secret, deployment)
+    assert launcher.stop(SPEC.job, 30) == ""
     asked = "\n".join(kubectl.asked)
     assert f"delete deployment {name} --ignore-not-found --cascade=foreground --timeout=30s" in asked
-    assert kubectl.asked[-1].endswith(f"delete secret {name} --ignore-not-found")
+    assert kubectl.asked[-1].endswith(f"delete secret {name}-job --ignore-not-found")
+
+
+@pytest.mark.parametrize(
+    ("destination", "topology", "kind"),
+    [("prod", "shop", "Deployment"), ("prod", "shop", "Secret"), ("", "", "Deployment"), ("", "", "Secret")],
+)
+def test_what_another_owner_has_is_left_as_it_is(
+    kubectl: FakeKubectl, tmp_path: Path, destination: str, topology: str, kind: str
+):
+    """A job of the same name for another cluster, or an object that is not one of repl."""
+    owner = of_cluster(destination, topology)
+    made = manifest.secret(owner, "x") if kind == "Secret" else manifest.deployment(owner)
+    if not destination:
+        del made["metadata"]["annotations"], made["metadata"]["labels"]
+    there(kubectl, made)
+    mine = of_cluster("staging")
+    launcher = launcher_for(mine.launch, tmp_path, "staging")
+
+    if kind == "Deployment":
+        assert launcher.find(mine.job).runs is None
+    says = (
+        f"{kind} repl-.* (belongs to the job .* of the topology shop, for the cluster prod|not made by repl)"
+    )
+    with pytest.raises(LaunchError, match=says):
+        launcher.launch(mine)
+    if kind == "Secret":
+        with pytest.raises(LaunchError, match="no Secret"):
+            launcher.update(mine)
+    launcher.stop(mine.job, 1)
+    changes = [asked for asked in kubectl.asked if f" {kind.lower()} " in asked or " apply " in asked]
+    assert changes == []
+    if kind == "Deployment":
+        assert not [asked for asked in kubectl.asked if " delete " in asked]
+
+
+def test_the_secret_gets_the_spec_that_runs(kubectl: FakeKubectl, tmp_path: Path):
+    there(kubectl, manifest.secret(SPEC, "x"))
+    launcher_for(SPEC.launch, tmp_path).update(SPEC)
+    assert jobspec.decode(json.loads(kubectl.applied)["stringData"]["spec.json"]) == SPEC
+    assert f" patch secret {secret_of(SPEC.job)} " in kubectl.asked[-1]
+
+
+def test_a_deployment_that_cannot_be_deleted_is_an_error(kubectl: FakeKubectl, tmp_path: Path):
+    """Pods that were deleted alone would be made again, without --restarted."""
+    there(kubectl, manifest.deployment(SPEC), manifest.secret(SPEC, "x"))
+    kubectl.refuses("delete deployment", "Forbidden")
+    with pytest.raises(LaunchError, match="kubectl delete: Forbidden"):
+        launcher_for(SPEC.launch, tmp_path).stop(SPEC.job, 1)
+    assert [asked for asked in kubectl.asked if " delete " in asked and " deployment " not in asked] == []
+
+
+def test_a_pod_of_a_lost_node_delays_no_new_driver_and_is_named(kubectl: FakeKubectl, tmp_path: Path):
+    """Kubernetes deletes it when its node is back, or gone for good."""
+    deleted = manifest.deployment(SPEC)
+    deleted["metadata"]["deletionTimestamp"] = "2026-11-28T13:00:00Z"
+    pod_of_lost = {
+        "kind": "Pod",
+        "metadata": {"name": "repl-1", "deletionTimestamp": "x", "labels": {manifest.COMPONENT: "driver"}},
+        "spec": {"nodeName": "node-7"},
+        "status": {},
+    }
+    there(kubectl, deleted, manifest.secret(SPEC, "x"), pod_of_lost)
+    kubectl.answers("get pods", json.dumps({"items": [pod_of_lost]}))
+    kubectl.refuses("delete deployment --cascade=foreground", "timed out waiting for the condition")
+    kubectl.refuses("delete pods --timeout=60s", "timed out waiting for the condition")
+    launcher = launcher_for(SPEC.launch, tmp_path)
+
+    left = launcher.stop(SPEC.job, 1)
+
+    assert "repl-1 on node-7" in left
+    assert "kubectl delete pod NAME --force --grace-period=0 --namespace replication" in left
+    assert [asked for asked in kubectl.asked if f"delete deployment {name_of(SPEC.job)}" in asked][-1:] == [
+        asked for asked in kubectl.asked if "--cascade=background" in asked
+    ]
+    assert kubectl.asked[-1].endswith(f"delete secret {secret_of(SPEC.job)} --ignore-not-found")
+
+    kubectl.answers("get deployments,pods", json.dumps({"items": [pod_of_lost]}))
+    launcher.launch(SPEC)
+    assert kubectl.asked[-1].endswith("apply --server-side --force-conflicts --field-manager=repl -f -")
+
+
+def test_an_answer_that_is_no_json_and_a_kubectl_that_does_not_run_are_errors(
+    kubectl: FakeKubectl, tmp_path: Path
+):
+    launcher = launcher_for(SPEC.launch, tmp_path)
+    kubectl.answers("get", "E1128\x1b[2J")
+    with pytest.raises(LaunchError, match=r"did not answer in JSON: E1128 \[2J"):
+        launcher.launch(SPEC)
+    (tmp_path / "kubectl").write_bytes(b"\x7fELF")
+    with pytest.raises(LaunchError, match="kubectl can't be run: Exec format error"):
+        launcher.stop(SPEC.job, 1)
 
 
 def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -273,7 +393,7 @@ def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(LaunchError, match="kubectl was not found"):
         launcher.launch(SPEC)
     kubectl = FakeKubectl(tmp_path)
-    kubectl.refuses("get", "no such host")
+    kubectl.refuses("get deployments,pods", "no such host")
     assert launcher.find(SPEC.job).why == "kubectl get: no such host"
     with pytest.raises(LaunchError, match="is not known"):
         launcher.launch(SPEC)
