@@ -82,24 +82,3 @@ Feature: Clients leave a cluster for good, in waves
     Then the exit code is 0
     And app is refused at orders at dc1
     And app writes 5 records to orders at dc2
-
-  @long
-  Scenario: The command is killed in each phase
-    Given orders and payments are copied from dc1 to dc2, in the waves billing and rest
-    And app writes 100 records to orders and 20 to payments at dc1
-    And the group billing has read 40 records of orders at dc1
-    When repl cutover to-cloud is killed once it says "that must hold for"
-    Then app writes 5 records to orders at dc1
-    When repl cutover to-cloud is killed once it says "created"
-    Then app is refused at orders at dc1
-    When repl cutover to-cloud is killed once it says "transactions are open", while one is open in orders
-    Then app is refused at orders at dc1
-    When repl cutover to-cloud is killed once it says "updating ..."
-    And the engineer runs repl cutover to-cloud --wave billing
-    Then the exit code is 0
-    And the output says "moved"
-    And app writes 10 records to orders at dc2
-    And the group billing reads exactly the other records of orders at dc2
-    And app writes 10 records to payments at dc1
-    And new records of payments arrive at dc2
-    And a plan shows no changes

@@ -1,28 +1,18 @@
 """Steps of features/migrating/waves.feature: one job, as the user repl, at two clusters with SASL."""
 
 import json
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.consuming import consumer_of, eat
+from tests.bdd.migrating import killed_once_it_says, open_transaction, rights
 from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
-from tests.commands import begin
 from tests.records import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -30,17 +20,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 scenarios("migrating/waves.feature")
 
 REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
-EVERYTHING = (
-    (ResourceType.TOPIC, "*"),
-    (ResourceType.GROUP, "*"),
-    (ResourceType.TRANSACTIONAL_ID, "*"),
-    (ResourceType.BROKER, "kafka-cluster"),
-)
-
-
-def allowed(principal: str, kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-    literal = ResourcePatternType.LITERAL
-    return AclBinding(kind, name, literal, principal, "*", operation, AclPermissionType.ALLOW)
 
 
 @pytest.fixture
@@ -69,34 +48,12 @@ def town(lab_sasl: Lab, tmp_path: Path) -> Iterator[Town]:
             ],
         }
     ]
-    rules = [allowed("User:repl", kind, every, AclOperation.ALL) for kind, every in EVERYTHING]
-    for word in ("orders", "payments"):
-        rules.append(allowed("User:app", ResourceType.TOPIC, name(word), AclOperation.WRITE))
-        rules.append(allowed("User:app", ResourceType.TOPIC, name(word), AclOperation.READ))
-    admins = [made.admin(cluster) for cluster in ("dc1", "dc2")]
-    for admin in admins:
-        for answer in admin.create_acls(rules).values():
-            answer.result(timeout=PATIENCE_S)
-    try:
-        made.apply()
-        yield made
-    finally:
-        made.over()
-        filters = [
-            AclBindingFilter(
-                rule.restype,
-                rule.name,
-                rule.resource_pattern_type,
-                rule.principal,
-                rule.host,
-                rule.operation,
-                rule.permission_type,
-            )
-            for rule in rules
-        ]
-        for admin in admins:
-            for answer in admin.delete_acls(filters).values():
-                answer.result(timeout=PATIENCE_S)
+    with rights(made, "orders", "payments"):
+        try:
+            made.apply()
+            yield made
+        finally:
+            made.over()
 
 
 def write_as_app(town: Town, word: str, cluster: str, count: int) -> set[KafkaError | None]:
@@ -184,17 +141,6 @@ def _(town: Town, words: str) -> None:
     town.run("failback", *words.split(), "--path", str(town.topology.file), "--auto-approve")
 
 
-@contextmanager
-def open_transaction(town: Town, word: str) -> Iterator[None]:
-    producer = Producer({**town.client("dc1"), "transactional.id": town.name("late")})
-    producer.init_transactions(PATIENCE_S)
-    producer.begin_transaction()
-    producer.produce(town.name(word), b"never")
-    producer.flush(PATIENCE_S)
-    yield
-    producer.abort_transaction(PATIENCE_S)
-
-
 @when("the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders")
 def _(town: Town) -> None:
     arguments = ("cutover", "to-cloud", "--timeout", "4s", "--path", str(town.topology.file))
@@ -204,26 +150,7 @@ def _(town: Town) -> None:
 
 @when(parsers.re(r'repl cutover (?P<words>to-cloud[^"]*) is killed once it says "(?P<text>[^"]*)"$'))
 def _(town: Town, words: str, text: str) -> None:
-    kill_once_it_says(town, text, words)
-
-
-@when(parsers.parse('repl cutover to-cloud is killed once it says "{text}", while one is open in orders'))
-def _(town: Town, text: str) -> None:
-    with open_transaction(town, "orders"):
-        kill_once_it_says(town, text)
-
-
-def kill_once_it_says(town: Town, text: str, words: str = "to-cloud") -> None:
-    arguments = ["cutover", *words.split(), "--path", str(town.topology.file), "--auto-approve"]
-    process = begin(*arguments, env={"REPL_HOME": str(town.home)})
-    assert process.stderr is not None
-    told = ""
-    while text not in told:
-        line = process.stderr.readline()
-        assert line, told
-        told += line
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
+    killed_once_it_says(town, text, words)
 
 
 @when(parsers.parse("a super user writes {count:d} records to {word} at dc1"))

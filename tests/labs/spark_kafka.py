@@ -1,16 +1,19 @@
 """A Spark Structured Streaming query that reads Kafka by Spark's own source, in a process of its own.
 
-    python tests/labs/spark_kafka.py BOOTSTRAP TOPICS CHECKPOINT OUTPUT [FAILING_BATCH]
+    python tests/labs/spark_kafka.py BOOTSTRAP TOPICS CHECKPOINT OUTPUT SETTINGS [FAILING_BATCH]
 
 It reads what is there, in batches of 40 records, and writes each into a file OUTPUT/BATCH.json: lines of
-topic, partition, offset and value. The failing batch ends the query after its file was written.
+topic, partition, offset and value. The failing batch ends the query after its file was written. SETTINGS are
+those of the Kafka client, as JSON.
 """
 
 import base64
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from runtime.lab import kit
@@ -30,17 +33,25 @@ JARS = IvyRequest(
 )
 
 
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+
 def run(
-    bootstrap: str, topics: str, checkpoint: Path, output: Path, failing_batch: int | None = None
+    bootstrap: str,
+    topics: str,
+    checkpoint: Path,
+    output: Path,
+    failing_batch: int | None = None,
+    settings: Mapping[str, str] = NO_SETTINGS,
 ) -> subprocess.CompletedProcess[str]:
     """Runs the query to its end."""
     output.mkdir(exist_ok=True)
-    failing = [] if failing_batch is None else [str(failing_batch)]
+    more = [json.dumps(dict(settings)), *([] if failing_batch is None else [str(failing_batch)])]
     return subprocess.run(
-        [sys.executable, "-m", "tests.labs.spark_kafka", bootstrap, topics, checkpoint, output, *failing],
+        [sys.executable, "-m", "tests.labs.spark_kafka", bootstrap, topics, checkpoint, output, *more],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
         cwd=Path(__file__).parents[2],
     )
@@ -54,7 +65,9 @@ def records(output: Path) -> dict[int, list[dict[str, Any]]]:
     }
 
 
-def _query(bootstrap: str, topics: str, checkpoint: str, output: str, failing_batch: str = "-1") -> None:
+def _query(
+    bootstrap: str, topics: str, checkpoint: str, output: str, settings: str, failing_batch: str = "-1"
+) -> None:
     from pyspark.sql import SparkSession
 
     folder = kit.classpath(find_java(), JARS).removesuffix("/*")
@@ -84,6 +97,7 @@ def _query(bootstrap: str, topics: str, checkpoint: str, output: str, failing_ba
         .option("startingOffsets", "earliest")
         .option("kafka.isolation.level", "read_committed")
         .option("maxOffsetsPerTrigger", "40")
+        .options(**{f"kafka.{key}": value for key, value in json.loads(settings).items()})
     )
     query = read.load().writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     query.trigger(availableNow=True).start().awaitTermination()
