@@ -257,7 +257,7 @@ def test_an_apply_names_what_kubernetes_refuses_and_the_job_starts_once_it_is_co
         job.node.kubectl("create", *quota, "--hard=pods=1")
         job.launch["conf"]["spark.restarted"] = "once"
         refused = job.repl("apply", "--auto-approve", code=1)
-        assert re.search(r"slot 0: no free core: Kubernetes says: .* exceeded quota: small", refused), refused
+        assert re.search(r"Kubernetes says: .* exceeded quota: small", refused), refused
         assert "exceeded quota: small" in job.repl("status", code=0)
 
         job.node.kubectl("delete", *quota)
