@@ -14,7 +14,7 @@ from uuid import UUID
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, LedgerNotFound, NothingCopied, open_ledger
 from runtime.audit.partition_logs import RecordsExpired, fetch_records
-from runtime.audit.verify.schemas import framed, guids_of
+from runtime.audit.verify.schemas import framed
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.results.failover import SchemaCheck
@@ -106,12 +106,12 @@ class _Check:
                 return
             self.result.records += len(records)
             for record in records:
-                for guid in guids_of(record):
-                    self._guids.setdefault(guid, f"{at.topic}-{at.partition}:{record.offset}")
-                for part, (number, _) in zip(PARTS, framed(record), strict=True):
-                    if number is not None:
-                        place = f"{at}:{record.offset}"
-                        found.setdefault((_Topics(key.topic, at.topic), (part, number)), place)
+                place = f"{at.topic}-{at.partition}:{record.offset}"
+                for part, (schema, _) in zip(PARTS, framed(record), strict=True):
+                    if isinstance(schema, int):
+                        found.setdefault((_Topics(key.topic, at.topic), (part, schema)), place)
+                    elif schema is not None:
+                        self._guids.setdefault(schema, place)
 
         await asyncio.gather(*(read(key, made) for key, made in sorted(progress.items())))
         return found

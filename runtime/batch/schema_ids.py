@@ -1,8 +1,7 @@
 """Finds the ids of schemas in the keys, values and headers of a batch, and writes others in their place.
 
-Confluent's wire format begins with a zero byte and the id in four bytes. A key or value that is shorter or
-begins otherwise has no id. Where a header of the record names the schema, the payload may begin with a zero
-byte of its own: the header holds the same five bytes, or a one and a GUID, which registries compute alike.
+A key or value that is shorter than the prefix of Confluent's wire format, or begins otherwise, has no id.
+Where a header of the record names the schema, the payload may begin with a zero byte of its own.
 """
 
 from __future__ import annotations
@@ -24,18 +23,17 @@ from runtime.batch.rewrite import fitting, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, header_places, scan
 from runtime.batch.varint import MalformedBytes
-from runtime.contract.spec.schemas import (
-    GUID_PREFIX,
-    ID_HEADERS,
-    PARTS,
-    WIRE_GUID,
-    WIRE_ID,
+from runtime.contract.records.schema_names import (
+    MAX_ID,
+    NAMING_HEADERS,
     WIRE_PREFIX,
-    RecordPart,
     SchemaName,
+    naming_headers,
+    schema_name,
 )
+from runtime.contract.spec.schemas import PARTS, RecordPart
 
-_HEADERS: Final = tuple(name.encode() for name in ID_HEADERS)
+_HEADERS: Final = tuple(name.encode() for name in NAMING_HEADERS)
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
 _ID_BYTES: Final = WIRE_PREFIX - 1
 
@@ -103,7 +101,7 @@ class SchemaIds(NamedTuple):
                 first.setdefault(name, record)
         return first
 
-    def translated(self, known: Mapping[SchemaName, int] | Mapping[int, int]) -> bytearray | None:
+    def translated(self, known: Mapping[SchemaName, SchemaName] | Mapping[int, int]) -> bytearray | None:
         """Returns the records with the ids that are known for theirs, or None where all stay the same."""
         old = self._numbers()
         new = [known[number] for number in old]
@@ -145,13 +143,14 @@ def _found(data: bytes, count: int) -> SchemaIds:
         if (size < -1).any() or (at >= stops).any():
             raise MalformedBytes("a key or value does not fit its record")
         long = np.flatnonzero(size >= WIRE_PREFIX)
-        which = long[octets[begin[long]] == WIRE_ID]
+        payloads = begin[long]
+        which = long[(octets[payloads] == 0) & (octets[payloads + 1] <= MAX_ID >> 24)]
         prefixed.append((begin[which] + 1, which))
     guids: list[tuple[int, UUID]] = []
     with_headers = np.flatnonzero(octets[at])
     if len(with_headers) and any(name in data for name in _HEADERS):
         named, guids = _in_headers(data, with_headers.tolist(), at.tolist(), stops.tolist())
-        prefixed = [_with_named(own, part) for own, part in zip(prefixed, named, strict=True)]
+        prefixed = [_with_named(own, named[part]) for own, part in zip(prefixed, PARTS, strict=True)]
     (key_places, key_records), (value_places, value_records) = prefixed
     where = np.concatenate((key_places, value_places))
     records = np.concatenate((key_records, value_records))
@@ -159,7 +158,7 @@ def _found(data: bytes, count: int) -> SchemaIds:
     return SchemaIds(data, where, ids, records, len(key_places), tuple(guids))
 
 
-class _Named(NamedTuple):
+class _InHeaders(NamedTuple):
     """The records whose headers name the schema of one part, and the places of the ids in these headers."""
 
     records: list[int]
@@ -168,24 +167,24 @@ class _Named(NamedTuple):
 
 def _in_headers(
     data: bytes, records: Iterable[int], begins: Sequence[int], ends: Sequence[int]
-) -> tuple[list[_Named], list[tuple[int, UUID]]]:
+) -> tuple[dict[RecordPart, _InHeaders], list[tuple[int, UUID]]]:
     """Returns what headers of these records name, by part. A header begins otherwise: it has neither."""
-    named = [_Named([], []) for _ in PARTS]
+    named = {part: _InHeaders([], []) for part in PARTS}
     guids = []
     for record in records:
-        for name, content, end in header_places(data[begins[record] : ends[record]], 0):
-            if name in _HEADERS:
-                part = named[_HEADERS.index(name)]
-                part.records.append(record)
-                kind, size = (content[0], len(content)) if content else (None, 0)
-                if kind == WIRE_ID and size >= WIRE_PREFIX:
-                    part.ids.append((begins[record] + end - size + 1, record))
-                elif content and kind == WIRE_GUID and size >= GUID_PREFIX:
-                    guids.append((record, UUID(bytes=content[1:GUID_PREFIX])))
+        headers = list(header_places(data[begins[record] : ends[record]], 0))
+        naming = naming_headers((name.decode("latin-1"), content) for name, content, _ in headers)
+        for part, (at, content) in naming.items():
+            named[part].records.append(record)
+            schema = schema_name(content)
+            if isinstance(schema, int):
+                named[part].ids.append((begins[record] + headers[at][2] - len(content) + 1, record))
+            elif schema is not None:
+                guids.append((record, schema))
     return named, guids
 
 
-def _with_named(prefixed: tuple[Integers, Integers], named: _Named) -> tuple[Integers, Integers]:
+def _with_named(prefixed: tuple[Integers, Integers], named: _InHeaders) -> tuple[Integers, Integers]:
     """Returns the ids of one part in the order of their records: a payload holds none where a header does."""
     places, records = prefixed
     own = ~np.isin(records, named.records)

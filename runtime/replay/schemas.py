@@ -130,7 +130,7 @@ class ReplayedSchemas:
         for part, other in zip(PARTS, reversed(PARTS), strict=True):
             own = ids.without_part(other)
             numbers = await self._ids.read([(part, number) for number in own.unknown(())])
-            known = {here: there for (_, here), there in numbers.items() if isinstance(there, int)}
+            known = {here: there for (_, here), there in numbers.items() if not isinstance(there, str)}
             for name, record in islice(own.unknown(known).items(), 1):
                 waiting.append((record, str(numbers[part, name])))
                 own = own.before(record)

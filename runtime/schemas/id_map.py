@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from uuid import UUID
 
-from runtime.contract.spec.schemas import RecordPart, SchemaName
+from runtime.contract.records.schema_names import SchemaName
+from runtime.contract.spec.schemas import RecordPart
 from runtime.schemas.client import GuidsUnknown
 from runtime.schemas.copier import DestinationSchemas, SchemaNotCopied
 
@@ -22,14 +23,14 @@ class SchemaIdMap:
 
     def __init__(self, schemas: DestinationSchemas, topic: str, renamed: str) -> None:
         self._schemas, self._topic, self._renamed = schemas, topic, renamed
-        self._known: dict[RecordId, int | str] = {}
+        self._known: dict[RecordId, SchemaName | str] = {}
         self._with_schemas: dict[RecordPart, bool] = {}
 
-    async def read(self, ids: Collection[RecordId]) -> Mapping[RecordId, int | str]:
-        """Returns the number that stands at the destination in place of each of these, 0 for a GUID.
+    async def read(self, ids: Collection[RecordId]) -> Mapping[RecordId, SchemaName | str]:
+        """Returns what names the schema of each of these at the destination.
 
-        It is the same where the number is no id. A text says why the destination does not have the schema.
-        Raises RegistryUnavailable.
+        It is the same for a GUID, and where a number is no id. A text says why the destination does not have
+        the schema. Raises RegistryUnavailable.
         """
         if len(self._known) > _MOST_KNOWN:  # the bytes of any record may look like an id
             self._known.clear()
@@ -42,7 +43,7 @@ class SchemaIdMap:
         self._known |= {key: number for key, number in found.items() if not isinstance(number, str)}
         return known | found
 
-    async def _number(self, part: RecordPart, name: SchemaName) -> int | str:
+    async def _number(self, part: RecordPart, name: SchemaName) -> SchemaName | str:
         if isinstance(name, UUID):
             try:
                 await self._schemas.ensure_guid(name, self._topic, self._renamed)
@@ -50,7 +51,7 @@ class SchemaIdMap:
                 return f"schema {name}: {error}"
             except GuidsUnknown:
                 pass
-            return 0
+            return name
         if not self._with_schemas[part]:
             return name
         try:

@@ -7,7 +7,7 @@ the id of another schema is a difference.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from uuid import UUID
@@ -16,7 +16,14 @@ from runtime.audit.registries import open_registries
 from runtime.audit.verify.pieces import RecordContent, VerifyRequest
 from runtime.audit.verify.provenance import copied_content, own_headers
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.spec.schemas import GUID_PREFIX, ID_HEADERS, PARTS, WIRE_GUID, WIRE_ID, WIRE_PREFIX
+from runtime.contract.records.schema_names import (
+    WIRE_PREFIX,
+    SchemaName,
+    naming_headers,
+    schema_id,
+    schema_name,
+)
+from runtime.contract.spec.schemas import PARTS, RecordPart
 from runtime.schemas.copier import SchemaFinder
 from runtime.schemas.id_map import RecordId, SchemaIdMap
 
@@ -65,49 +72,34 @@ async def comparable_contents(
         yield cache(lambda topic, mirror: ComparableContents(SchemaIdMap(finder, topic, mirror)))
 
 
-Frame = tuple[int | None, bytes | None]  # an id in Confluent's wire format, and the bytes behind it
+Frame = tuple[SchemaName | None, bytes | None]  # what names the schema, and the content without its id
 
 
 def framed(record: ConsumerRecord) -> tuple[Frame, Frame]:
     """Splits the key and the value. Where a header names the schema, the payload holds no id."""
-    named = dict(reversed(record.headers))
-    key, value = (
-        (_id_in(named[header]), content)
-        if header in named
-        else (number, content[WIRE_PREFIX:] if content is not None and number is not None else content)
-        for header, content in zip(ID_HEADERS, (record.key, record.value), strict=True)
-        for number in (_id_in(content),)
-    )
-    return key, value
+    named = naming_headers(record.headers)
 
+    def frame(part: RecordPart, content: bytes | None) -> Frame:
+        if part in named:
+            return schema_name(named[part][1]), content
+        number = schema_id(content)
+        return number, content if content is None or number is None else content[WIRE_PREFIX:]
 
-def _id_in(content: bytes | None) -> int | None:
-    """Returns the id with which a payload or a header begins in Confluent's wire format."""
-    if content is None or len(content) < WIRE_PREFIX or content[0] != WIRE_ID:
-        return None
-    return int.from_bytes(content[1:WIRE_PREFIX])
-
-
-def guids_of(record: ConsumerRecord) -> Iterator[UUID]:
-    """Yields the GUIDs of schemas that headers of the record have."""
-    for name, content in record.headers:
-        if name in ID_HEADERS and content and content[0] == WIRE_GUID and len(content) >= GUID_PREFIX:
-            yield UUID(bytes=content[1:GUID_PREFIX])
+    return frame("key", record.key), frame("value", record.value)
 
 
 def _content(
-    record: ConsumerRecord, key: Frame, value: Frame, known: Mapping[RecordId, int | str]
+    record: ConsumerRecord, key: Frame, value: Frame, known: Mapping[RecordId, SchemaName | str]
 ) -> RecordContent:
+    """Returns the content without ids. A GUID is never translated, so it is compared in its header alone."""
     key_schema, value_schema = (
-        known.get((part, number), number) if number is not None else None
-        for part, (number, _) in zip(PARTS, (key, value), strict=True)
+        None if name is None or isinstance(schema := known.get((part, name), name), UUID) else schema
+        for part, (name, _) in zip(PARTS, (key, value), strict=True)
     )
-    headers = tuple(
-        (name, content[WIRE_PREFIX:])
-        if content is not None and name in ID_HEADERS and _id_in(content) is not None
-        else (name, content)
-        for name, content in own_headers(record)
-    )
+    headers = list(own_headers(record))
+    for at, content in naming_headers(headers).values():
+        if schema_id(content) is not None:
+            headers[at] = headers[at][0], content[WIRE_PREFIX:]
     return RecordContent.of(
         record.timestamp,
         key[1],

@@ -1,22 +1,14 @@
 """Declares schema registries, and how the schemas of a flow's records reach its destination."""
 
 from typing import Annotated, ClassVar, Final, Literal
-from uuid import UUID
 
 from msgspec import field
 
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, SpecStruct, TextShape
 
-WIRE_PREFIX: Final = 5  # bytes of Confluent's wire format before a value: a zero, and the id of its schema
-
 RecordPart = Literal["key", "value"]
 PARTS: Final[tuple[RecordPart, ...]] = ("key", "value")
-ID_HEADERS: Final = ("__key_schema_id", "__value_schema_id")  # of each part; the schema is named there
-WIRE_ID, WIRE_GUID = 0, 1  # the first byte: an id of four bytes follows, or a GUID of 16
-GUID_PREFIX: Final = 17  # bytes of a header before what follows the GUID
-
-SchemaName = int | UUID  # an id, which each registry gives, or a GUID, which all of them compute alike
 
 SubjectNames = Literal["topic_name", "topic_record_name", "record_name"]
 

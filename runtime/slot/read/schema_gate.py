@@ -25,8 +25,9 @@ from runtime.batch.schema_ids import (
     source_offset,
     with_records,
 )
+from runtime.contract.records.schema_names import SchemaName
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.schemas import PARTS, RecordPart, SchemaName
+from runtime.contract.spec.schemas import PARTS, RecordPart
 from runtime.schemas.client import GuidsUnknown, RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.slot.context import Spawn
@@ -120,7 +121,7 @@ class SchemaGate:
         self._flow = spec.name
         self._without_guids = False  # a registry finds no schema by its GUID: records with one pass
         self._copier = SchemaCopier(source, destination, spec.schemas)
-        self._known: defaultdict[str, dict[SchemaName, int]] = defaultdict(dict)
+        self._known: defaultdict[str, dict[SchemaName, SchemaName]] = defaultdict(dict)
         self._with_schemas: set[tuple[str, RecordPart]] = set()
         self._lookups: dict[_Key, _Lookup] = {}
         self._awaited: WeakKeyDictionary[PartitionCopy, dict[_Named, _Awaited]] = WeakKeyDictionary()
@@ -260,7 +261,7 @@ class SchemaGate:
                 if not self._without_guids:
                     log_event("schema_guids_unknown", key=self._flow, flow=self._flow, error=str(unknown))
                 self._without_guids = True
-            known[named] = 0
+            known[named] = named
             return True
         if isinstance(named, str):
             if await self._copier.has_schemas(assigned.topic, assigned.destination_topic, named):

@@ -14,7 +14,7 @@ import msgspec
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.validation import validate
 
-from runtime.contract.spec.schemas import WIRE_PREFIX
+from runtime.contract.records.schema_names import WIRE_PREFIX
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import SETTABLE, AvroSchema, Schema, kind_of
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue

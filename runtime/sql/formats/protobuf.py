@@ -21,12 +21,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from runtime.contract.spec.schemas import WIRE_PREFIX
+from runtime.contract.records.schema_names import WIRE_PREFIX, schema_id
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
-from runtime.sql.formats.registry import WriterSchemas, schema_id
+from runtime.sql.formats.registry import WriterSchemas
 
 _MOST_NAMES = 32 << 20  # bytes of JSON for the names and defaults of one record's messages
 _MOST_MEMORY = 256 << 20  # bytes that the parser takes for the messages of one record

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from runtime.contract.spec.schemas import WIRE_PREFIX, RegistrySpec
+from runtime.contract.records.schema_names import schema_id
+from runtime.contract.spec.schemas import RegistrySpec
 from runtime.schemas.client import (
     NotInRegistry,
     Reference,
@@ -32,13 +33,6 @@ class WriterSchema(NamedTuple):
     references: tuple[str, ...] = ()
 
 
-def schema_id(value: bytes) -> int | None:
-    """Returns the schema id of a value in Confluent's wire format; None for other bytes."""
-    if len(value) < WIRE_PREFIX or value[0]:
-        return None
-    return int.from_bytes(value[1:WIRE_PREFIX], "big")
-
-
 class _Unknown(NamedTuple):
     why: str
     until: float  # when it is asked for again
@@ -59,7 +53,7 @@ class WriterSchemas(Generic[T]):
     async def fetch(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
         now = time.monotonic()
-        ids = {schema_id(value) for value in values if value is not None}
+        ids = {schema_id(value) for value in values}
         for number in sorted(one for one in ids if one is not None and one not in self._known):
             if (unknown := self._unknown.get(number)) is not None and unknown.until >= now:
                 continue

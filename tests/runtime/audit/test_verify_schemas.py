@@ -1,6 +1,7 @@
 """What a copy must hold where a flow translates the ids of schemas."""
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -76,3 +77,59 @@ async def test_an_id_in_a_header_is_compared_by_what_it_means(
     (content,) = await contents.originals([named(7)])
     assert content == contents.copy(named(9))
     assert content != contents.copy(named(7))
+
+
+HEADER = "__value_schema_id"
+
+
+def with_headers(*contents: bytes | None, number: int = 7) -> ConsumerRecord:
+    headers = tuple((HEADER, content) for content in contents)
+    return replace(ORIGINAL, value=number.to_bytes(5) + PAYLOAD, headers=headers)
+
+
+async def test_a_null_header_leaves_the_id_to_the_payload(
+    there: RegistryServer, contents: ComparableContents
+) -> None:
+    there.add(9, ORDER, "copied-value")
+    (content,) = await contents.originals([with_headers(None)])
+    assert content == contents.copy(with_headers(None, number=9))
+    assert content != contents.copy(with_headers(None))
+
+
+async def test_of_two_headers_the_last_names_the_schema(
+    there: RegistryServer, contents: ComparableContents
+) -> None:
+    there.add(9, ORDER, "copied-value")
+    there.add(10, ORDER, "other")
+    first, seven, nine, ten = (number.to_bytes(5) for number in (3, 7, 9, 10))
+    (content,) = await contents.originals([with_headers(first, seven)])
+    assert content == contents.copy(with_headers(first, nine))
+    assert content != contents.copy(with_headers(first, ten))
+    assert content != contents.copy(with_headers(ten, nine))  # the earlier one is not translated
+
+
+async def test_a_guid_that_the_destination_lacks_is_a_difference(
+    there: RegistryServer, contents: ComparableContents
+) -> None:
+    guid = UUID(int=7)
+    named = with_headers(b"\1" + guid.bytes)
+    (content,) = await contents.originals([named])
+    assert content.value_schema == f"schema {guid}: the registry has no schema {guid}"
+    assert content != contents.copy(named)
+
+
+async def test_a_guid_is_compared_in_its_header(there: RegistryServer, contents: ComparableContents) -> None:
+    there.add(9, ORDER, "copied-value")
+    named, other = (with_headers(b"\1" + UUID(guid).bytes) for guid in (there.guid(9), str(UUID(int=7))))
+    (content,) = await contents.originals([named])
+    assert content == contents.copy(named)
+    assert content != contents.copy(other)
+
+
+async def test_bytes_that_no_registry_gives_as_an_id_are_compared_as_they_are(
+    contents: ComparableContents,
+) -> None:
+    record = with_headers(number=2**31)
+    (content,) = await contents.originals([record])
+    assert content == contents.copy(record)
+    assert content.value_schema is None

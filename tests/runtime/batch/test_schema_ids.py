@@ -14,7 +14,7 @@ from runtime.batch.schema_ids import schema_ids, source_offset, with_records
 from tests.runtime.batch.forge import HERE, START, batch_bytes, sets
 
 SPEC = RewriteSpec(HERE, 8 << 20)
-numbers = st.integers(1, 5) | st.integers(1, 2**32 - 1)
+numbers = st.integers(1, 5) | st.integers(1, 2**32 - 1) | st.sampled_from([0, 2**31 - 1, 2**31])
 
 
 def framed(number: int, payload: bytes = b"") -> bytes:
@@ -37,7 +37,7 @@ headers = st.lists(
         | st.just(b"\1" + GUID.bytes)
         | st.just(b"\1" + GUID.bytes + b"more"),
     ),
-    max_size=2,
+    max_size=4,
 )
 rows = st.lists(st.tuples(content, content, headers), min_size=1, max_size=70)
 
@@ -55,19 +55,16 @@ def forged(shapes: Shapes, codec: Codec) -> tuple[list[Record], OutgoingBatch]:
 
 
 def framed_parts(record: Record) -> Iterator[tuple[str, bytes | None]]:
-    """What may begin with an id, read as Confluent's deserializers read it: headers, else the payload."""
+    """What may begin with an id, as Confluent's deserializers read it: the last header, or the payload."""
     for part, data in (("key", record.key), ("value", record.value)):
-        named = [content for name, content in record.headers if name == f"__{part}_schema_id"]
-        for content in named or [data]:
-            yield part, content
+        last = dict(record.headers).get(f"__{part}_schema_id")
+        yield part, data if last is None else last
 
 
-def numbered(record: Record, part: str) -> list[int]:
-    return [
-        struct.unpack(">I", data[1:5])[0]
-        for own, data in framed_parts(record)
-        if own == part and data and len(data) >= 5 and data[0] == 0
-    ]
+def number_in(data: bytes | None) -> int | None:
+    if data is None or len(data) < 5 or data[0] != 0 or data[1] > 0x7F:
+        return None
+    return int.from_bytes(data[1:5])
 
 
 @given(rows, st.sampled_from(list(Codec)))
@@ -76,10 +73,18 @@ def test_each_id_is_found_where_a_deserializer_reads_it(shapes: Shapes, codec: C
     found = schema_ids(out.batch, SPEC)
     pairs = list(zip(found.records.tolist(), found.ids.tolist(), strict=True))
     for part, own in (("key", pairs[: found.keys]), ("value", pairs[found.keys :])):
-        assert own == [(at, number) for at, record in enumerate(inside) for number in numbered(record, part)]
-    named = [(at, name, content) for at, record in enumerate(inside) for name, content in record.headers]
-    assert list(found.guids) == [
-        (at, GUID) for at, name, content in named if name != "a" and content and content[1:17] == GUID.bytes
+        assert own == [
+            (at, number)
+            for at, record in enumerate(inside)
+            for read, data in framed_parts(record)
+            if read == part and (number := number_in(data)) is not None
+        ]
+    last = [(at, dict(record.headers)) for at, record in enumerate(inside)]
+    assert sorted(found.guids) == [
+        (at, GUID)
+        for at, named in last
+        for part in ("key", "value")
+        if (named.get(f"__{part}_schema_id") or b"")[:17] == b"\1" + GUID.bytes
     ]
 
 
@@ -97,14 +102,18 @@ def test_only_ids_change(shapes: Shapes, codec: Codec, more: int) -> None:
     assert new.position == out.position
     assert (new.batch.base_timestamp, new.batch.records) == (out.batch.base_timestamp, out.batch.records)
     for before, after in zip(inside, records(new.batch, HERE), strict=True):
-        assert [name for name, _ in after.headers] == [name for name, _ in before.headers]
-        for (part, old), (_, now) in zip(framed_parts(before), framed_parts(after), strict=True):
-            if old and len(old) >= 5 and old[0] == 0:
-                old = framed(known[int.from_bytes(old[1:5])], old[5:])
-            assert (part, now) == (part, old)
-        for part in ("key", "value"):
-            if any(name == f"__{part}_schema_id" for name, _ in before.headers):
-                assert getattr(after, part) == getattr(before, part)
+        content, headers = {"key": before.key, "value": before.value}, list(before.headers)
+        for part, old in framed_parts(before):
+            if (number := number_in(old)) is None:
+                continue
+            assert old is not None
+            new_content, name = framed(known[number], old[5:]), f"__{part}_schema_id"
+            if dict(headers).get(name) is None:
+                content[part] = new_content
+            else:
+                at = max(at for at, (known_name, _) in enumerate(headers) if known_name == name)
+                headers[at] = name, new_content
+        assert (after.key, after.value, after.headers) == (*content.values(), tuple(headers))
 
 
 @given(rows, st.data())
@@ -133,6 +142,36 @@ def test_a_batch_that_grows_over_the_limit_becomes_several_with_the_same_offsets
     sources = [run.source + at for part in parts for run in part.segments for at in range(run.records)]
     assert sources == [record.offset for record in inside]
     assert parts[-1].position == out.position
+
+
+HEADER = "__value_schema_id"
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "ids"),
+    [
+        (framed(7), [(HEADER, None)], [7]),  # consumers fall back to the payload
+        (framed(7), [(HEADER, framed(1)), (HEADER, None)], [7]),
+        (framed(7), [(HEADER, b"")], []),  # consumers fail
+        (framed(7), [(HEADER, framed(1)), (HEADER, framed(2))], [2]),
+        (framed(7), [(HEADER, None), (HEADER, framed(2))], [2]),
+        (framed(7), [("__key_schema_id", framed(2))], [2, 7]),
+        (framed(2**31 - 1), [], [2**31 - 1]),
+        (framed(2**31), [], []),  # no registry gives such an id
+        (framed(7), [(HEADER, framed(2**31))], []),
+    ],
+)
+def test_the_id_is_that_which_consumers_read(
+    value: bytes, headers: list[tuple[str, bytes | None]], ids: list[int]
+) -> None:
+    _, out = forged([(None, value, headers)], Codec.NONE)
+    assert schema_ids(out.batch, SPEC).ids.tolist() == ids
+
+
+def test_the_guid_of_an_earlier_header_does_not_count() -> None:
+    headers = [(HEADER, b"\1" + UUID(int=at).bytes) for at in (1, 2)]
+    _, out = forged([(None, b"", headers)], Codec.NONE)
+    assert schema_ids(out.batch, SPEC).guids == ((0, UUID(int=2)),)
 
 
 def test_records_that_wait_are_the_first_with_an_unknown_id() -> None:
