@@ -60,7 +60,7 @@ class FakeJobs:
     running: dict[str, "FakeJob"] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     told: list[tuple[str, ClusterEndpoint]] = field(default_factory=list)
-    updated: dict[str, float] = field(default_factory=dict)  # when each was given a new file, last
+    unwritable: str = ""  # why no spec can be stored
 
     def __call__(self, _launch: LaunchSpec, _destination: str) -> "FakeJobs":
         return self
@@ -85,7 +85,8 @@ class FakeJobs:
 
     def update(self, spec: JobSpec) -> None:
         self.calls.append(f"update {spec.job}")
-        self.updated[spec.job] = time.monotonic()
+        if self.unwritable:
+            raise LaunchError(self.unwritable)
 
     def find(self, job: str) -> LaunchStatus:
         runs = self.mute or (job in self.running and self.running[job].is_alive())
@@ -134,6 +135,7 @@ class FakeJob(threading.Thread):
         self._deaf = deaf
         self._driver = uuid.uuid4().hex
         self._heard = ""
+        self.heard_at = 0.0  # of a command, last
         self._state: JobState = "running"
         self._killed = threading.Event()
         self.behind_ms = 0  # its clock
@@ -172,7 +174,7 @@ class FakeJob(threading.Thread):
                 await self._remember()
             case control.AcceptLoss(flow=flow, partitions=partitions):
                 self.accepted += [(flow, topic, number) for topic, number in partitions]
-        self._heard = command.id
+        self._heard, self.heard_at = command.id, time.monotonic()
 
     async def _remember(self) -> None:
         key = job_status.encode_key(SpecKey(self._spec.job))

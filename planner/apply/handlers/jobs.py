@@ -350,7 +350,7 @@ def _launch_failure(failure: LaunchError) -> StepResult:
 
 
 async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, StepResult]:
-    """Stores the new spec for the next start, then sends it to the running job.
+    """Sends the new spec to the running job, which needs no launcher, and stores it for the next start.
 
     All jobs get their spec before the first is waited for: the flows of one may wait for those of another.
     """
@@ -374,11 +374,7 @@ async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Recon
     if (stop_reason := await context.guard.before_request()) is not None:
         return StepResult(Result.NOT_STARTED, stop_reason)
     try:
-        launcher = context.launcher(command.spec.launch)
-        await asyncio.to_thread(launcher.update, command.spec)
         await send_command(context.log, step.job, command)
-    except LaunchError as failure:
-        return _launch_failure(failure)
     except ClusterFailure as failure:
         return failed(f"the command could not be sent: {failure.why}")
     return None
@@ -405,7 +401,25 @@ async def _wait_until_applied(
         lambda: start_progress(command.spec, watch.table, ""),
         lambda what: context.on_wait(step, what),
     )
-    return failed(f"the command was sent, but {why}") if why else DONE
+    # Only a spec that the job took over: a new start by another one would do what no plan shows.
+    taken_over = not not_acknowledged(watch.job(step.job), command)
+    note = await _store_spec(context, command.spec) if taken_over else ""
+    if why:
+        return failed("; ".join(filter(None, (f"the command was sent, but {why}", note))))
+    return StepResult(Result.DONE, note)
+
+
+async def _store_spec(context: ApplyContext, spec: JobSpec) -> str:
+    """Stores the spec that the job runs for its next start; returns what follows where that fails."""
+    try:
+        await asyncio.to_thread(context.launcher(spec.launch).update, spec)
+    except LaunchError as failure:
+        return (
+            f"the job runs as planned, but its spec could not be stored: {failure.what}. A start in a new pod"
+            " or on another machine would use the spec before, until the next change that is applied where"
+            " this works"
+        )
+    return ""
 
 
 def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> GiveUp:

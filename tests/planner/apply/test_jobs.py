@@ -251,7 +251,21 @@ def test_all_jobs_are_told_before_the_first_is_waited_for(
         "tell": Result.FAILED,
         "tell other": Result.DONE,
     }
-    assert here.jobs.updated[other.name] - began < HASTY.acknowledged_s
+    assert here.jobs.running[other.name].heard_at - began < HASTY.acknowledged_s
+    assert f"update {here.name}" not in here.jobs.calls  # it runs the spec before, and would start by that
+
+
+def test_a_job_is_changed_where_its_launcher_is_out_of_reach(here: Here) -> None:
+    """In a disaster a machine may reach the destination alone."""
+    here.perform(here.launch())
+    here.jobs.unwritable = "kubectl was not found"
+    paused = [replace(here.spec.flows[0], state="paused")]
+
+    verdict = here.perform(here.tell(flows=paused))
+
+    assert verdict.result is Result.DONE
+    assert "its spec could not be stored: kubectl was not found. A start in a new pod" in verdict.why
+    assert here.seen() == (True, replace(here.spec, flows=paused))
 
 
 def test_a_flow_that_cannot_start_fails_its_step_at_once_and_says_what_is_left(here: Here) -> None:
