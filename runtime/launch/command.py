@@ -236,10 +236,13 @@ def _cluster_properties(spec: JobSpec) -> dict[str, str]:
     """
     options = spec.launch.options
     conf = {"spark.executor.cores": "1", "spark.executor.memory": HEAP, **heartbeats(spec.launch.conf)}
-    if spec.slots:
-        conf |= {"spark.cores.max": str(spec.slots), "spark.executor.instances": str(spec.slots)}
+    slots = spec.slots or (1 if spec.launch.launcher == "kubernetes" else 0)
+    if slots:
+        conf |= {"spark.cores.max": str(slots), "spark.executor.instances": str(slots)}
     if spec.launch.launcher in ("yarn", "kubernetes"):
         conf["spark.executor.memoryOverhead"] = spec.launch.memory
+        # Spark would count failed executors for as long as the driver runs, and end it after a few.
+        conf["spark.executor.maxNumFailures"] = str(2**31 - 1)
     names = {"queue": "spark.yarn.queue", "archives": "spark.archives", "files": "spark.files"}
     return conf | {key: options[option] for option, key in names.items() if option in options}
 

@@ -103,6 +103,8 @@ def check(spec: JobSpec) -> None:
             f"options.{own[0]}: {secret_of(spec.job)} is the job's own Secret, which is deleted with the job",
             "name another Secret",
         )
+    _driver_memory(spec.launch)
+    _executor_memory(spec.launch)
 
 
 def secret(spec: JobSpec, authentication: str) -> Resource:
@@ -122,7 +124,7 @@ def deployment(spec: JobSpec) -> Resource:
     cpu = {"requests": {"cpu": conf.get(_REQUEST_CORES, "1")}}
     if _LIMIT_CORES in conf:
         cpu["limits"] = {"cpu": conf[_LIMIT_CORES]}
-    memory = {"memory": _sum(HEAP, spec.launch.memory)}
+    memory = {"memory": _driver_memory(spec.launch)}
     resources = {kind: {**cpu.get(kind, {}), **memory} for kind in ("requests", "limits")}
     fields = {"POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
     pod: Resource = {
@@ -176,10 +178,7 @@ def executor_pod(spec: JobSpec) -> Resource:
     in, so that the driver can ask whether the namespace has room for one more.
     """
     conf, pod = spec.launch.conf, _pod(spec, EXECUTOR)
-    memory = _sum(
-        conf.get("spark.executor.memory", HEAP),
-        conf.get("spark.executor.memoryOverhead", spec.launch.memory),
-    )
+    memory = _executor_memory(spec.launch)
     cores = conf.get("spark.kubernetes.executor.request.cores", conf.get("spark.executor.cores", "1"))
     (container,) = pod["containers"]
     container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": {"memory": memory}}
@@ -303,11 +302,24 @@ def _below(conf: Any, prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in conf.items() if key.startswith(prefix)}
 
 
-def _sum(*sizes: str) -> str:
-    """Returns the sum of sizes, written as Spark does, in KiB as Kubernetes writes it."""
-    kib = {"k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}
-    return f"{sum(int(size[:-1]) * kib[size[-1]] for size in map(_plain, sizes))}Ki"
+def _driver_memory(launch: LaunchSpec) -> str:
+    return _sum(launch, "spark.driver.memory", "spark.driver.memoryOverhead")
 
 
-def _plain(size: str) -> str:
-    return size.lower().removesuffix("b")
+def _executor_memory(launch: LaunchSpec) -> str:
+    return _sum(launch, "spark.executor.memory", "spark.executor.memoryOverhead")
+
+
+def _sum(launch: LaunchSpec, heap: str, overhead: str) -> str:
+    """Returns the memory of a JVM and of Python, in KiB as Kubernetes writes it. Raises LaunchError."""
+    sizes = {heap: launch.conf.get(heap, HEAP), overhead: launch.conf.get(overhead, launch.memory)}
+    return f"{sum(_bytes(setting, size) for setting, size in sizes.items()) + 1023 >> 10}Ki"
+
+
+def _bytes(setting: str, size: str) -> int:
+    """Returns a size as Spark reads it: a number without a unit is in MiB. Raises LaunchError."""
+    match = re.fullmatch(r"([0-9]+)(?:(b)|([kmgtp])b?)?", size.strip().lower())
+    if match is None:
+        raise LaunchError(f"{setting}: {size} is no size", "write it as 512m or 2g")
+    number, in_bytes, unit = match.groups()
+    return int(number) if in_bytes else int(number) << 10 * (1 + "kmgtp".index(unit or "m"))

@@ -7,6 +7,7 @@ same pod continues with the newest spec that the one before got, and gives way t
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ def driver(environ: Mapping[str, str], mounted: Path, state: Path) -> tuple[list
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONUNBUFFERED": "1",
         "SPARK_LOCAL_DIRS": str(folder.scratch),
-        "PYSPARK_SUBMIT_ARGS": " ".join((*submit, str(folder.properties), "pyspark-shell")),
+        "PYSPARK_SUBMIT_ARGS": shlex.join((*submit, str(folder.properties), "pyspark-shell")),
     }
     command = [sys.executable, str(MAIN), "--spec", str(folder.spec), *(["--restarted"] if restarted else [])]
     return command, {**environ, **variables}

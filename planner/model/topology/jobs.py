@@ -24,6 +24,7 @@ class Job(LaunchSpec, frozen=True):
             AlternativesShape(
                 (ChoiceShape(("auto",)), IntegerShape(1, 10_000)), "auto, or a whole number from 1"
             ),
+            default_doc="`auto`: all cores that a standalone cluster offers, and one slot on Kubernetes",
             example="4",
             after="master",
         ),

@@ -36,7 +36,7 @@ class LaunchSpec(SpecStruct, frozen=True, kw_only=True):
             "Spark's master.",
             TextShape(
                 "a Spark master",
-                r"local(\[(\d+|\*)(,\d+)?\])?|spark://.+|yarn|k8s://.+",
+                r"local(\[(\d+|\*)(,\d+)?\])?|spark://\S+|yarn|k8s://\S+",
                 "write local[2], spark://host:7077, yarn or k8s://https://host:443",
             ),
             default_doc="`local[2]`; `yarn` for that launcher",

@@ -4,6 +4,7 @@ them on a real API server.
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,31 @@ def test_memory_is_that_of_the_jvm_and_of_python():
         assert resources["limits"]["memory"] == resources["requests"]["memory"] == f"{(512 + 2048) << 10}Ki"
 
 
+@pytest.mark.parametrize(
+    ("conf", "driver", "executor"),
+    [
+        ({"spark.driver.memory": "4g"}, 4096 + 2048, 512 + 2048),
+        ({"spark.driver.memoryOverhead": "1024"}, 512 + 1024, 512 + 2048),
+        ({"spark.executor.memory": "1048576K"}, 512 + 2048, 1024 + 2048),
+        ({"spark.executor.memory": "1gb", "spark.executor.memoryOverhead": "1"}, 512 + 2048, 1024 + 1),
+        ({"spark.executor.memory": "1048576b", "spark.driver.memory": "0p"}, 2048, 1 + 2048),
+    ],
+)
+def test_limits_follow_the_memory_of_conf_as_spark_reads_it(conf: dict[str, str], driver: int, executor: int):
+    spec = replace(SPEC, launch=replace(SPEC.launch, conf=conf))
+    resources = [
+        container_of(made(spec))["resources"] for made in (manifest.deployment, manifest.executor_pod)
+    ]
+    assert [one["limits"]["memory"] for one in resources] == [f"{driver << 10}Ki", f"{executor << 10}Ki"]
+
+
+@pytest.mark.parametrize("size", ["512mib", "1.5g", "-1g", "", "g"])
+@pytest.mark.parametrize("setting", ["spark.driver.memory", "spark.executor.memoryOverhead"])
+def test_a_size_that_spark_would_refuse_is_refused_before_the_launch(setting: str, size: str):
+    with pytest.raises(LaunchError, match=f"{setting}: {size} is no size"):
+        manifest.check(replace(SPEC, launch=replace(SPEC.launch, conf={setting: size})))
+
+
 def test_the_rights_of_a_driver_end_at_pods():
     account, role, binding, apply = manifest.rights(SPEC.launch)
     assert {one["metadata"]["namespace"] for one in (account, role, binding, apply)} == {"replication"}
@@ -130,6 +156,7 @@ def test_a_driver_starts_with_the_mounted_spec_and_again_with_the_newest(tmp_pat
         {"spark.driver.host": "10.1.2.3"},
         {"spark.executor.instances": "3"},
         {"spark.executor.memoryOverhead": "2g"},
+        {"spark.executor.maxNumFailures": "2147483647"},
         {"spark.authenticate.secret.file": "/etc/repl/job/authentication"},
         {"spark.kubernetes.executor.podTemplateFile": environ[EXECUTOR_POD]},
     ):
@@ -142,6 +169,18 @@ def test_a_driver_starts_with_the_mounted_spec_and_again_with_the_newest(tmp_pat
     command, _ = pod.driver(POD, mounted, state)
     assert command[-1] == "--restarted"
     assert jobspec.decode(file.read_bytes()) == newer
+
+
+def test_a_master_is_one_argument_of_spark_submit(tmp_path: Path):
+    master = "k8s://https://h:443 --conf spark.authenticate=false"
+    spec = replace(SPEC, slots=0, launch=replace(SPEC.launch, master=master))
+    (tmp_path / "spec.json").write_bytes(jobspec.encode(spec))
+    command, environ = pod.driver(POD, tmp_path, tmp_path / "state")
+    words = shlex.split(environ["PYSPARK_SUBMIT_ARGS"])  # as pyspark reads them
+    assert words[:2] == ["--master", master]
+    assert words[2:4] == ["--deploy-mode", "client"]
+    settings = Path(command[command.index("--spec") + 1]).with_name("spark.conf").read_text()
+    assert properties_file({"spark.executor.instances": "1"}).decode() in settings  # slots: auto
 
 
 def test_an_executor_gets_the_arguments_and_options_that_spark_gives_its_container():
