@@ -11,6 +11,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
@@ -34,7 +35,7 @@ _TIMEOUT_S = 60.0  # of a call of kubectl
 _FIND_S = 10.0  # until the API server has answered where a job is looked for
 _GONE_S = 60.0  # until a pod that was killed has disappeared
 _SECRET_BYTES = 32
-_STARTING = ("ContainerCreating", "PodInitializing")
+_STARTING = ("ContainerCreating", "PodInitializing", "CrashLoopBackOff")
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 _FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}
 
@@ -117,7 +118,10 @@ class KubernetesLauncher:
     def tail(self, job: str, lines: int = 20) -> list[str]:
         try:
             words = ("logs", f"deployment/{name_of(job)}", f"--container={DRIVER}", f"--tail={lines}")
-            return self._kubectl(*words).splitlines()
+            if not (text := self._kubectl(*words)):  # it was started again a moment ago
+                with suppress(LaunchError):
+                    text = self._kubectl(*words, "--previous")
+            return text.splitlines()
         except LaunchError as error:
             return [error.what]
 
@@ -254,13 +258,20 @@ def _state(
     ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
     if "running" in state:
         return LaunchState.RUNNING, handle, ""
+    if why := _waits(container, state.get("waiting", {})):
+        return LaunchState.RUNNING, handle, why
     if ended is not None:
         code = int(ended.get("exitCode", 1))
         if code in _FINAL:
             return LaunchState.ENDED, handle, _FINAL[code]
-        reason = f" ({ended['reason']})" if ended.get("reason") not in (None, "Error") else ""
-        return LaunchState.RESTARTING, handle, f"the driver ended with {code}{reason}"
-    return LaunchState.RUNNING, handle, _waits(container, state.get("waiting", {}))
+        said = [str(ended.get(key, "")) for key in ("reason", "message") if ended.get(key) != "Error"]
+        reason = _readable(": ".join(filter(None, said)))
+        return (
+            LaunchState.RESTARTING,
+            handle,
+            f"the driver ended with {code}" + (f" ({reason})" if reason else ""),
+        )
+    return LaunchState.RUNNING, handle, ""
 
 
 def _waits(container: Resource, waiting: Resource) -> str:

@@ -52,6 +52,7 @@ class FakeJobs:
     mute: bool = False
     why: str = ""  # why no flow of a job can start
     waits: str = ""  # why no process of a mute one starts
+    state: LaunchState = LaunchState.RUNNING  # of a mute one
     older: Sequence[str] = ()  # the lines of a driver that ran before
     log: Sequence[str] = ("the last line",)
     refuses: str = ""
@@ -89,7 +90,9 @@ class FakeJobs:
             raise LaunchError(self.unwritable)
 
     def find(self, job: str) -> LaunchStatus:
-        runs = self.mute or (job in self.running and self.running[job].is_alive())
+        if self.mute:
+            return LaunchStatus(self.state, why=self.waits)
+        runs = job in self.running and self.running[job].is_alive()
         return LaunchStatus(LaunchState.RUNNING if runs else LaunchState.ENDED, why=self.waits)
 
     def stop(self, job: str, _grace_s: float) -> str:

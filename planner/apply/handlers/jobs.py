@@ -327,7 +327,7 @@ def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launch
     async def not_started() -> str:
         status = watch.job(started.spec.job)
         reported = status is not None and status.driver != started.driver_before
-        return seen.why if seen.state is LaunchState.RUNNING and not reported else ""
+        return seen.why if seen.runs and not reported else ""
 
     not_starting = lasting(context.timeouts.queued_s, not_started, lambda _: NOT_STARTED)
 
@@ -339,7 +339,9 @@ def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launch
             checked_at = time.monotonic()
             with suppress(LaunchError):
                 seen = await asyncio.to_thread(started.launcher.find, started.spec.job)
-        return "it ended" if seen.runs is False else await not_starting()
+        if seen.runs is False:
+            return f"it ended: {seen.why}" if seen.why else "it ended"
+        return await not_starting()
 
     return give_up
 

@@ -16,6 +16,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.step import DONE, Result, StepResult
 from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
+from runtime.contract.launching import LaunchState
 from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
@@ -180,6 +181,18 @@ def test_one_whose_process_does_not_start_is_not_waited_for(here: Here) -> None:
 
     assert verdict.result is Result.FAILED
     assert "it was launched (a thread), but the image repl:1 can't be pulled: not found — " in verdict.why
+
+
+@pytest.mark.parametrize("state", [LaunchState.RESTARTING, LaunchState.ENDED])
+def test_why_a_driver_ends_is_named(here: Here, state: LaunchState) -> None:
+    here.jobs.mute, here.jobs.waits, here.jobs.state = True, "the driver ended with 137 (OOMKilled)", state
+    here.timeouts = dataclasses.replace(PATIENT, queued_s=3)
+
+    verdict = here.perform(here.launch())
+
+    assert verdict.result is Result.FAILED
+    assert "the driver ended with 137 (OOMKilled)" in verdict.why
+    assert ("but it ended: the driver" in verdict.why) is (state is LaunchState.ENDED)
 
 
 def test_a_job_on_kubernetes_whose_deployment_may_be_left_is_not_stopped(here: Here) -> None:

@@ -269,6 +269,27 @@ def container(**state: Any) -> dict[str, Any]:
             "the driver ended with 137 (OOMKilled)",
         ),
         (
+            deployed(
+                container(
+                    state={"waiting": {"reason": "CreateContainerConfigError", "message": "no x"}},
+                    lastState={"terminated": {"exitCode": 1, "reason": "Error"}},
+                )
+            ),
+            LaunchState.RUNNING,
+            "the driver's container can't be started: CreateContainerConfigError: no x",
+        ),
+        (
+            deployed(
+                container(
+                    state={
+                        "terminated": {"exitCode": 128, "reason": "StartError", "message": "no tini\x1b[2J"}
+                    },
+                )
+            ),
+            LaunchState.RESTARTING,
+            "the driver ended with 128 (StartError: no tini [2J)",
+        ),
+        (
             deployed(container(state={"terminated": {"exitCode": 75, "reason": "Error"}})),
             LaunchState.ENDED,
             "fenced",
@@ -328,6 +349,11 @@ def test_kubectl_gets_a_job_and_deletes_it(kubectl: FakeKubectl, tmp_path: Path)
 
     kubectl.answers("logs", "one\ntwo\n")
     assert launcher.tail(SPEC.job) == ["one", "two"]
+    kubectl.answers("logs", "")
+    kubectl.answers("logs --previous", "of the container before\n")
+    assert launcher.tail(SPEC.job) == ["of the container before"]
+    kubectl.refuses("logs --previous", "previous terminated container not found")
+    assert launcher.tail(SPEC.job) == []
     there(kubectl, secret, deployment)
     assert launcher.stop(SPEC.job, 30) == ""
     asked = "\n".join(kubectl.asked)
