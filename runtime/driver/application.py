@@ -238,15 +238,18 @@ class SparkSlotRunner:
 
     async def waits_for(self, group: str) -> str:
         """Returns what the group's task waits for; "" if it has a core. Raises JvmSilent."""
-        return await self._jvm.call(f"whether {group} runs", lambda: self._waits_for(group))
-
-    def _waits_for(self, group: str) -> str:
-        if self._scheduled(group):
+        why = await self._jvm.call(f"whether {group} runs", lambda: self._waits_for(group))
+        if why is None:
             return ""
-        why = self._yarn.queue(self.id) if self._yarn is not None else ""
         if self._executors is not None:
-            why = self._executors.waits_for()
+            why = self._executors.newest_reason()
         return f"no free core: {why}" if why else "no free core"
+
+    def _waits_for(self, group: str) -> str | None:
+        """Returns what YARN says of the queue; None if the group's task has a core."""
+        if self._scheduled(group):
+            return None
+        return self._yarn.queue(self.id) if self._yarn is not None else ""
 
     def _scheduled(self, group: str) -> bool:
         tracker = self._context.statusTracker()

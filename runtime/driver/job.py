@@ -78,6 +78,7 @@ class JobRunner:
         self._trouble = ""
         self._skipped = UnreadableRecordCounter(naming.CONTROL)
         self._stopping = asyncio.Event()
+        self.leading = asyncio.Event()  # set once every older driver is fenced
         self._tasks = BackgroundTasks()
         self._application: SparkSlotRunner | None = None
         self._leadership: Leadership | None = None
@@ -141,6 +142,7 @@ class JobRunner:
             self._leadership = Leadership(writer, self.status)
             await self._until_done(self._leadership.send_heartbeat, name)
             log_event("driver_leading", job=spec.job, driver=self.driver)
+            self.leading.set()
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
             self._application = await self._await_spark(application, waits_for)

@@ -6,9 +6,11 @@ its pod: about the pods of its executors, or whether it would take another one.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from urllib.parse import urlencode
 from runtime.contract.launching import EXECUTOR_POD
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-SPARK_EXECUTORS = 2  # how many Spark asks for where nothing else is set
 _TIMEOUT_S = 5.0
+_ASK_AGAIN_S = 5.0
 _MOST_CHARACTERS = 400
 _STARTING = ("ContainerCreating", "PodInitializing")
 
@@ -41,6 +43,21 @@ class KubernetesExecutors:
         labels: dict[str, str] = self._template["metadata"]["labels"]
         self._selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         self._account = account
+        self._asking: asyncio.Future[str] | None = None
+        self._asked_at = 0.0
+        self._newest = ""
+
+    def newest_reason(self) -> str:
+        """Returns what `waits_for` returned last, for all slots, without waiting for the API server.
+
+        A thread asks again where that is some seconds old.
+        """
+        if self._asking is not None and self._asking.done():
+            self._newest, self._asking = self._asking.result(), None
+        if self._asking is None and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
+            self._asked_at = time.monotonic()
+            self._asking = asyncio.ensure_future(asyncio.to_thread(self.waits_for))
+        return self._newest
 
     def remove(self) -> None:
         """Deletes the pods of executors that a driver before has left: they would keep their resources.

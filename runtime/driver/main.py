@@ -29,7 +29,7 @@ from runtime.contract.spec.jobspec import (  # noqa: E402
 )
 from runtime.driver.application import SparkNotStarted, SparkSlotRunner, start_application  # noqa: E402
 from runtime.driver.job import JobRunner  # noqa: E402
-from runtime.driver.kubernetes import SPARK_EXECUTORS, KubernetesExecutors  # noqa: E402
+from runtime.driver.kubernetes import KubernetesExecutors  # noqa: E402
 from runtime.driver.process import (  # noqa: E402
     JvmSilent,
     SpecFile,
@@ -72,7 +72,8 @@ def _run_job(file: Path, restarted: bool) -> JobExit:
 async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     """Starts Spark and the job at the same time, and returns the job's exit code.
 
-    A failed start of Spark stops the job.
+    A failed start of Spark stops the job. On Kubernetes Spark starts once the driver leads: the start deletes
+    the executors of the driver before, which may still be the one that runs the job (R10).
     """
     loop = asyncio.get_running_loop()
     job = JobRunner(spec, os.environ, file, restarted=restarted)
@@ -80,10 +81,16 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
         loop.add_signal_handler(number, job.stop)
     yarn = YarnApplications(job.driver) if spec.launch.launcher == "yarn" else None
     on_kubernetes = spec.launch.launcher == "kubernetes"
-    executors = KubernetesExecutors(spec.slots or SPARK_EXECUTORS, os.environ) if on_kubernetes else None
-    starting = loop.run_in_executor(None, start_application, spec.job, yarn, executors)
+    executors = KubernetesExecutors(spec.slots or 1, os.environ) if on_kubernetes else None
+
+    async def start() -> SparkSlotRunner:
+        if executors is not None:
+            await job.leading.wait()
+        return await loop.run_in_executor(None, start_application, spec.job, yarn, executors)
+
+    starting = asyncio.ensure_future(start())
     waits_for = next((asked.waits_for for asked in (yarn, executors) if asked is not None), None)
-    starting.add_done_callback(lambda done: job.stop() if done.exception() is not None else None)
+    starting.add_done_callback(lambda done: job.stop() if not done.cancelled() and done.exception() else None)
     try:
         ended = await job.run(starting, waits_for)
         if ended is not JobExit.FENCED and starting.done():
@@ -100,6 +107,8 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
         ended = JobExit.FAILED
     if ended is JobExit.FENCED:
         return ended  # do not wait for Spark: another driver runs the job
+    if executors is not None and not job.leading.is_set():
+        starting.cancel()
     await _stop(starting)
     return ended
 
@@ -107,7 +116,7 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
 async def _stop(starting: asyncio.Future[SparkSlotRunner]) -> None:
     """Stops Spark if it was started; its remaining processes end with this process."""
     await asyncio.wait([starting])
-    if starting.exception() is not None:
+    if starting.cancelled() or starting.exception() is not None:
         return
     try:
         await starting.result().stop()

@@ -1,9 +1,11 @@
 """What a driver on Kubernetes says of its executors, by the answers of a server in the form of the API."""
 
+import asyncio
 import json
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -122,6 +124,19 @@ def test_without_a_pod_the_api_server_says_why_it_takes_none(api: Api):
 def test_a_pod_that_does_not_run_says_why(api: Api, status: dict[str, Any], why: str):
     api.answers["GET"] = (200, {"items": [{"metadata": {}, "status": status}]})
     assert api.executors.waits_for() == why
+
+
+async def test_all_slots_share_one_question_and_none_waits_for_its_answer(api: Api):
+    api.answers["POST"] = (403, {"message": EXCEEDED})
+    began = time.monotonic()
+    assert {api.executors.newest_reason() for _ in range(50)} == {""}
+    while not (why := api.executors.newest_reason()):
+        await asyncio.sleep(0.01)
+    assert why == f"Kubernetes says: {EXCEEDED}"
+    assert [api.executors.newest_reason() for _ in range(50)] == [why] * 50
+    await asyncio.to_thread(api.executors.waits_for)
+    rounds = 2 + int((time.monotonic() - began) / 5)  # the last one by this test
+    assert len(api.requests) <= 2 * rounds
 
 
 def test_an_api_server_that_is_away_is_named(api: Api):

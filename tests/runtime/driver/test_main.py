@@ -1,16 +1,20 @@
 """How the driver's process ends without Spark, and that the zip for a cluster holds all that it imports."""
 
 import os
+import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runtime.contract.launching import EXECUTOR_POD
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.driver.package import package
 from runtime.launch.command import MAIN
 
@@ -50,6 +54,52 @@ def test_a_spark_that_does_not_start_is_one_error_even_while_the_destination_is_
     assert why in last
     assert "job.log" in last
     assert "Traceback" not in ended.stderr
+
+
+def on_kubernetes(folder: Path, **client: Any) -> subprocess.Popen[str]:
+    """Starts a driver that finds no Spark, and whose destination is away."""
+    (folder / "executor.json").write_text('{"metadata": {"labels": {"a": "b"}}}')
+    spec = JobSpec(
+        job="shop",
+        topology="tests",
+        destination="dc2",
+        clusters={"dc2": ClusterSpec(bootstrap="127.0.0.1:9", client=client)},
+        flows=[],
+        metrics=None,
+        launch=LaunchSpec(launcher="kubernetes", master="k8s://https://127.0.0.1:9"),
+    )
+    file = folder / "spec.json"
+    file.write_bytes(jobspec.encode(spec))
+    environ = {
+        **os.environ,
+        "SPARK_HOME": str(folder),
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": "9",
+        EXECUTOR_POD: str(folder / "executor.json"),
+    }
+    command = [sys.executable, str(MAIN), "--spec", str(file), "--restarted"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def test_on_kubernetes_spark_starts_only_in_the_driver_that_leads(tmp_path: Path):
+    """Its start deletes the executors of the driver before, which may be the one that runs the job."""
+    with on_kubernetes(tmp_path) as driver:
+        assert driver.stderr is not None
+        waits = (line for line in driver.stderr if "waiting for dc2" in line)
+        for _ in range(2):
+            next(waits)
+        driver.send_signal(signal.SIGTERM)
+        rest = driver.stderr.read()
+    assert "Spark did not start" not in rest
+    assert "Traceback" not in rest
+    assert driver.returncode == JobExit.STOPPED
+
+
+def test_a_driver_that_can_never_lead_ends(tmp_path: Path):
+    with on_kubernetes(tmp_path, **{"sasl.password": {"env": "NOT_SET"}}) as driver:
+        _, said = driver.communicate(timeout=120)
+    assert "NOT_SET" in said
+    assert driver.returncode == JobExit.BAD_SPEC
 
 
 MODULES = (
