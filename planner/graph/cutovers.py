@@ -9,7 +9,7 @@ rule allows. Such a topic gets rules that allow everything but WRITE.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -23,7 +23,7 @@ from planner.model.address import Address, Kind
 from planner.model.cutover import PlannedWave
 from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy
 from planner.model.diagnostic import Diagnostic, error, warning
-from planner.model.observed import Observed, ObservedCluster
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cutover, Fence, Flow, QuotaEntity, Topology, Wave
 from planner.model.topology.quotas import DEFAULT_ENTITY
 from runtime.contract.spec.acls import EVERYONE, NOT_WRITE, TopicRules, denial
@@ -247,7 +247,7 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
         source = observed.reachable(source_of(wave.cutover, graph.topology))
         if wave.is_moved and not wave.wave.fenced:
             continue
-        if wave.is_moved and (source is None or is_made(wave, source)):
+        if wave.is_moved and (source is None or recorded_fence(wave, graph.topology, source.owned)):
             if source is not None and wave.cutover.fence is Fence.ACL:
                 yield from _stopped_flows(wave, graph, source)
             continue
@@ -269,18 +269,51 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
     yield from _shared_producers(waves)
 
 
-def is_made(wave: WaveTopics, source: ObservedCluster) -> bool:
-    """Returns whether an apply has made the fence of a wave, or a part of it."""
+def recorded_fence(
+    wave: WaveTopics, topology: Topology, owned: Iterable[RegistryEntry]
+) -> list[RegistryEntry]:
+    """Returns what the registry of a source remembers of the fence of a wave: an apply has begun to make it.
+
+    The quota of a producer may be remembered as a declared one, which it changes, or as the fence of another
+    wave of the same producer. The latter is of this wave too once that is `fenced`.
+    """
     origin = FencedBy(wave.cutover.name, wave.wave.name).text
-    return any(entry.origin == origin for entry in source.owned)
+    limited = {address for address in fence_addresses(wave, topology) if address.kind is Kind.QUOTA}
+    return [
+        entry
+        for entry in owned
+        if entry.origin == origin
+        or (
+            entry.address in limited
+            and entry.limits.get(RATE) == FENCED_RATE
+            and (wave.wave.fenced or not entry.is_fence)
+        )
+    ]
 
 
-def made_by_others(wave: WaveTopics, source: ObservedCluster) -> list[str]:
-    """Returns the addresses of the fence of a wave that were there before it: they stay without the fence."""
+def is_fenced(
+    wave: WaveTopics, topology: Topology, owned: Iterable[RegistryEntry], shown: Collection[str]
+) -> bool:
+    """Returns whether an apply has made the fence of a wave, or a part of it, and it is at the source.
+
+    `shown` are the names of `fences_of` there. A rule that was there before no apply has made.
+    """
+    return any(entry.address.name in shown for entry in recorded_fence(wave, topology, owned))
+
+
+def fences_of(
+    fence: Fence, acls: Iterable[AclRule], quotas: Mapping[str, Mapping[str, float]]
+) -> frozenset[str]:
+    """Returns the names of the rules of a cluster, or of the entities that a fence limits there."""
+    if fence is Fence.ACL:
+        return frozenset(rule.name for rule in acls)
+    return frozenset(entity for entity, limits in quotas.items() if limits.get(RATE) == FENCED_RATE)
+
+
+def made_by_others(wave: WaveTopics, source: ObservedCluster) -> list[RegistryEntry]:
+    """Returns what of the fence of a wave was there before it: it stays without the fence."""
     origin = FencedBy(wave.cutover.name, wave.wave.name).text
-    return sorted(
-        str(entry.address) for entry in source.owned if entry.origin == origin and not entry.created
-    )
+    return [entry for entry in source.owned if entry.origin == origin and not entry.created]
 
 
 def _fence_by_rules(

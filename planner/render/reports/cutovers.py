@@ -10,7 +10,8 @@ from planner.graph.messages import few
 from planner.render.readable import UNKNOWN, count, plural, span
 from runtime.contract.results.waves import WaveProgress, WaveState
 
-_STYLES = {WaveState.WAITING: "", WaveState.FENCED: "yellow", WaveState.MOVED: "green"}
+_STYLES = {WaveState.FENCED: "yellow", WaveState.UNKNOWN: "yellow", WaveState.MOVED: "green"}
+_PROMOTED = (WaveState.MOVED, WaveState.RETURNING)
 
 
 def wave_lines(waves: Sequence[WaveProgress]) -> Iterator[Text]:
@@ -21,7 +22,7 @@ def wave_lines(waves: Sequence[WaveProgress]) -> Iterator[Text]:
             f"  {wave.cutover}  ",
             (f"{wave.wave:<{longest}}", "bold"),
             "  ",
-            (f"{wave.state:<7}", _STYLES[wave.state]),
+            (f"{wave.state:<7}", _STYLES.get(wave.state, "")),
             f"  {_topics(wave)}; fence: {wave.fence}{_pause(wave)}",
         )
         for straggler in wave.stragglers:
@@ -35,7 +36,7 @@ def wave_lines(waves: Sequence[WaveProgress]) -> Iterator[Text]:
 
 def _topics(wave: WaveProgress) -> str:
     topics = plural(len(wave.topics), "topic")
-    if wave.state is WaveState.MOVED:
+    if wave.state in _PROMOTED:
         return topics
     left = UNKNOWN if wave.left is None else count(wave.left)
     gate = f"; gate: {wave.gate}" if wave.state is WaveState.WAITING else ""
@@ -45,4 +46,4 @@ def _topics(wave: WaveProgress) -> str:
 def _pause(wave: WaveProgress) -> str:
     if wave.pause_ms is None:
         return ""
-    return f"; write pause {span(wave.pause_ms)}{'' if wave.state is WaveState.MOVED else ' so far'}"
+    return f"; write pause {span(wave.pause_ms)}{' so far' if wave.state is WaveState.FENCED else ''}"

@@ -6,16 +6,16 @@ Everything is derived: from the YAML, the logs and ledgers of both clusters, and
 import math
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from planner.diff.record import recorded_flow
 from planner.graph.cutovers import (
-    FENCED_RATE,
-    RATE,
     WaveTopics,
     fence_addresses,
+    fences_of,
+    is_fenced,
     source_of,
     split_transactions,
     waves_of,
@@ -26,11 +26,14 @@ from planner.kafka.client import BrokerConnection
 from planner.kafka.principals import read_acls, read_quotas
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, Failure
+from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import Cutover, Fence, Topology
 from planner.plan.steps.registry import Own
+from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.audit.history import histories
+from runtime.contract.results.status import UNKNOWN
 from runtime.contract.results.waves import Straggler, WaveProgress, WaveState
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.selection import NamePatterns
@@ -76,7 +79,7 @@ class WaveReader:
         self._read_s = -math.inf
         self._applies: tuple[ApplyRecord, ...] = ()
         self._clients: dict[str, ClusterClients] = {}
-        self._fences: dict[tuple[str, Fence], frozenset[str]] = {}
+        self._fences: dict[tuple[str, Fence], FencesAtSource] = {}
 
     async def progress(self, status: "ReplicationStatus") -> list[WaveProgress]:
         """Returns how far each wave of each cutover is."""
@@ -106,7 +109,8 @@ class WaveReader:
             if fence is not Fence.NONE:
                 with suppress(Failure):
                     async with source_client(topology, source, self._within_s) as client:
-                        self._fences[source, fence] = await fences_shown(client, fence)
+                        shown = await fences_shown(client, fence)
+                        self._fences[source, fence] = FencesAtSource(await read_registry(client), shown)
 
 
 def source_client(topology: Topology, source: str, timeout_s: float) -> ClusterClient:
@@ -121,9 +125,9 @@ async def fences_shown(
     Any broker says so, or this one.
     """
     if fence is Fence.ACL:
-        return frozenset(rule.name for rule in await read_acls(client, broker) or ())
+        return fences_of(fence, await read_acls(client, broker) or (), {})
     quotas = await read_quotas(client, broker)
-    return frozenset(entity.name for entity, limits in quotas.items() if limits.get(RATE) == FENCED_RATE)
+    return fences_of(fence, (), {entity.name: limits for entity, limits in quotas.items()})
 
 
 async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diagnostic, ...]:
@@ -167,18 +171,18 @@ def _progress(
     status: "ReplicationStatus",
     applies: Sequence[ApplyRecord],
     clients: "Mapping[str, ClusterClients]",
-    shown: Mapping[tuple[str, Fence], frozenset[str]],
+    fences: "Mapping[tuple[str, Fence], FencesAtSource]",
 ) -> WaveProgress:
     gate = wave.wave.gate
     healths = healths_of(wave, status)
     lags = [topic.lag_records for topic in healths]
     moved = has_moved(wave, status)
     source = source_of(wave.cutover, topology)
-    made = fence_at_source(wave, topology, shown.get((source, wave.cutover.fence)))
-    state = WaveState.MOVED if moved else WaveState.FENCED if made.stops else WaveState.WAITING
-    fences = fenced_at(wave, topology, applies) if state is not WaveState.WAITING else []
-    fenced_ms, moved_ms = pause_of(wave, fences, applies) if moved else (max(fences, default=None), None)
-    until_ms = moved_ms if moved else status.at_ms
+    made = fence_at_source(wave, topology, fences.get((source, wave.cutover.fence)))
+    state = state_of(wave, topology, status, fenced=made.stops)
+    made_ms = fenced_at(wave, topology, applies) if state is not WaveState.WAITING else []
+    fenced_ms, moved_ms = pause_of(wave, made_ms, applies) if moved else (max(made_ms, default=None), None)
+    until_ms = status.at_ms if state is WaveState.FENCED else moved_ms
     return WaveProgress(
         cutover=wave.cutover.name,
         wave=wave.wave.name,
@@ -189,9 +193,28 @@ def _progress(
         gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
         pause_ms=until_ms - fenced_ms if fenced_ms is not None and until_ms is not None else None,
         stragglers=stragglers(healths, clients[source].topics, moved_ms)
-        if source in clients and moved
+        if source in clients and state is WaveState.MOVED
         else (),
     )
+
+
+def state_of(wave: WaveTopics, topology: Topology, status: "ReplicationStatus", *, fenced: bool) -> WaveState:
+    """Returns how far a wave is. The ledgers say whether a topic that the topology promotes is promoted."""
+    if has_moved(wave, status):
+        returning = any(
+            flow.reverse_of in wave.topics and flow.state != "promoted" for flow in topology.flows.values()
+        )
+        return WaveState.RETURNING if returning else WaveState.MOVED
+    if wave.is_moved and any(topic.state == UNKNOWN for topic in healths_of(wave, status)):
+        return WaveState.UNKNOWN
+    return WaveState.FENCED if fenced else WaveState.WAITING
+
+
+class FencesAtSource(NamedTuple):
+    """What the registry of a source remembers, and the names of the fences that it shows."""
+
+    owned: Sequence[RegistryEntry]
+    shown: frozenset[str]
 
 
 class FenceAtSource(NamedTuple):
@@ -201,18 +224,18 @@ class FenceAtSource(NamedTuple):
     text: str
 
 
-def fence_at_source(wave: WaveTopics, topology: Topology, shown: Collection[str] | None) -> FenceAtSource:
+def fence_at_source(wave: WaveTopics, topology: Topology, source_has: FencesAtSource | None) -> FenceAtSource:
     """Returns the fence of a wave as its source shows it; None where that could not be read."""
     source, declared = source_of(wave.cutover, topology), wave.wave.fenced
     if wave.cutover.fence is Fence.NONE:
         return FenceAtSource(declared, "none")
-    if shown is None:
+    if source_has is None:
         return FenceAtSource(declared, f"{source} could not be read")
+    if not is_fenced(wave, topology, *source_has):
+        return FenceAtSource(False, f"missing at {source}" if declared else "not made")
     fence = {address.name for address in fence_addresses(wave, topology)}
     kind = "rules" if wave.cutover.fence is Fence.ACL else "quotas"
-    made = len(fence.intersection(shown))
-    if not made:
-        return FenceAtSource(False, f"missing at {source}" if declared else "not made")
+    made = len(fence & source_has.shown)
     here = f"{made} of {len(fence)} {kind} at {source}"
     return FenceAtSource(True, here if declared else f"{here}, though the topology has no fence")
 

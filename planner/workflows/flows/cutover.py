@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from planner.graph.cutovers import WaveTopics, is_made, made_by_others, source_of
+from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted, few
 from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, warning, worst
@@ -32,8 +32,9 @@ from planner.workflows.flows.fence import (
     LiveFence,
     check_still_fenced,
     fence_in,
-    state_of,
+    is_live,
     wait_until_in_effect,
+    warn_of_rules_that_stay,
 )
 from planner.workflows.flows.handing_out import hand_out
 from planner.workflows.flows.states import apply_edited, apply_with_states, plan_edited, wrong_state
@@ -48,7 +49,7 @@ from planner.workflows.flows.wave_waits import WaveWaits
 from planner.workflows.interaction import UNATTENDED, Interaction, Noticed
 from planner.workflows.requests import CutoverRequest
 from planner.workflows.topology import checked, declared_in
-from runtime.contract.results.waves import WaveProgress, WaveState
+from runtime.contract.results.waves import WaveProgress
 from runtime.contract.spec.flow import ENDED, RUNNING, FlowState
 from runtime.contract.spec.route import is_reserved
 
@@ -204,13 +205,16 @@ class WaveMove:
 
     async def gate(self) -> bool:
         """Waits until the copies are right and keep up. A wave whose producers are stopped has passed it."""
-        if state_of(self._fence, moved=self.wave.is_moved) is WaveState.WAITING:
+        if not (self.wave.is_moved or self._fence.begun):
             await self._waits.gate()
         return True
 
     async def fence(self) -> bool:
-        """Shows the plan of the fence and the promotion, and makes what of the fence is missing."""
-        if self.wave.is_moved or not self._fence.missing:
+        """Shows the plan of the fence and the promotion, and makes what of the fence is missing.
+
+        Rules that were there before may be the whole fence; the key `fenced` is written nevertheless.
+        """
+        if self.wave.is_moved or (self.wave.wave.fenced and not self._fence.missing):
             return True
         both: dict[Path, str] = {}
         fence_edit(both, self.wave, fenced=True)
@@ -339,17 +343,20 @@ PHASES = (
 
 
 def wave_to_return(
-    waves: Sequence[WaveTopics], moved: Collection[str], live: Collection[str], request: CutoverRequest
+    waves: Sequence[WaveTopics],
+    in_ledgers: Collection[str],
+    at_source: Collection[str],
+    request: CutoverRequest,
 ) -> WaveTopics:
     """Returns the wave to take back: the named one, else the last that is fenced and has not moved.
 
-    `moved` are the waves of which the ledgers show a promoted topic, and `live` those with a fence at the
-    source, whose key may say otherwise. A wave that has moved returns by its name only.
+    `in_ledgers` are the waves of which the ledgers show a promoted topic, and `at_source` those with a fence
+    there, whose key may say otherwise. A wave that has moved returns by its name only.
     """
     if request.wave is not None:
         return _named(request.wave, waves)
-    begun = [wave for wave in waves if wave.wave.fenced or wave.wave.name in {*live, *moved}]
-    left = [wave for wave in begun if wave.wave.name not in moved]
+    begun = [wave for wave in waves if wave.wave.fenced or wave.wave.name in {*at_source, *in_ledgers}]
+    left = [wave for wave in begun if wave.wave.name not in in_ledgers]
     if left:
         return left[-1]
     if not begun:
@@ -372,33 +379,57 @@ async def _back(
     interaction: Interaction,
 ) -> CutoverResult:
     """Lets the producers of a wave write at the source again: its flows have copied on all the time."""
-    source = source_of(waves[0].cutover, topology)
-    seen = (await plan_edited({}, request, interaction, lambda _: None)).inputs.observed.reachable(source)
-    live = [wave.wave.name for wave in waves if seen is not None and is_made(wave, seen)]
-    moved = {wave.wave.name for wave in waves if moved_topics(wave, status)}
-    wave = wave_to_return(waves, moved, live, request)
-    if wave.wave.name in moved or (request.switch and wave.topics):
+    check_ledgers_read(waves, status, request)
+    plan = await plan_edited({}, request, interaction, lambda _: None)
+    at_source = [wave.wave.name for wave in waves if is_live(wave, plan)]
+    in_ledgers = [wave.wave.name for wave in waves if promoted_in_ledgers(wave, status)]
+    wave = wave_to_return(waves, in_ledgers, at_source, request)
+    if wave.wave.name in in_ledgers or (request.switch and wave.topics):
         return await _return_moved(topology, wave, status, request, interaction)
-    if written := sorted(name for name, topics in wave.moved.items() if topics):
+    if in_yaml := sorted(name for name, topics in wave.moved.items() if topics):
         raise Failure(
             error(
                 f"no topic of the wave {wave.wave.name} has moved yet, and the topology promotes them",
-                f"take state: promoted, or their patterns under promoted, out of {counted(written, 'flow')};"
+                f"take state: promoted, or their patterns under promoted, out of {counted(in_yaml, 'flow')};"
                 " then run the same command again",
-                source=topology.flows[written[0]].source,
+                source=topology.flows[in_yaml[0]].source,
                 exit=ExitCode.REFUSED,
             )
         )
-    if seen is not None and (kept := made_by_others(wave, seen)):
-        what = f"there before the wave was fenced, so not removed, and still stopping producers: {few(kept)}"
-        hint = "remove it with the tool that made it, if they may write again"
-        interaction.progress(Noticed(warning(what, hint)))
     edits: dict[Path, str] = {}
     if wave.wave.fenced:
         fence_edit(edits, wave, fenced=False)
-    check = partial(check_fenced, [wave], fenced=False)
-    applied = await apply_edited(edits, (), request, interaction, check)
+    applied = await apply_edited(
+        edits,
+        (),
+        request,
+        interaction,
+        partial(check_fenced, [wave], fenced=False),
+        check_plan=partial(warn_of_rules_that_stay, [wave], interaction.progress),
+    )
     return CutoverResult(await _progress(wave, request), applied)
+
+
+def check_ledgers_read(
+    waves: Sequence[WaveTopics], status: "ReplicationStatus", request: CutoverRequest
+) -> None:
+    """Failure where a cluster does not say how far the waves are that may return: one may have moved."""
+    chosen = waves if request.wave is None else [_named(request.wave, waves)]
+    flows = {flow for wave in chosen for flow in wave.topics or wave.cutover.flows}
+    silent = [
+        flow
+        for flow in status.flows
+        if flow.name in flows and not (flow.source_answers and flow.destination_answers)
+    ]
+    if silent:
+        raise Failure(
+            error(
+                f"whether topics of the cutover {request.cutover} have moved is not known:"
+                f" flow.{silent[0].name}: {silent[0].why}",
+                "nothing was changed. Run the same command again when both clusters answer. If you are sure"
+                " that no topic of the wave was promoted, write fenced: false there and run repl apply",
+            )
+        )
 
 
 async def _return_moved(
@@ -464,6 +495,6 @@ def _check_returns_alone(
         )
 
 
-def moved_topics(wave: WaveTopics, status: "ReplicationStatus") -> list[str]:
-    """Returns the topics of a wave that the ledgers show as promoted, sorted."""
-    return sorted(topic.topic for topic in healths_of(wave, status) if topic.state in ENDED)
+def promoted_in_ledgers(wave: WaveTopics, status: "ReplicationStatus") -> bool:
+    """Returns whether a ledger shows a topic of a wave as promoted."""
+    return any(topic.state in ENDED for topic in healths_of(wave, status))

@@ -33,6 +33,7 @@ from planner.workflows.flows.ending import (
     subscriptions_after,
     warn_of_unread_replays,
 )
+from planner.workflows.flows.fence import check_jobs_may_write, warn_of_rules_that_stay
 from planner.workflows.flows.states import apply_edited, apply_with_states, edit_flow, in_state
 from planner.workflows.flows.wave_edits import check_fenced, fence_edit
 from planner.workflows.interaction import (
@@ -315,7 +316,8 @@ async def copy_back(
         check_fenced(fenced, edited, fenced=False)
 
     names = [failback.name for failback in failbacks]
-    applied = await apply_edited(edits, names, request, interaction, check)
+    check_plan = partial(check_jobs_may_write, waves)
+    applied = await apply_edited(edits, names, request, interaction, check, check_plan=check_plan)
     cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster
     if not applied.complete:
         return FailbackResult(applied, cluster, destination)
@@ -387,6 +389,7 @@ async def switch_flows(
         interaction,
         edits=edits,
         check=lambda edited: check_fenced(fenced, edited, fenced=False),
+        check_plan=partial(warn_of_rules_that_stay, waves, interaction.progress),
     )
     cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster
     if not applied.complete:

@@ -5,33 +5,48 @@ ended between the two.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from planner.graph.cutovers import WaveTopics, fence_addresses, source_of
+from planner.graph.acl_protection import job_principal
+from planner.graph.cutovers import (
+    WaveTopics,
+    fence_addresses,
+    fences_of,
+    is_fenced,
+    made_by_others,
+    source_of,
+    stops_jobs,
+)
 from planner.graph.messages import few
 from planner.kafka import ClusterClient
 from planner.kafka.failures import Closed, NoAnswer
 from planner.model.address import Address
 from planner.model.change import Action
 from planner.model.desired import FencedBy
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import ExitCode, Failure, error, warning
+from planner.model.observed import RegistryEntry
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.waves import fences_shown, source_client
-from runtime.contract.results.waves import WaveState
+from planner.workflows.interaction import Noticed, ProgressHandler
+from runtime.contract.spec.acls import EVERYONE
 
 _EVERY_S = 0.2
 _BROKER_S = 5.0
 
 
 class LiveFence(Struct, frozen=True):
-    """The rules or quotas of a fence that are at the source, and those that a plan makes or changes."""
+    """The rules or quotas of a fence, and those of them that a plan makes or changes.
 
-    made: frozenset[Address] = frozenset()
+    It is `begun` where an apply has made one that is at the source.
+    """
+
+    whole: frozenset[Address] = frozenset()
     missing: frozenset[Address] = frozenset()
+    begun: bool = False
 
     @property
     def missing_text(self) -> str:
@@ -47,24 +62,71 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
     addresses = frozenset(fence_addresses(wave, topology))
     source = plan.inputs.observed.reachable(source_of(wave.cutover, topology))
     if source is None:
-        return LiveFence(missing=addresses)
+        return LiveFence(addresses, addresses)
     origin = FencedBy(wave.cutover.name, wave.wave.name).text
     addresses |= {
         step.entry.address for step in plan.steps if isinstance(step, Own) and step.entry.origin == origin
     }
-    live = {rule.name for rule in source.acls or ()} | source.quotas.keys()
+    shown = fences_of(wave.cutover.fence, source.acls or (), source.quotas)
     planned = {change.address: change.action for change in plan.changes if change.address in addresses}
-    made = frozenset(
-        address for address, action in planned.items() if action is Action.NO_OP and address.name in live
+    missing = frozenset(
+        address
+        for address, action in planned.items()
+        if action is not Action.NO_OP or address.name not in shown
     )
-    return LiveFence(made, frozenset(planned.keys() - made))
+    return LiveFence(frozenset(planned), missing, is_live(wave, plan))
 
 
-def state_of(fence: LiveFence, *, moved: bool) -> WaveState:
-    """Returns the state of a wave by its ledger and its live fence, whatever the YAML says."""
-    if moved:
-        return WaveState.MOVED
-    return WaveState.FENCED if fence.made else WaveState.WAITING
+def is_live(wave: WaveTopics, plan: Plan) -> bool:
+    """Returns whether an apply has made a part of the fence of a wave, by what a plan has read."""
+    topology = plan.inputs.topology
+    source = plan.inputs.observed.reachable(source_of(wave.cutover, topology))
+    if source is None:
+        return False
+    shown = fences_of(wave.cutover.fence, source.acls or (), source.quotas)
+    return is_fenced(wave, topology, source.owned, shown)
+
+
+def warn_of_rules_that_stay(waves: Iterable[WaveTopics], progress: ProgressHandler, plan: Plan) -> None:
+    """Warns of what was there before waves were fenced: a plan that removes their fences leaves it."""
+    for wave in waves:
+        if kept := _rules_that_stay(wave, plan):
+            progress(
+                Noticed(
+                    warning(
+                        f"there before the wave {wave.wave.name} was fenced, so not removed, and still"
+                        f" stopping producers: {few([str(entry.address) for entry in kept])}",
+                        "remove it with the tool that made it, if they may write again",
+                    )
+                )
+            )
+
+
+def _rules_that_stay(wave: WaveTopics, plan: Plan) -> list[RegistryEntry]:
+    source = plan.inputs.observed.reachable(source_of(wave.cutover, plan.inputs.topology))
+    return made_by_others(wave, source) if source is not None else []
+
+
+def check_jobs_may_write(waves: Iterable[WaveTopics], plan: Plan) -> None:
+    """Failure where a rule that was there before a wave was fenced keeps the job from copying back."""
+    topology = plan.inputs.topology
+    for wave in waves:
+        job = job_principal(topology.clusters[source_of(wave.cutover, topology)])
+        stays = [
+            str(entry.address)
+            for entry in _rules_that_stay(wave, plan)
+            if stops_jobs(wave, topology) and (job is None or entry.spec.get("principal") in (EVERYONE, job))
+        ]
+        if stays:
+            raise Failure(
+                error(
+                    f"the job can't copy back what is new in the wave {wave.wave.name}: there before it was"
+                    f" fenced, so not removed, and denying WRITE: {few(stays)}",
+                    "remove it with the tool that made it, then run the same command again",
+                    source=wave.wave.source,
+                    exit=ExitCode.REFUSED,
+                )
+            )
 
 
 def check_still_fenced(wave: WaveTopics, plan: Plan) -> None:
@@ -88,7 +150,7 @@ async def wait_until_in_effect(
 
     Brokers learn of a rule one after the other, and let producers write until then.
     """
-    names = {address.name for address in fence.made | fence.missing}
+    names = {address.name for address in fence.whole}
     if not names:
         return
     source = source_of(wave.cutover, topology)

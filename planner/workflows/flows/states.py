@@ -71,10 +71,12 @@ async def apply_with_states(
     must_copy: bool = False,
     edits: Mapping[Path, str] = NOTHING_EDITED,
     check: Callable[[Topology], None] = lambda _: None,
+    check_plan: Callable[[Plan], None] = lambda _: None,
 ) -> ApplyResult:
     """Writes the state of each flow into the topology, and applies the edited topology.
 
-    `edits` are other edits of the same plan, and `check` raises Failure where these have another effect.
+    `edits` are other edits of the same plan, and `check` raises Failure where these have another effect, and
+    `check_plan` where that plan may not be applied.
     """
     topology = checked(request.path, request.var_files).topology
     after = dict(edits)
@@ -94,7 +96,14 @@ async def apply_with_states(
                 raise Failure(error(f"the state of flow {name} is set elsewhere", "edit it by hand"))
 
     return await apply_edited(
-        after, states, request, interaction, check_states, given_up=given_up, must_copy=must_copy
+        after,
+        states,
+        request,
+        interaction,
+        check_states,
+        given_up=given_up,
+        must_copy=must_copy,
+        check_plan=check_plan,
     )
 
 

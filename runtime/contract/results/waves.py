@@ -9,11 +9,17 @@ import msgspec
 
 
 class WaveState(StrEnum):
-    """waiting: producers write at the source. fenced: they are stopped. moved: its topics are promoted."""
+    """waiting: producers write at the source. fenced: they are stopped. moved: its topics are promoted.
+
+    returning: what is new at the destination is copied back. unknown: the topology promotes its topics, and
+    the destination does not answer.
+    """
 
     WAITING = "waiting"
     FENCED = "fenced"
     MOVED = "moved"
+    RETURNING = "returning"
+    UNKNOWN = "unknown"
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True):
