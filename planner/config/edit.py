@@ -136,10 +136,12 @@ def with_promoted(text: str, flow: str, pattern: str) -> str | None:
     return _insert_lines(text, end, f"{' ' * node.entries[0].column}- {word}")
 
 
-def without_promoted(text: str, flow: str) -> str | None:
-    """Returns the text in which no topic of a flow is promoted on its own; None if the flow is not there."""
-    written = find_flow(text, flow)
-    return None if written is None else _with_key(written, PROMOTED, "[]")
+def without_promoted(text: str, flow: str, kept: Sequence[str] = ()) -> str | None:
+    """Returns the text in which only these patterns of a flow stay promoted; None if it is not there."""
+    if (written := find_flow(text, flow)) is None:
+        return None
+    patterns = ", ".join(_quoted_pattern(pattern, written) for pattern in kept)
+    return _with_key(written, PROMOTED, f"[{patterns}]")
 
 
 def _quoted_pattern(pattern: str, written: FlowText) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from planner.config.edit import with_reverse_flow, without_promoted
+from planner.config.edit import with_reverse_flow
 from planner.graph.cutovers import WaveTopics, stops_jobs
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.diagnostic import ExitCode, Failure, error
@@ -35,7 +35,13 @@ from planner.workflows.flows.ending import (
 )
 from planner.workflows.flows.fence import check_jobs_may_write, warn_of_rules_that_stay
 from planner.workflows.flows.states import apply_edited, apply_with_states, edit_flow, in_state
-from planner.workflows.flows.wave_edits import check_fenced, fence_edit
+from planner.workflows.flows.wave_edits import (
+    check_fenced,
+    check_returned,
+    fence_edit,
+    promoted_after_return,
+    return_edit,
+)
 from planner.workflows.interaction import (
     UNATTENDED,
     FlowLosses,
@@ -365,7 +371,8 @@ async def switch_flows(
 ) -> FailbackResult:
     """Promotes the reverse flows of some flows and activates these.
 
-    Waves of cutovers return with their flows: fences are removed, and their topics are copied again.
+    Waves of cutovers return with their flows: fences are removed, and their topics are copied again. What
+    was promoted beside the waves stays so.
     """
     states: dict[str, FlowState] = {}
     _check_copied_back(failbacks)
@@ -375,20 +382,25 @@ async def switch_flows(
             await drained(topology, back, copied_within_ms / 1000, interaction.progress)
         states |= {back.name: "promoted", failback.flow.name: "active"}
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
-    waves = _returning_waves(topology, await status_of(topology, request.timeout_ms), failbacks)
+    status = await status_of(topology, request.timeout_ms)
+    waves = _returning_waves(topology, status, failbacks)
+    promoted = promoted_after_return(topology, waves, status)
     fenced = [wave for wave in waves if wave.wave.fenced]
     edits: dict[Path, str] = {}
     for wave in fenced:
         fence_edit(edits, wave, fenced=False)
-    for flow in {name for wave in waves for name in wave.topics if topology.flows[name].promoted}:
-        hint = "take what the cutover wrote out of its promoted, and run the same command again"
-        edit_flow(edits, topology.flows[flow], partial(without_promoted, flow=flow), hint)
+    return_edit(edits, topology, promoted)
+
+    def check(edited: Topology) -> None:
+        check_fenced(fenced, edited, fenced=False)
+        check_returned(promoted, edited)
+
     applied = await apply_with_states(
         states,
         request,
         interaction,
         edits=edits,
-        check=lambda edited: check_fenced(fenced, edited, fenced=False),
+        check=check,
         check_plan=partial(warn_of_rules_that_stay, waves, interaction.progress),
     )
     cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster

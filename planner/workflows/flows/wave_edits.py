@@ -4,21 +4,26 @@ Each edit has a check: a key may be set elsewhere too, by an alias or by another
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from planner.config.edit import with_fenced, with_promoted
+from planner.config.edit import with_fenced, with_promoted, without_promoted
 from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted
 from planner.graph.routes import CopiedTopics, router_of
-from planner.model.diagnostic import Failure, error
+from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.workflows.flows.states import edit_file, edit_flow, in_state
 from runtime.contract.spec.flow import RUNNING
+from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
+
+if TYPE_CHECKING:
+    from runtime.contract.results.status import ReplicationStatus
 
 
 def fence_edit(after: dict[Path, str], wave: WaveTopics, *, fenced: bool) -> None:
@@ -96,6 +101,60 @@ def check_promoted(wave: WaveTopics, edited: Topology) -> None:
         if any(copied.copies(name, topic) for topic in topics):
             what = f"the promotion of flow {name} is written elsewhere"
             raise Failure(error(what, "edit it by hand"))
+
+
+def promoted_after_return(
+    topology: Topology, waves: Sequence[WaveTopics], status: "ReplicationStatus"
+) -> dict[str, tuple[str, ...]]:
+    """Returns the patterns that stay promoted when waves return, by flow; flows that keep all are left out.
+
+    What people promoted beside the waves stays so. Failure where a pattern takes in both.
+    """
+    copied = {
+        flow.name: {topic.topic for topic in flow.topics if not is_reserved(topic.topic)}
+        for flow in status.flows
+    }
+    after: dict[str, tuple[str, ...]] = {}
+    for name in sorted({name for wave in waves for name in wave.topics}):
+        flow, returning = (
+            topology.flows[name],
+            {topic for wave in waves for topic in wave.topics.get(name, ())},
+        )
+        own = {pattern for wave in waves for pattern in wave.wave.topics}
+        kept: list[str] = []
+        for pattern in flow.promoted:
+            matched = set(filter(NamePatterns([pattern]).match, copied.get(name, ())))
+            others = sorted(matched - returning)
+            if others and matched & returning:
+                raise Failure(
+                    error(
+                        f"{pattern!r} under promoted of flow {name} takes in topics of the waves that return,"
+                        f" and {counted(others)} of no such wave",
+                        "write a pattern for each, then run the same command again",
+                        source=flow.source,
+                        exit=ExitCode.REFUSED,
+                    )
+                )
+            if others or not (matched or pattern in own):
+                kept.append(pattern)
+        if len(kept) < len(flow.promoted):
+            after[name] = tuple(kept)
+    return after
+
+
+def return_edit(after: dict[Path, str], topology: Topology, promoted: Mapping[str, Sequence[str]]) -> None:
+    """Writes what stays promoted of each flow when waves return."""
+    for name, kept in promoted.items():
+        hint = "take what the cutover wrote out of its promoted, and run the same command again"
+        edit_flow(after, topology.flows[name], partial(without_promoted, flow=name, kept=kept), hint)
+
+
+def check_returned(promoted: Mapping[str, Sequence[str]], edited: Topology) -> None:
+    """Failure where the edit did not set what stays promoted."""
+    for name, kept in promoted.items():
+        if sorted(edited.flows[name].promoted) != sorted(kept):
+            what = f"what is promoted of flow {name} is set elsewhere"
+            raise Failure(error(what, f"write promoted: [{', '.join(kept)}] by hand"))
 
 
 def check_promotes_only(wave: WaveTopics, before: Topology, plan: Plan) -> None:

@@ -215,3 +215,6 @@ def test_no_topic_stays_promoted_when_all_return(promoted: str) -> None:
     assert after[0] == before[0] | {"promoted": []}
     assert after[1] == before[1]
     assert without_promoted(text, "nowhere") is None
+    kept = without_promoted(text, "there", ["it's", "b.*"])
+    assert kept is not None
+    assert yaml.safe_load(kept)["flows"][0] == before[0] | {"promoted": ["it's", "b.*"]}
