@@ -39,7 +39,10 @@ _QUIET_S = 5.0  # without rules a producer may connect again, and gets a request
 
 
 class SeenWave(Struct, frozen=True):
-    """The topics of a wave at one moment. `why`: a cluster does not answer, or a job does not run."""
+    """The topics of a wave at one moment.
+
+    `why`: a cluster does not answer, a job does not run, or a lag is not known.
+    """
 
     topics: "list[TopicHealth]"
     why: str
@@ -64,14 +67,16 @@ class WaveWaits(Struct, frozen=True):
             self.progress(Noticed(shared))
         if gate.percent:
             await self._verify(gate.percent)
-        if left := await self._nothing_left(self._groups_that_stay, self._within_s):
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._within_s
+        if left := await self._nothing_left(self._groups_that_stay, deadline):
             what = f"groups of the wave {name} can't be moved: {left}"
             hint = (
                 "nothing was changed. Stop their consumers at the destination, or take them out of the wave"
             )
             raise Failure(error(what, hint))
-        keep_up = CopiesKeepUp(gate.lag, gate.for_ms / 1000, asyncio.get_running_loop().time)
-        if left := await self._copied(keep_up.left, _EVERY_S):
+        keep_up = CopiesKeepUp(gate.lag, gate.for_ms / 1000, clock)
+        if left := await self._nothing_to_copy(keep_up.left, deadline, _EVERY_S):
             what = f"the gate of the wave {name} is not reached after {self._within_s:.0f} s: {left}"
             hint = (
                 "nothing was changed. Look at repl status; or give it more time (--timeout), or another gate"
@@ -82,8 +87,9 @@ class WaveWaits(Struct, frozen=True):
         """Waits until all that the source holds is copied, no transaction is open and no record comes in."""
         rules = self.wave.cutover.fence is Fence.ACL
         quiet_s = 0.0 if rules else max(self.wave.wave.gate.for_ms / 1000, _QUIET_S)
-        left_of = not_drained(quiet_s, asyncio.get_running_loop().time)
-        if left := await self._copied(left_of, _DRAINED_EVERY_S):
+        clock = asyncio.get_running_loop().time
+        left_of = not_drained(quiet_s, clock)
+        if left := await self._nothing_to_copy(left_of, clock() + self._within_s, _DRAINED_EVERY_S):
             what = f"the wave {self.wave.wave.name} is not drained after {self._within_s:.0f} s: {left}"
             raise Failure(error(what, "are its producers stopped? then give it more time: --timeout"))
 
@@ -93,7 +99,8 @@ class WaveWaits(Struct, frozen=True):
         Warns of the others, and of how many records they may read again. Producers are stopped meanwhile: a
         group that never catches up is not waited for.
         """
-        if left := await self._nothing_left(self._unread, _READ_WITHIN_S):
+        deadline = asyncio.get_running_loop().time() + _READ_WITHIN_S
+        if left := await self._nothing_left(self._unread, deadline):
             source = source_of(self.wave.cutover, self.topology)
             what = f"members of groups at {source} may read records again at the destination: {left}"
             self.progress(Noticed(warning(what, f"they read on at {source}; stop them there")))
@@ -120,11 +127,10 @@ class WaveWaits(Struct, frozen=True):
         return self.request.copied_within_ms / 1000
 
     async def _nothing_left(
-        self, look: Callable[[], Awaitable[str]], within_s: float, every_s: float = _EVERY_S
+        self, look: Callable[[], Awaitable[str]], deadline: float, every_s: float = _EVERY_S
     ) -> str:
-        """Waits until nothing is left, and returns ""; or what is left at the timeout. Reports changes."""
+        """Waits until nothing is left, and returns ""; or what is left at the deadline. Reports changes."""
         loop, shown = asyncio.get_running_loop(), ""
-        deadline = loop.time() + within_s
         while (left := await look()) and loop.time() <= deadline:
             if left != shown:
                 self.progress(ProgressText(f"wave {self.wave.wave.name}: {left}"))
@@ -132,7 +138,9 @@ class WaveWaits(Struct, frozen=True):
             await asyncio.sleep(every_s)
         return left
 
-    async def _copied(self, left_of: Callable[[SeenWave], str], every_s: float) -> str:
+    async def _nothing_to_copy(
+        self, left_of: Callable[[SeenWave], str], deadline: float, every_s: float
+    ) -> str:
         """Waits until the status of the wave's topics shows nothing that is left."""
         from runtime.audit.status.reader import StatusReader
 
@@ -141,10 +149,11 @@ class WaveWaits(Struct, frozen=True):
 
             async def look() -> str:
                 status = await reader.status()
-                seen = SeenWave(healths_of(self.wave, status), _not_answering(self.wave, status))
-                return seen.why or without_known_lag(seen.topics) or left_of(seen)
+                topics = healths_of(self.wave, status)
+                why = _not_answering(self.wave, status) or without_known_lag(topics)
+                return left_of(SeenWave(topics, why))
 
-            return await self._nothing_left(look, self._within_s, every_s)
+            return await self._nothing_left(look, deadline, every_s)
 
     async def _groups_that_stay(self) -> str:
         """Returns the groups of the wave that its flows sync, and would not move to their exact record."""
@@ -217,7 +226,13 @@ class CopiesKeepUp:
         self._since: float | None = None
 
     def left(self, seen: SeenWave) -> str:
-        """Returns what is left of the gate, "" when it is reached."""
+        """Returns what is left of the gate, "" when it is reached.
+
+        Time in which not everything is seen counts for nothing.
+        """
+        if seen.why:
+            self._since, self._before = None, {}
+            return seen.why
         behind = sum(
             max(self._before.get((part.topic, part.partition), end) - (part.position or 0), 0)
             for part in seen.partitions
@@ -247,6 +262,8 @@ def not_drained(quiet_s: float, clock: Callable[[], float]) -> Callable[[SeenWav
 
     def left_of(seen: SeenWave) -> str:
         nonlocal ends, since_s
+        if seen.why:
+            return seen.why
         before, ends = ends, {(part.topic, part.partition): part.source_end for part in seen.partitions}
         if before != ends:
             since_s = clock()
