@@ -307,28 +307,41 @@ class WaveMove:
 
     def _warn_that_fence_stays(self, phase: "Phase") -> None:
         """Says that producers are stopped, where the command ends before the wave has moved."""
-        if not phase.producers or self.wave.cutover.fence is Fence.NONE:
+        if not phase.stopped or self.wave.cutover.fence is Fence.NONE:
             return
-        if phase is FENCE and self._applied is None:
+        if phase is FENCE and not is_fence_written(self.wave, self._request):
             return
         again = f"repl cutover {self.wave.cutover.name} --wave {self.wave.wave.name}"
-        what = f"the producers of the wave {self.wave.wave.name} {phase.producers} at the source"
+        what = f"the producers of the wave {self.wave.wave.name} {phase.stopped} at the source"
         self._progress(Noticed(warning(what, f"{again} goes on; {again} --back lets them write there again")))
+
+
+def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:
+    """Returns whether the YAML says that a wave is fenced: it is written right before the first step."""
+    try:
+        cutovers = checked(request.path, request.var_files).topology.cutovers
+    except Failure:
+        return True
+    return any(
+        declared.fenced
+        for cutover in cutovers
+        for declared in cutover.waves
+        if (cutover.name, declared.name) == (wave.cutover.name, wave.wave.name)
+    )
 
 
 class Phase(NamedTuple):
     """A phase of a wave: it is done when `run` returns True.
 
-    `run` returns False where an apply was not complete. `producers` says how they are at the source where the
-    command ends in this phase; "" if they are as before, or if the wave has moved.
+    `run` returns False where an apply was not complete. `stopped` says how producers are at the source where
+    the command ends in this phase; "" if they are as before, or if the wave has moved. Then `--back` removes
+    the fence; after the promotion it copies back what is new.
     """
 
     run: Callable[[WaveMove], Awaitable[bool]]
-    producers: str = ""
+    stopped: str = ""
 
 
-# How each phase goes back: until the promotion `--back` removes the fence; then `--back` copies back what is
-# new, and `--back --switch` lets the clients return.
 FENCE = Phase(WaveMove.fence, "may be stopped")
 PHASES = (
     Phase(WaveMove.gate),

@@ -26,8 +26,9 @@ from planner.workflows.audit.waves import (
     readers_left,
     state_of,
     stragglers,
+    waves_seen,
 )
-from planner.workflows.flows.cutover import check_ledgers_read, wave_to_return
+from planner.workflows.flows.cutover import check_ledgers_read, is_fence_written, wave_to_return
 from planner.workflows.flows.fence import (
     check_jobs_may_write,
     check_still_fenced,
@@ -36,7 +37,15 @@ from planner.workflows.flows.fence import (
     warn_of_rules_that_stay,
 )
 from planner.workflows.flows.handing_out import leaves
-from planner.workflows.flows.wave_edits import check_fenced, check_promotes_only, fence_edit, promote_edit
+from planner.workflows.flows.wave_edits import (
+    check_fenced,
+    check_promotes_only,
+    check_returned,
+    fence_edit,
+    promote_edit,
+    promoted_after_return,
+    return_edit,
+)
 from planner.workflows.flows.wave_waits import CopiesKeepUp, SeenWave, not_drained
 from planner.workflows.requests import CutoverRequest
 from runtime.contract.results.records import (
@@ -269,6 +278,22 @@ def test_a_gate_that_was_lost_begins_again() -> None:
     assert gate.left(seen(partition(end=20, position=20))) == ""
 
 
+def test_time_in_which_nothing_was_seen_does_not_reach_the_gate() -> None:
+    now = 100.0
+    gate = CopiesKeepUp(0, 30.0, lambda: now)
+    assert gate.left(seen(partition(end=10, position=10)))
+    now += 10
+    assert gate.left(SeenWave([], "job.dc2 does not run")) == "job.dc2 does not run"
+    now += 20
+    assert gate.left(seen(partition(end=100_000, position=10))).startswith("99,990 records behind")
+    now += 1
+    assert gate.left(seen(partition(end=100_000, position=100_000)))
+    now += 29
+    assert gate.left(SeenWave([], "flow.go: a lag is not known"))
+    now += 1
+    assert "must hold for 30 s" in gate.left(seen(partition(end=100_000, position=100_000)))
+
+
 @pytest.mark.parametrize(
     ("looks", "quiet_s", "left"),
     [
@@ -453,9 +478,10 @@ def test_the_ledgers_say_whether_a_wave_that_the_topology_promotes_has_moved(
     assert state_of(of_orders, declared, flow_status(ledger), fenced=fenced) is state
 
 
-def flow_status(state: str, *, answers: bool = True) -> ReplicationStatus:
+def flow_status(state: str, *topics: str, answers: bool = True) -> ReplicationStatus:
     values: dict[str, Any] = dict.fromkeys(FlowHealth.__struct_fields__)
-    values |= {"name": "go", "topics": [replace(health(partition()), state=state)]}
+    topic = replace(health(partition()), state=state)
+    values |= {"name": "go", "topics": [replace(topic, topic=name) for name in topics or ("orders",)]}
     values |= {"source_answers": True, "destination_answers": answers, "why": "destination dc2 is away"}
     return ReplicationStatus(
         topology="t", at_ms=0, over_ms=0, clusters=[], jobs=[], flows=[FlowHealth(**values)]
@@ -565,6 +591,60 @@ def test_the_promotion_of_a_wave_takes_only_its_topics(
     after: dict[Path, str] = {}
     promote_edit(after, load(file), moving)
     assert after[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
+
+
+@pytest.mark.parametrize(
+    ("promoted", "waves", "stays"),
+    [
+        (("orders",), (("orders",),), ()),
+        (("orders.*",), (("orders.*",),), ()),
+        (("gone.*",), (("orders", "gone.*"),), ()),  # the topics of the wave were deleted
+        (("legacy", "orders"), (("orders",),), ("legacy",)),
+        (("later.*", "orders"), (("orders",),), ("later.*",)),
+        ((".*",), (("orders",), (".*",)), ()),
+        ((".*",), (("orders",),), None),
+        ((), (("orders",),), "untouched"),
+        (("legacy",), (("orders",),), "untouched"),
+    ],
+)
+def test_only_topics_of_returning_waves_leave_promoted(
+    tmp_path: Path, promoted: tuple[str, ...], waves: tuple[tuple[str, ...], ...], stays: Any
+) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(TEXT.replace("    to: dc2\n", f"    to: dc2\n    promoted: {list(promoted)}\n"))
+    declared = load(file)
+    cutover = Cutover("to-cloud", ("go",), tuple(Wave(f"w{at}", names) for at, names in enumerate(waves)))
+    status = flow_status("promoted", "orders", "orders.new", "legacy", "__repl.heartbeats")
+    if promoted not in ((".*",), ("orders.*",)):
+        status = flow_status("promoted", "orders", "legacy", "__repl.heartbeats")
+    returning = waves_seen(cutover, declared, status)
+    if stays is None:
+        with pytest.raises(Failure, match="takes in topics of the waves that return, and"):
+            promoted_after_return(declared, returning, status)
+        return
+    after = promoted_after_return(declared, returning, status)
+    assert after == ({} if stays == "untouched" else {"go": stays})
+    edits: dict[Path, str] = {}
+    return_edit(edits, declared, after)
+    for edited in edits:
+        edited.write_text(edits[edited])
+    check_returned(after, load(file))
+    if after:
+        with pytest.raises(Failure, match="what is promoted of flow go is set elsewhere"):
+            check_returned(after, declared)
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_the_yaml_says_whether_an_apply_of_the_fence_may_have_begun(tmp_path: Path, fenced: bool) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(
+        f"{TEXT}cutovers:\n  - name: to-cloud\n    flows: [go]\n"
+        f"    waves: [{{name: billing, topics: [orders], fenced: {str(fenced).lower()}}}]\n"
+    )
+    request = CutoverRequest(path=file, cutover="to-cloud")
+    assert is_fence_written(wave(), request) is fenced
+    file.write_text("no topology")
+    assert is_fence_written(wave(), request)
 
 
 def test_the_flows_of_a_cutover_end_with_its_last_wave(tmp_path: Path) -> None:
