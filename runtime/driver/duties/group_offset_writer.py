@@ -184,7 +184,7 @@ class GroupOffsetWriter:
             decision = self._decide(item, place, groups, at_destination, wrote)
             before = at_destination if at_destination is not None and at_destination in wrote else -1
             checkpoints = wanted if decision.commits else unwritten
-            checkpoints[item] = self._checkpoint(item, place, decision, before)
+            checkpoints[item] = self._checkpoint(item, place, decision, self._sides.last(item), before)
         await self._post_unwritten(unwritten)
         if wanted:
             await self._write(wanted, placed)
@@ -230,15 +230,20 @@ class GroupOffsetWriter:
         return decision
 
     def _checkpoint(
-        self, item: GroupPartition, place: PlacedOffset, decision: Decision, before: int = -1
+        self,
+        item: GroupPartition,
+        place: PlacedOffset,
+        decision: Decision,
+        last: Checkpoint | None,
+        before: int = -1,
     ) -> Checkpoint:
-        """Returns the checkpoint of a decision. Where nothing is committed it keeps what was written before.
+        """Returns the checkpoint of a decision. Where nothing is committed it keeps what `last` wrote.
 
         `before` is the product's own offset that a commit replaces.
         """
         at_source, now_ms = self._offsets[item], _now_ms()
         checkpoint = replace(
-            self._sides.last(item) or _NEVER_WRITTEN,
+            last or _NEVER_WRITTEN,
             source=at_source.offset,
             destination=decision.destination,
             at_ms=now_ms,
@@ -267,6 +272,8 @@ class GroupOffsetWriter:
 
         Raises WireError, DriverFenced.
         """
+        # Once they are posted, another flow of the job may read them as the last ones.
+        last = {item: self._sides.last(item) for item in wanted}
         await self._leadership.ensure()
         await self._post(wanted)
         by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -284,7 +291,7 @@ class GroupOffsetWriter:
             elif code is not None:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
                 decision = Decision(State.REFUSED, checkpoint.destination, checkpoint.clamped, why)
-                refused[item] = self._checkpoint(item, placed[item], decision)
+                refused[item] = self._checkpoint(item, placed[item], decision, last[item])
         await self._post_and_note(refused)
 
     def _error_code(self, outcome: Outcome, item: GroupPartition, at: TopicPartition) -> ErrorCode | None:

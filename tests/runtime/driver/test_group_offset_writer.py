@@ -1,13 +1,15 @@
 """A group's offset is written while this driver leads (R10) and no member is connected."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from runtime.contract.groups import GroupPartition, TranslatedOffset
+from runtime.contract.records.group_records import Checkpoint
+from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter, GroupSyncState
 from runtime.driver.leadership import DriverFenced, Leadership
@@ -73,6 +75,25 @@ class Destination(InternalTopics):
         self.done.append("leads")
 
 
+class Refusing(Destination):
+    """A member of the group joins before the commit arrives."""
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if isinstance(request, OffsetCommitRequest):
+            return dict.fromkeys(request.offsets, ErrorCode.UNKNOWN_MEMBER_ID)
+        return await super().call(node, request, purpose, within)
+
+
+class SharedCheckpoints(GroupOffsetWriter):
+    """Another flow of the job reads the checkpoints as soon as they are written."""
+
+    posted: Mapping[GroupPartition, Checkpoint]
+
+    async def _post(self, checkpoints: Mapping[GroupPartition, Checkpoint]) -> None:
+        self.posted = checkpoints
+        self._sides.last = checkpoints.get  # type: ignore[method-assign,assignment]
+
+
 class Replaced(Destination):
     async def ensure(self) -> None:
         raise DriverFenced("90")
@@ -111,3 +132,26 @@ def test_a_driver_that_was_replaced_writes_neither_checkpoint_nor_offset() -> No
     with pytest.raises(DriverFenced):
         written(destination)
     assert destination.done == []
+
+
+def test_a_refused_offset_keeps_what_was_written_before_it() -> None:
+    before = Checkpoint(4, 4, 0, State.TRANSLATED, THERE.topic, written=4, written_source=4)
+    sides = SimpleNamespace(
+        destination=Refusing("Empty"), last={ITEM: before}.get, wrote=lambda *_: frozenset({4})
+    )
+
+    async def work() -> Mapping[GroupPartition, Checkpoint]:
+        writer = SharedCheckpoints(
+            flow_spec("flow"),
+            cast(Leadership, sides.destination),
+            cast(GroupOffsetSides, sides),
+            GroupSyncState("flow"),
+            {ITEM: CommittedOffset(7, 31, "kept")},
+            {},
+        )
+        await writer.commit_offsets({ITEM: PlacedOffset(THERE, TranslatedOffset(5))})
+        return writer.posted
+
+    refused = asyncio.run(work())[ITEM]
+    assert refused.state is State.REFUSED
+    assert (refused.destination, refused.written, refused.written_source) == (5, 4, 4)
