@@ -80,7 +80,7 @@ class ComparedFlows(ComparedKind):
 
     def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change:
         applied = recorded_flow(entry)
-        now = DestinationJobs.at(cluster).flow(entry.address.name, "")
+        now = DestinationJobs(cluster, {entry.address: entry}).flow(entry.address.name, "")
         if applied is None or now is None:
             return Change(entry.address, Action.NO_OP, AS_APPLIED)
         before, after = flow_values(applied), flow_values(now[0])

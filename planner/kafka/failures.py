@@ -102,10 +102,9 @@ class RequestRefused(ClusterFailure):
         text = message or meaning(code)
         super().__init__(text if code.name in text else f"{text} ({code.name})")
         self.code = code
-        # A missing topic is not transient: only the caller knows whether it is about to exist.
-        self.transient = code is ErrorCode.BROKER_NOT_AVAILABLE or (
-            code.retriable and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        # Only the caller knows whether a missing topic is about to exist, and a corrupt log stays so.
+        lasting = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.CORRUPT_MESSAGE)
+        self.transient = code is ErrorCode.BROKER_NOT_AVAILABLE or (code.retriable and code not in lasting)
 
 
 def meaning(code: ErrorCode, message: str | None = None) -> str:

@@ -207,7 +207,13 @@ def answering(observed: Observed, *names: str) -> list[ObservedCluster]:
     clusters = [observed.clusters[name] for name in names or observed.clusters]
     if silent := [cluster for cluster in clusters if isinstance(cluster, Unreachable)]:
         raise Failure(
-            [error(f"{cluster.name} can't be read: {cluster.why}", cluster.hint) for cluster in silent]
+            [
+                error(
+                    f"{cluster.name} can't be read: {cluster.why}",
+                    cluster.hint or f"bring {cluster.name} back",
+                )
+                for cluster in silent
+            ]
         )
     return [cluster for cluster in clusters if isinstance(cluster, ObservedCluster)]
 

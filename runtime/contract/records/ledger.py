@@ -257,7 +257,11 @@ def decode_key_of(key: bytes, flow: str) -> LedgerKey | None:
     unknown key of the flow itself.
     """
     named = decode_any_key(key)
-    return decode_key(key) if named is not None and named.flow == flow else None
+    if named is None or named.flow != flow:
+        return None
+    if named.key is None:
+        raise UnreadableRecord(f"ledger: unknown key {key!r}")
+    return named.key
 
 
 class KeyOfFlow(NamedTuple):
