@@ -21,7 +21,7 @@ from runtime.batch.failure import BatchFailure, CorruptBatch
 from runtime.batch.layout import HEADER_SIZE, LOG_OVERHEAD, Batch
 from runtime.batch.rewrite import fitting, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
-from runtime.batch.splice import Raw, header_places, scan
+from runtime.batch.splice import Raw, header_places, scan, sized
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.schema_names import (
     MAX_ID,
@@ -36,6 +36,7 @@ from runtime.contract.spec.schemas import PARTS, RecordPart
 _HEADERS: Final = tuple(name.encode() for name in NAMING_HEADERS)
 _SIZE_BYTES: Final = 4  # of the length of a key or value, behind its first one
 _ID_BYTES: Final = WIRE_PREFIX - 1
+_NULL: Final = 1  # the length of a null value
 
 
 class SchemaMissing(BatchFailure):
@@ -220,7 +221,8 @@ def with_records(
     kept = [(offset, stamp, tail) for offset, (_, stamp, tail) in zip(offsets, found, strict=True)]
     position = out.position if up_to is None else kept[up_to][0]
     if kept := kept[:up_to]:
-        tombstones = out.tombstones
+        nulls = sum(tail[sized(tail, 0)[1]] == _NULL for _, _, tail in kept) if out.tombstones else 0
+        tombstones = min(out.tombstones, nulls)  # those behind the cut are counted with their own batch
         for part in fitting(kept, batch.codec, position, spec, out.reason | RewriteReason.SCHEMA):
             yield part._replace(tombstones=tombstones)
             tombstones = 0

@@ -127,6 +127,14 @@ def test_a_batch_ends_before_a_record_that_waits(shapes: Shapes, data: st.DataOb
     assert source_offset(out, at) == inside[at].offset
 
 
+@pytest.mark.parametrize(("up_to", "tombstones"), [(0, 0), (1, 1), (2, 1), (3, 2), (None, 3)])
+def test_a_part_counts_the_tombstones_of_its_own_records(up_to: int | None, tombstones: int) -> None:
+    shapes = [(b"k" * 200, value, ()) for value in (None, framed(7), None, None)]
+    _, out = forged(shapes, Codec.NONE)
+    parts = with_records(out._replace(tombstones=3), schema_ids(out.batch, SPEC).data, SPEC, up_to)
+    assert sum(part.tombstones for part in parts) == tombstones
+
+
 def test_a_batch_that_grows_over_the_limit_becomes_several_with_the_same_offsets() -> None:
     """Packed again, ids that differ may take more room than the same one."""
     shapes = [(None, framed(7, b"value"), ()) for _ in range(2_000)]
