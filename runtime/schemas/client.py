@@ -41,6 +41,7 @@ _MOST_BYTES = 4 << 20
 _MOST_LIST_BYTES = 64 << 20
 _PAGE = 1000  # schemas; what registries allow at most
 _MOST_VERSIONS = 200_000
+_MOST_CONTEXTS = 20  # whose ids of a GUID are compared
 _MOST_TEXT = 300  # of what a registry says of an error
 _PIECE = 1 << 16
 _OK, _NO_CONTENT, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 204, 400, 429, 500
@@ -109,6 +110,10 @@ class Schema(msgspec.Struct, frozen=True, rename=_RENAMED):
         if self.metadata or self.rules:
             normal += json.dumps([self.metadata, self.rules], sort_keys=True)
         return hashlib.sha256(f"{self.type.upper()}\n{normal}".encode()).hexdigest()
+
+    def is_same(self, other: Schema) -> bool:
+        """Returns whether both schemas have the same fingerprint and references."""
+        return self.fingerprint() == other.fingerprint() and self.references == other.references
 
 
 class RegisteredSchema(NamedTuple):
@@ -202,11 +207,21 @@ class SchemaRegistry:
         return [(place.subject, place.version) for place in found]
 
     async def number_of(self, guid: UUID) -> int:
-        """Returns the id of the schema of a GUID. Raises GuidsUnknown."""
+        """Returns the id by which `schema` returns the schema of a GUID. Raises GuidsUnknown.
+
+        A registry lists those of all its contexts, each of which gives ids of its own.
+        """
         found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_IdInContext])
         if not found:
             raise NotInRegistry(f"the registry has no schema {guid}")
-        return min(found, key=lambda known: (known.context != ".", known.context)).id
+        wanted = await self._of_guid(f"/schemas/guids/{guid}", guid, Schema)
+        found.sort(key=lambda known: (known.context != ".", known.context))
+        for known in found[:_MOST_CONTEXTS]:
+            with suppress(NotInRegistry):
+                if (await self.schema(known.id)).is_same(wanted):
+                    return known.id
+        contexts = ", ".join(shown(known.context) for known in found[:3])
+        raise NotInRegistry(f"schema {guid} is in another context of the registry: {contexts}")
 
     async def has_guid(self, guid: UUID) -> bool:
         """Returns whether consumers find a schema by its GUID. Raises GuidsUnknown."""

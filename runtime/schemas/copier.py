@@ -102,10 +102,16 @@ class DestinationSchemas(ABC):
         try:
             if await self._destination.has_guid(guid):
                 return
-            await self.ensure(await self._source.number_of(guid), topic, renamed)
+            number = await self._source.number_of(guid)
+            if await self.ensure(number, topic, renamed) is None:
+                raise SchemaNotCopied(
+                    f"the source has it (id {number}) in no subject of the topic — with schemas.subjects:"
+                    f" {self._sync.subjects}, only those are copied"
+                )
             if not await self._destination.has_guid(guid):
                 raise SchemaNotCopied(
-                    "the schema has another GUID at the destination, since it refers to other versions there"
+                    "the schema has another GUID at the destination, for example since it refers to other"
+                    " versions there"
                 )
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(str(error)) from None
@@ -322,8 +328,7 @@ class SchemaCopier(DestinationSchemas):
             there = await self._destination.schema(number)
         except NotInRegistry:
             return False
-        here = await self._source.schema(number)
-        if here.fingerprint() == there.fingerprint() and here.references == there.references:
+        if (await self._source.schema(number)).is_same(there):
             return True
         names = [await self._subjects_of(registry, number) for registry in (self._source, self._destination)]
         raise SchemaNotCopied(

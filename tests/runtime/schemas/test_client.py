@@ -236,23 +236,39 @@ def test_settings_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("answer", "number"),
+    ("listed", "number"),
     [
-        (b'[{"context": ".b", "id": 8}, {"context": ".", "id": 7}]', 7),
-        (b'[{"context": ".b", "id": 8}, {"context": ".a", "id": 9}]', 9),
-        (b"[]", NotInRegistry),
-        (b'[{"context": ".", "id": 4294967296}]', RegistryUnavailable),
-        (b"null", RegistryUnavailable),
+        ([{"context": ".b", "id": 8}, {"context": ".", "id": 7}], 7),
+        ([{"context": ".", "id": 8}, {"context": ".b", "id": 7}], 7),  # the address is that of a context
+        ([{"context": ".", "id": 9}, {"id": 7}], 7),
+        (
+            [{"context": ".b", "id": 8}, {"context": ".a", "id": 9}],
+            "in another context .*: .a, .b",
+        ),
+        ([], "the registry has no schema"),
     ],
-    ids=["the default context", "another context", "none", "no id", "null"],
 )
-def test_the_id_of_a_guid_is_that_of_the_default_context(answer: bytes, number: Any) -> None:
+def test_the_id_of_a_guid_is_one_that_names_its_schema_here(listed: Any, number: Any) -> None:
     def number_of(registry: SchemaRegistry) -> Awaitable[int]:
         return registry.number_of(UUID(int=1))
 
-    with server(answers(200, answer)) as (url, _):
+    schema, other = ({"schema": f'"{name}"'} for name in ("long", "int"))
+    found = {"/schemas/ids/7": schema, "/schemas/ids/8": other, f"/schemas/guids/{UUID(int=1)}": schema}
+    found[f"/schemas/guids/{UUID(int=1)}/ids"] = listed
+
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        answer = found.get(handler.path, {"error_code": 40403})
+        answers(200 if handler.path in found else 404, json.dumps(answer).encode())(handler)
+
+    with server(send) as (url, _):
         if isinstance(number, int):
             assert asked(url, number_of) == number
         else:
-            with pytest.raises(number):
+            with pytest.raises(NotInRegistry, match=number):
                 asked(url, number_of)
+
+
+@pytest.mark.parametrize("answer", [b'[{"context": ".", "id": 4294967296}]', b"null"], ids=["no id", "null"])
+def test_what_is_no_list_of_ids_is_an_error(answer: bytes) -> None:
+    with server(answers(200, answer)) as (url, _), pytest.raises(RegistryUnavailable):
+        asked(url, lambda registry: registry.number_of(UUID(int=1)))
