@@ -275,7 +275,9 @@ class FlowCopy:
         throttled_ms = int(self._bucket.throttled_s * 1000)
         aborts, stuck = self._lanes.aborts(), self._lanes.stuck()
         stats = self._counters.stats(self.name, aborts, throttled_ms, stuck, now_ms())
-        return replace(stats, schemas_waiting=self._gate.waiting) if self._gate is not None else stats
+        if self._gate is None:
+            return stats
+        return replace(stats, schemas_waiting=self._gate.waiting, note=self._gate.note)
 
     # Events
 

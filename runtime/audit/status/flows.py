@@ -145,7 +145,10 @@ class FlowFacts:
             state=state,
             declared=declared.state,
             why=self._why(state, partitions),
-            notes=list(driver.notes) if driver is not None and job.seen.up else [],
+            notes=[
+                *(driver.notes if driver is not None and job.seen.up else ()),
+                *dict.fromkeys(flow.note for flow in stats if flow.note),
+            ],
             source_cluster_id=source_id or None,
             destination_cluster_id=self.destination.id,
             source_answers=self.source.answers,

@@ -161,7 +161,8 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `latency_counts` counts records per bound of `LATENCY_BOUNDS_MS`, from a record's timestamp to its commit,
     with one more count for slower records. `latencies` are those of the last minute, by topic.
-    `schemas_waiting` are schemas that can't be registered at the destination now.
+    `schemas_waiting` are schemas that can't be registered at the destination now. `note` is what the flow's
+    status says of the slot.
     """
 
     flow: str
@@ -179,6 +180,7 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     merged_files: int = 0
     tombstones: int = 0
     schemas_waiting: int = 0
+    note: str = ""
 
 
 class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -37,9 +37,10 @@ from runtime.slot.read.batch_filter import FilteredBatches
 
 # A response waits this long for schemas that are not known yet; then its partitions wait, and others go on.
 _PATIENCE_S = 1.0
-_MOST_AT_ONCE = 100  # schemas that one response may look up
+_MOST_AT_ONCE = 100  # lookups that one response may begin
 _PAUSE_BYTES = 2 << 20  # of unpacked records, after which other tasks of the slot have their turn
 _MOST_REASONS = 100
+_GUIDS_AGAIN_S = 60.0  # after a registry knew no GUIDs, until one is looked up again
 _UNDER_WAY = "the schema registries have not answered yet"
 
 
@@ -98,12 +99,16 @@ _Key = tuple[str, _Named]  # with the topic
 
 
 class _Response(NamedTuple):
-    """A partition's response: where it ends, until when it waits for lookups, and those for its records."""
+    """A partition's response: where it ends, until when it waits for lookups, and those for its records.
+
+    `new` are the lookups that it began.
+    """
 
     copy: PartitionCopy
     end: Cursor
     deadline: float
     awaited: dict[_Named, _Awaited]
+    new: list[_Lookup]
 
 
 class SchemaGate:
@@ -119,7 +124,8 @@ class SchemaGate:
     ) -> None:
         self._spawn = spawn
         self._flow = spec.name
-        self._without_guids = False  # a registry finds no schema by its GUID: records with one pass
+        self._without_guids = ""  # why a registry finds no schema by its GUID: until then, records pass
+        self._guids_again = 0.0
         self._copier = SchemaCopier(source, destination, spec.schemas)
         self._known: defaultdict[str, dict[SchemaName, SchemaName]] = defaultdict(dict)
         self._with_schemas: set[tuple[str, RecordPart]] = set()
@@ -132,6 +138,13 @@ class SchemaGate:
         """The number of schemas that can't be registered now, or that are being registered."""
         waiting = {name for _, name in self._reasons.keys() | self._lookups.keys()}
         return len(waiting.difference(PARTS))
+
+    @property
+    def note(self) -> str:
+        """What the flow's status says: whether records with the GUID of a schema pass now, and why."""
+        if asyncio.get_running_loop().time() >= self._guids_again:
+            return ""
+        return f"records that name their schema by a GUID do not wait for it: {self._without_guids}"
 
     async def admit(
         self, copy: PartitionCopy, filtered: FilteredBatches, spec: RewriteSpec
@@ -146,11 +159,9 @@ class SchemaGate:
         for at, (out, epoch) in enumerate(filtered.outgoing):
             stop: BatchFailure | None = None
             try:
-                ids = schema_ids(out.batch, spec)
-                if self._without_guids:
-                    ids = ids._replace(guids=())
+                ids = self._with_guids(schema_ids(out.batch, spec))
                 await self._look_up_new(response, out, epoch, ids)
-                own, waits, why = self._own(response, ids, out, epoch)
+                own, waits, why = self._own(response, self._with_guids(ids), out, epoch)
                 if waits is not None:
                     stop = SchemaMissing(spec.where, source_offset(out, waits), why)
                 changed = own.translated(self._known[copy.key.topic])
@@ -171,6 +182,11 @@ class SchemaGate:
         self._awaited.pop(copy, None)
         return filtered._replace(outgoing=passed)
 
+    def _with_guids(self, ids: SchemaIds) -> SchemaIds:
+        """Returns the ids without GUIDs for a while after a registry found no schema by its GUID."""
+        is_known = asyncio.get_running_loop().time() >= self._guids_again
+        return ids if is_known else ids._replace(guids=())
+
     def _response(self, copy: PartitionCopy, filtered: FilteredBatches) -> _Response:
         """Returns the response with the earlier lookups that count for its first record and did not fail."""
         out, epoch = filtered.outgoing[0]
@@ -178,10 +194,12 @@ class SchemaGate:
         awaited = {
             named: known
             for named, known in self._awaited.get(copy, {}).items()
-            if not known.lookup.why and known.covers(topic_id, epoch, first)
+            if not known.lookup.why
+            and not (isinstance(named, UUID) and known.lookup.answer is False)
+            and known.covers(topic_id, epoch, first)
         }
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
-        return _Response(copy, filtered.cursor, deadline, awaited)
+        return _Response(copy, filtered.cursor, deadline, awaited, [])
 
     async def _look_up_new(self, response: _Response, out: OutgoingBatch, epoch: int, ids: SchemaIds) -> None:
         """Looks up what is not known of the ids in a batch, and waits a moment for the answers."""
@@ -234,24 +252,25 @@ class SchemaGate:
         """
         topic, topic_id = response.copy.key.topic, response.copy.progress.source_topic_id
         first = source_offset(out, 0)
-        new: list[_Lookup] = []
         for named in names:
             known = response.awaited.get(named)
             if known is None or not known.covers(topic_id, epoch, first):
-                if len(new) == _MOST_AT_ONCE:
+                if len(response.new) == _MOST_AT_ONCE:
                     break
-                new.append(self._look_up((topic, named), partial(self._ask, response.copy, named)))
-                response.awaited[named] = _Awaited(new[-1], topic_id, response.end)
+                lookup = self._look_up((topic, named), partial(self._ask, response.copy, named))
+                response.new.append(lookup)
+                response.awaited[named] = _Awaited(lookup, topic_id, response.end)
         await asyncio.sleep(0)  # lookups that are under way go on, however often this is called
         with suppress(TimeoutError):
             async with asyncio.timeout_at(response.deadline):
-                for lookup in new:
+                for lookup in response.new:
                     await lookup.ended.wait()
 
     async def _ask(self, copy: PartitionCopy, named: _Named) -> bool:
         """Registers a schema, or returns whether keys or values have any.
 
-        Returns False for a number that is no id of a schema. Raises RegistryUnavailable, SchemaNotCopied.
+        Returns False for a number that is no id of a schema, and where a registry knows no GUIDs. Raises
+        RegistryUnavailable, SchemaNotCopied.
         """
         assigned, known = copy.assigned, self._known[copy.key.topic]
         if isinstance(named, UUID):
@@ -260,7 +279,10 @@ class SchemaGate:
             except GuidsUnknown as unknown:
                 if not self._without_guids:
                     log_event("schema_guids_unknown", key=self._flow, flow=self._flow, error=str(unknown))
-                self._without_guids = True
+                self._without_guids = str(unknown)
+                self._guids_again = asyncio.get_running_loop().time() + _GUIDS_AGAIN_S
+                return False
+            self._without_guids, self._guids_again = "", 0.0
             known[named] = named
             return True
         if isinstance(named, str):

@@ -131,8 +131,9 @@ def report(
     driver: str = "me",
     counts: Sequence[int] = (),
     latencies: Sequence[TopicLatency] = (),
+    note: str = "",
 ) -> SlotReport:
-    stats = FlowStats(FLOW, latency_counts=list(counts), latencies=list(latencies))
+    stats = FlowStats(FLOW, latency_counts=list(counts), latencies=list(latencies), note=note)
     return SlotReport(driver, 1, SlotStatus(0, NOW - age_ms, 1, flows=[stats], partitions=list(partitions)))
 
 

@@ -249,6 +249,7 @@ PAYMENTS = replace(generation("failed_over"), promoted=("payments",))
             partial(seen, told(said(S.RETRYING, 90, source_end=95)), SILENT),
             {"source_answers": False, "source_cluster_id": "id-1"},
         ),
+        (partial(seen, told(S.COPYING, note="no GUIDs")), {"notes": ["no GUIDs"]}),
         (partial(seen, told(S.COPYING), WAITED, rpo_ms=5_000), {"rpo_met": False}),
         (partial(seen, told(S.COPYING), WAITED, rpo_ms=8_000), {"rpo_met": True}),
         (partial(seen, told(S.COPYING), files=lake(60_000)), {"destination": "lake"}),

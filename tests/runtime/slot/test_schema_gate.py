@@ -56,9 +56,16 @@ class Gated:
     ) -> FilteredBatches:
         """Admits a batch of these values in a partition, from offset 100 on."""
         inside = [Record(first + at, START, key, value, tuple(headers)) for at, value in enumerate(values)]
-        outgoing = [(out, epoch) for out in prepare(sets(batch_bytes(inside)), SPEC, START).outgoing]
-        before = FilteredBatches(outgoing, Cursor(first + len(values), epoch), [], None)
-        return await self.gate.admit(self.copies[number], before, spec)
+        return await self.admit_batches(inside, spec=spec, number=number, epoch=epoch)
+
+    async def admit_batches(
+        self, *batches: Sequence[Record], spec: RewriteSpec = SPEC, number: int = 0, epoch: int = 7
+    ) -> FilteredBatches:
+        """Admits a response with these batches."""
+        data = b"".join(map(batch_bytes, batches))
+        outgoing = [(out, epoch) for out in prepare(sets(data), SPEC, START).outgoing]
+        end = Cursor(batches[-1][-1].offset + 1, epoch)
+        return await self.gate.admit(self.copies[number], FilteredBatches(outgoing, end, [], None), spec)
 
     async def lookups_ended(self) -> None:
         """Waits as a slot does before it fetches records again."""
@@ -297,6 +304,17 @@ async def test_more_schemas_than_a_response_may_ask_for_pass_with_the_next_one(g
         assert gated.there.schemas[there]["schema"] == gated.here.schemas[number]["schema"]
 
 
+async def test_batches_of_one_response_share_its_lookups(gated: Gated) -> None:
+    gated.there.levels[None] = "NONE"
+    for number in range(1, 131):
+        gated.here.add(number, {"type": "enum", "name": f"N{number}", "symbols": ["A"]}, "orders-value")
+    inside = [Record(99 + number, START, None, framed(number), ()) for number in range(1, 131)]
+    known = len(gated.there.schemas)
+    await gated.admit_batches(inside[:65], inside[65:])
+    await gated.lookups_ended()
+    assert 65 <= len(gated.there.schemas) - known < 100  # one lookup was for the topic's subject
+
+
 def in_header(guid: str) -> list[tuple[str, bytes | None]]:
     return [("__value_schema_id", b"\1" + UUID(guid).bytes)]
 
@@ -336,6 +354,14 @@ async def test_a_schema_with_another_guid_at_the_destination_holds_its_records(g
     assert "the schema has another GUID at the destination" in str(stopped.failure)
 
 
+async def test_the_guid_of_a_schema_in_no_subject_of_the_topic_says_so(gated: Gated) -> None:
+    gated.gate = gated.with_sync("topic_record_name")
+    gated.here.add(1, LONG, "other-long")
+    stopped = await gated.admit(b"payload", headers=in_header(gated.here.guid(1)))
+    assert "the source has it (id 1) in no subject of the topic" in str(stopped.failure)
+    assert "copied-value" not in gated.there.subjects
+
+
 @pytest.mark.parametrize("side", ["here", "there"])
 async def test_a_registry_without_guids_is_named_once_and_its_records_pass(
     gated: Gated, side: str, monkeypatch: pytest.MonkeyPatch
@@ -347,7 +373,32 @@ async def test_a_registry_without_guids_is_named_once_and_its_records_pass(
     for number in (7, 8):
         headers = in_header(str(UUID(int=number)))
         assert read(await gated.admit(b"payload", headers=headers)) == [(100, b"payload")]
-    assert events == [("schema_guids_unknown", f"{registry.url}: it knows no GUIDs of schemas")]
+    why = f"{registry.url}: it knows no GUIDs of schemas"
+    assert events == [("schema_guids_unknown", why)]
+    assert gated.gate.note == f"records that name their schema by a GUID do not wait for it: {why}"
+
+
+async def test_a_registry_without_guids_is_asked_again_after_a_while(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One old node of several may have answered."""
+    gated.here.add(1, LONG, "orders-value")
+    headers = in_header(gated.here.guid(1))
+    gated.there.guids = False
+    assert read(await gated.admit(framed(9), headers=headers)) == [(100, framed(9))]
+    named = Record(100, START, None, b"named", tuple(headers))
+    unknown = Record(101, START, None, framed(8), ())
+    assert read(await gated.admit_batches([named, unknown])) == [(100, b"named")]
+    gated.there.guids = True
+    monkeypatch.setattr(gated.gate, "_guids_again", 0.0)  # the while is over
+    gated.there.down = True
+    assert read(await gated.admit_batches([named, unknown])) == []
+    gated.there.down = False
+    gated.here.add(8, {"type": "int"}, "orders-value")
+    gated.there.levels[None] = "NONE"
+    assert len(read(await gated.admit_batches([named, unknown]))) == 2
+    assert gated.there.guid(5) == gated.here.guid(1)
+    assert gated.gate.note == ""
 
 
 async def test_a_404_of_a_proxy_says_nothing_of_guids(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
