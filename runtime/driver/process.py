@@ -38,7 +38,7 @@ class SpecFile:
     def keep(self, spec: JobSpec, started: JobSpec) -> None:
         """Writes the flows of `spec` with the clusters, registries and launch that the job was started with.
 
-        A file that can't be written, as in a pod, stays as it is: the launcher there keeps the spec.
+        A file that can't be written stays as it is. In a pod the file lives as long as the pod.
         """
         known = {name: one for name, one in started.clusters.items() if name in spec.clusters}
         kept = {"clusters": known, "registries": started.registries, "launch": started.launch}

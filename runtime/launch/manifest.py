@@ -181,7 +181,10 @@ def executor_pod(spec: JobSpec) -> Resource:
     memory = _executor_memory(spec.launch)
     cores = conf.get("spark.kubernetes.executor.request.cores", conf.get("spark.executor.cores", "1"))
     (container,) = pod["containers"]
-    container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": {"memory": memory}}
+    limits = {"memory": memory}
+    if limit := conf.get("spark.kubernetes.executor.limit.cores"):
+        limits["cpu"] = limit
+    container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

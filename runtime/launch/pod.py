@@ -76,10 +76,10 @@ def _fixed(spec: JobSpec, template: Path, environ: Mapping[str, str]) -> dict[st
 
     The secret of `spark.authenticate` is a file: else Spark would write it into the description of each pod.
     """
-    options = spec.launch.options
+    options, address = spec.launch.options, environ["POD_IP"]
     return {
         "spark.authenticate.secret.file": f"{manifest.MOUNT}/{manifest.AUTHENTICATION}",
-        "spark.driver.host": environ["POD_IP"],
+        "spark.driver.host": f"[{address}]" if ":" in address else address,  # as Spark wants one of IPv6
         "spark.kubernetes.driver.pod.name": environ["POD_NAME"],
         "spark.kubernetes.namespace": manifest.namespace_of(spec.launch),
         "spark.kubernetes.container.image": options["image"],

@@ -23,7 +23,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
-from runtime.launch.manifest import COMPONENT, DRIVER, EXECUTOR, INSTANCE, name_of
+from runtime.launch.manifest import COMPONENT, DRIVER, EXECUTOR, INSTANCE, name_of, secret_of
 from tests import checker
 from tests.commands import repl
 from tests.kubernetes.node import API, BINARIES, JOBS, KubernetesNode, kubernetes
@@ -179,6 +179,11 @@ class KubernetesJob:
 
         wait_for(run, _WITHIN_S, 1.0, about=self.about)
 
+    def states(self, driver_before: str) -> list[str]:
+        """The states of the flows, once another driver reports them."""
+        status = self.status()
+        return [view.state for view in status.flows] if status and status.driver != driver_before else []
+
     def driver(self) -> str:
         status = self.status()
         assert status is not None
@@ -212,8 +217,14 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             assert set(job.pods(DRIVER)) == {pod}
 
             before, executors = job.driver(), set(job.pods(EXECUTOR))
-            with lost("the driver's pod"):
-                job.node.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--wait=false")
+            (flow,) = job.topology.more["flows"]
+            flow["state"] = "paused"
+            job.repl("apply", "--auto-approve")
+            job.node.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--wait=false")
+            wait_for(lambda: job.states(before) == ["paused"], _WITHIN_S, 1.0, about=job.about)
+            flow["state"] = "active"
+            with lost("the driver's pod, and its flow resumed"):
+                job.repl("apply", "--auto-approve")
                 job.wait_for_slots(before)
             assert pod not in job.pods(DRIVER)
             assert executors.isdisjoint(job.pods(EXECUTOR))
@@ -227,7 +238,7 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             assert not job.pods(DRIVER)
             assert not job.pods(EXECUTOR)
             left = job.node.kubectl("get", "deployments,secrets", "-n", NAMESPACE, "-o=name").split()
-            assert not [name for name in left if name.endswith(name_of(job.name))]
+            assert not [name for name in left if name.endswith((name_of(job.name), secret_of(job.name)))]
         finally:
             job.repl("destroy", "--auto-approve")
 
@@ -297,7 +308,7 @@ def assert_no_secret_is_seen(job: KubernetesJob, there: dict[str, object]) -> No
     for topic in (naming.STATUS, naming.CONTROL):
         for record in read(there, topic):
             shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"
-    (secret,) = job.node.get("secrets", NAMESPACE, f"--field-selector=metadata.name={name_of(job.name)}")
+    (secret,) = job.node.get("secrets", NAMESPACE, f"--field-selector=metadata.name={secret_of(job.name)}")
     values = [password(job.cloud.lab, name) for name in job.cloud.lab.clusters]
     assert job.name in shown["pods"]
     for value in (

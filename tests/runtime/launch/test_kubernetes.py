@@ -97,6 +97,16 @@ def test_limits_follow_the_memory_of_conf_as_spark_reads_it(conf: dict[str, str]
     assert [one["limits"]["memory"] for one in resources] == [f"{driver << 10}Ki", f"{executor << 10}Ki"]
 
 
+def test_the_pod_that_is_tried_has_the_cores_that_spark_gives_an_executor():
+    """With a quota on limits.cpu the API server refuses a pod without that limit."""
+    conf = {
+        f"spark.kubernetes.executor.{kind}.cores": cores for kind, cores in (("request", "1"), ("limit", "2"))
+    }
+    pod = manifest.executor_pod(replace(SPEC, launch=replace(SPEC.launch, conf=conf)))
+    resources = container_of(pod)["resources"]
+    assert (resources["requests"]["cpu"], resources["limits"]["cpu"]) == ("1", "2")
+
+
 @pytest.mark.parametrize("size", ["512mib", "1.5g", "-1g", "", "g"])
 @pytest.mark.parametrize("setting", ["spark.driver.memory", "spark.executor.memoryOverhead"])
 def test_a_size_that_spark_would_refuse_is_refused_before_the_launch(setting: str, size: str):
@@ -181,6 +191,13 @@ def test_a_master_is_one_argument_of_spark_submit(tmp_path: Path):
     assert words[2:4] == ["--deploy-mode", "client"]
     settings = Path(command[command.index("--spec") + 1]).with_name("spark.conf").read_text()
     assert properties_file({"spark.executor.instances": "1"}).decode() in settings  # slots: auto
+
+
+def test_a_driver_with_an_address_of_ipv6_is_reached_by_it(tmp_path: Path):
+    (tmp_path / "spec.json").write_bytes(jobspec.encode(SPEC))
+    command, _ = pod.driver({**POD, "POD_IP": "fd00::7"}, tmp_path, tmp_path / "state")
+    settings = Path(command[command.index("--spec") + 1]).with_name("spark.conf").read_text()
+    assert properties_file({"spark.driver.host": "[fd00::7]"}).decode() in settings
 
 
 def test_an_executor_gets_the_arguments_and_options_that_spark_gives_its_container():
