@@ -210,11 +210,8 @@ class WaveMove:
         return True
 
     async def fence(self) -> bool:
-        """Shows the plan of the fence and the promotion, and makes what of the fence is missing.
-
-        Rules that were there before may be the whole fence; the key `fenced` is written nevertheless.
-        """
-        if self.wave.is_moved or (self.wave.wave.fenced and not self._fence.missing):
+        """Shows the plan of the fence and the promotion, and makes what of the fence is missing."""
+        if self.wave.is_moved or self._fence.is_complete(self.wave):
             return True
         both: dict[Path, str] = {}
         fence_edit(both, self.wave, fenced=True)
@@ -453,7 +450,7 @@ async def _return_moved(
     interaction: Interaction,
 ) -> CutoverResult:
     """Copies back what is new of a wave that has moved; with `switch` its clients return to the source."""
-    _check_returns_alone(topology, wave, status, request)
+    check_returns_alone(topology, wave, status, request)
     source, flows = source_of(wave.cutover, topology), sorted(wave.topics)
     if request.switch:
         failbacks = failbacks_to_switch(topology, source, flows)
@@ -474,7 +471,7 @@ async def _return_moved(
     )
 
 
-def _check_returns_alone(
+def check_returns_alone(
     topology: Topology, wave: WaveTopics, status: "ReplicationStatus", request: CutoverRequest
 ) -> None:
     """Failure where a flow of a wave has topics of others: topics return with their whole flow."""

@@ -48,6 +48,13 @@ class LiveFence(Struct, frozen=True):
     missing: frozenset[Address] = frozenset()
     begun: bool = False
 
+    def is_complete(self, wave: WaveTopics) -> bool:
+        """Returns whether nothing is left to make, and the YAML says so.
+
+        Rules that were there before may be the whole fence; the key `fenced` is written nevertheless.
+        """
+        return wave.wave.fenced and not self.missing
+
     @property
     def missing_text(self) -> str:
         return few(sorted(map(str, self.missing)))

@@ -25,6 +25,7 @@ from planner.render.reports import doctor, drill, locate, records
 from planner.render.reports import offsets as offsets_report
 from planner.render.reports import salvage as salvage_report
 from planner.render.reports import verify as verify_report
+from planner.render.reports.cutovers import wave_lines
 from planner.render.reports.loss import flow_lines, schema_lines, subscription_lines
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.results.failover import SchemaCheck
@@ -59,6 +60,7 @@ from runtime.contract.results.records import (
     VerificationReport,
     VerifiedPartition,
 )
+from runtime.contract.results.waves import WaveProgress, WaveState
 from tests.fakes.golden import agreed
 from tests.fakes.replacing import replace as changed
 
@@ -628,3 +630,30 @@ def test_a_rehearsal_never_says_that_all_schemas_are_there_where_one_is_not(
 ) -> None:
     check = SchemaCheck(flow="go", source="dc1", destination="dc2", **seen)
     assert [line.plain for line in schema_lines([check])] == [f"  flow.go  {text}" for text in shown]
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (
+            WaveState.WAITING,
+            "waiting  1 topic, 7 records left to copy; gate: g; fence: f; write pause 2.0 s",
+        ),
+        (WaveState.FENCED, "fenced   1 topic, 7 records left to copy; fence: f; write pause 2.0 s so far"),
+        (WaveState.MOVED, "moved    1 topic; fence: f; write pause 2.0 s"),
+        (WaveState.RETURNING, "returning  1 topic; fence: f; write pause 2.0 s"),
+        (WaveState.UNKNOWN, "unknown  1 topic, 7 records left to copy; fence: f; write pause 2.0 s"),
+    ],
+)
+def test_a_line_says_how_far_a_wave_is(state: WaveState, shown: str) -> None:
+    wave = WaveProgress(
+        cutover="c",
+        wave="w",
+        state=state,
+        topics=("orders",),
+        left=7,
+        gate="g",
+        fence="f",
+        pause_ms=2_000,
+    )
+    assert [line.plain for line in wave_lines([wave])] == [f"  c  w  {shown}"]

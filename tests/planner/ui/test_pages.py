@@ -61,7 +61,11 @@ MOVED = replace(
     left=0,
     stragglers=(Straggler(topic="orders", records=3, producers=(HOSTILE,), groups=("old",)),),
 )
-WAVES = replace(scenes.caught_up(), waves=[WAVE, MOVED, replace(WAVE, wave="rest", state=WaveState.WAITING)])
+OTHERS = (WaveState.WAITING, WaveState.RETURNING, WaveState.UNKNOWN)
+WAVES = replace(
+    scenes.caught_up(),
+    waves=[WAVE, MOVED, *(replace(WAVE, wave=f"is {state}", state=state) for state in OTHERS)],
+)
 EMPTY = replace(scenes.caught_up(), flows=[], jobs=[], clusters=[])
 ONE = scenes.caught_up().flows[0]
 INTO_FILES = replace(scenes.caught_up(), flows=[ONE, replace(ONE, name="to-lake", destination="lake")])
@@ -77,7 +81,7 @@ TOO_LARGE = "orders-0: the record at offset 90 has 2,000,000 bytes, dc2 takes 1,
         "waves": (
             WAVES,
             "/",
-            "Cutovers|fenced|1 of 1 rules at dc1|2.6 s|3 records written since|read by old",
+            "Cutovers|fenced|1 of 1 rules at dc1|2.6 s|3 records written since|read by old|returning|unknown",
         ),
         "waits": (scenes.needs_someone(), "/", "beyond the RPO|record too large|20 min|5.0 s exceeded"),
         "job down": (scenes.job_down(), "/", "job dc2 is down: its heartbeat stopped 60 s ago|down"),

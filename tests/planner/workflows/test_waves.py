@@ -28,7 +28,12 @@ from planner.workflows.audit.waves import (
     stragglers,
     waves_seen,
 )
-from planner.workflows.flows.cutover import check_ledgers_read, is_fence_written, wave_to_return
+from planner.workflows.flows.cutover import (
+    check_ledgers_read,
+    check_returns_alone,
+    is_fence_written,
+    wave_to_return,
+)
 from planner.workflows.flows.fence import (
     check_jobs_may_write,
     check_still_fenced,
@@ -389,6 +394,8 @@ def test_the_source_says_whether_a_wave_is_fenced(plan: Plan, begun: bool, missi
     fence = fence_in(plan, wave())
     assert fence.begun is begun
     assert fence.missing == missing
+    assert fence.is_complete(wave()) is not bool(missing)
+    assert not fence.is_complete(replace(wave(), wave=replace(wave().wave, fenced=False)))
     if missing:
         with pytest.raises(Failure, match="not at the source any more"):
             check_still_fenced(wave(), plan)
@@ -614,9 +621,7 @@ def test_only_topics_of_returning_waves_leave_promoted(
     file.write_text(TEXT.replace("    to: dc2\n", f"    to: dc2\n    promoted: {list(promoted)}\n"))
     declared = load(file)
     cutover = Cutover("to-cloud", ("go",), tuple(Wave(f"w{at}", names) for at, names in enumerate(waves)))
-    status = flow_status("promoted", "orders", "orders.new", "legacy", "__repl.heartbeats")
-    if promoted not in ((".*",), ("orders.*",)):
-        status = flow_status("promoted", "orders", "legacy", "__repl.heartbeats")
+    status = flow_status("promoted", "orders", "legacy", "__repl.heartbeats")
     returning = waves_seen(cutover, declared, status)
     if stays is None:
         with pytest.raises(Failure, match="takes in topics of the waves that return, and"):
@@ -632,6 +637,30 @@ def test_only_topics_of_returning_waves_leave_promoted(
     if after:
         with pytest.raises(Failure, match="what is promoted of flow go is set elsewhere"):
             check_returned(after, declared)
+
+
+@pytest.mark.parametrize(
+    ("promoted", "topics", "switch", "refused"),
+    [
+        (("orders",), ("orders", "__repl.heartbeats"), False, ""),
+        (("orders",), ("orders", "legacy"), False, "the topic legacy is copied by the flows of the wave"),
+        ((), ("orders",), False, "a part of the wave billing is not promoted"),
+        ((), ("orders",), True, ""),  # a switch that was cut behind its edit
+    ],
+)
+def test_a_wave_returns_alone_where_its_flows_are_its_own_and_all_of_it_has_moved(
+    promoted: tuple[str, ...], topics: tuple[str, ...], switch: bool, refused: str
+) -> None:
+    declared = topology(flow("go=dc1>dc2", promoted=promoted))
+    status = flow_status("promoted", *topics)
+    cutover = Cutover("to-cloud", ("go",), (Wave("billing", ("orders",)),))
+    (moving,) = waves_seen(cutover, declared, status)
+    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True, switch=switch)
+    if refused:
+        with pytest.raises(Failure, match=refused):
+            check_returns_alone(declared, moving, status, request)
+    else:
+        check_returns_alone(declared, moving, status, request)
 
 
 @pytest.mark.parametrize("fenced", [False, True])
