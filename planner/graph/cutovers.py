@@ -311,9 +311,14 @@ def fences_of(
 
 
 def made_by_others(wave: WaveTopics, source: ObservedCluster) -> list[RegistryEntry]:
-    """Returns what of the fence of a wave was there before it: it stays without the fence."""
+    """Returns what of the fence of a wave was there before it, and still is: it stays without the fence."""
     origin = FencedBy(wave.cutover.name, wave.wave.name).text
-    return [entry for entry in source.owned if entry.origin == origin and not entry.created]
+    shown = fences_of(wave.cutover.fence, source.acls or (), source.quotas)
+    return [
+        entry
+        for entry in source.owned
+        if entry.origin == origin and not entry.created and entry.address.name in shown
+    ]
 
 
 def _fence_by_rules(

@@ -281,6 +281,7 @@ def test_a_rule_that_was_there_before_the_fence_is_named(created: bool, stays: b
     (wave,) = waves_of(declared.cutovers[0], declared, {"go": ["orders"]})
     live = source((READ, denied.rule), owned=(entry,))
     assert made_by_others(wave, live) == [entry] * stays
+    assert made_by_others(wave, source((READ,), owned=(entry,))) == []  # somebody removed it
 
 
 def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:

@@ -447,14 +447,15 @@ def test_a_rule_that_was_there_before_the_fence_stops_the_way_back_only_where_it
     clusters = {name: Cluster(name, bootstrap="a:1", principal="User:repl") for name in ("dc1", "dc2")}
     declared = topology(flow("go=dc1>dc2"), clusters=clusters)
     rule = denial("dc1", "orders", principal)
-    entry = replace(recorded(FENCED_TOPIC, created=created), spec=acl_spec(rule))
+    address = Address(Kind.ACL, "dc1", rule.name)
+    entry = replace(recorded(FENCED_TOPIC, created=created), address=address, spec=acl_spec(rule))
     source = cluster("dc1", "orders", acls=(rule,), owned=(entry,))
     plan = Plan(PlanInputs(release="", mode=Mode.APPLY, topology=declared, observed=observed(source)), (), ())
     of_orders = wave()
     of_orders = replace(of_orders, wave=replace(of_orders.wave, producers=producers))
     warned: list[Any] = []
     warn_of_rules_that_stay([of_orders], warned.append, plan)
-    assert [str(FENCED_TOPIC) in told.diagnostic.summary for told in warned] == [True] * stays
+    assert [str(address) in told.diagnostic.summary for told in warned] == [True] * stays
     if refused:
         with pytest.raises(Failure, match="there before it was fenced, so not removed, and denying WRITE"):
             check_jobs_may_write([of_orders], plan)
