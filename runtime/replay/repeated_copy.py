@@ -26,11 +26,13 @@ class RepeatedCopy:
 
     After a failure it starts again from the committed state (fencing 1), while it makes progress: a copy that
     was killed continues in the same way. `records` counts what it copied, `progress` grows with each commit.
+    `note` says what of it was not checked.
     """
 
     command: str  # whose user sees the lines that it shows
     noun: str
     records = progress = 0
+    note = ""
 
     async def run(self, within_s: float) -> None:
         """Copies all records. Raises CopyStopped where nothing more is committed for `within_s`."""

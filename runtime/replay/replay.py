@@ -149,6 +149,7 @@ class PartitionReplay(RepeatedCopy):
                 kept = await transformed(self._transformer, kept, self._spec)
             if self._schemas is not None:
                 kept = await self._schemas.admit(kept, self._spec)
+                self.note = self._schemas.note
             batches = [out.batch for out, _ in kept.outgoing]
             if kept.failure is not None and not batches and not kept.quarantined:
                 raise kept.failure

@@ -100,6 +100,13 @@ class ReplayedSchemas:
     def __init__(self, ids: SchemaIdMap) -> None:
         self._ids = ids
 
+    @property
+    def note(self) -> str:
+        """What the result says of schemas that a registry does not find by their GUIDs."""
+        if not self._ids.without_guids:
+            return ""
+        return f"records that name their schema by a GUID did not wait for it: {self._ids.without_guids}"
+
     async def admit(self, kept: FilteredBatches, spec: RewriteSpec) -> FilteredBatches:
         """Returns the batches with the destination's ids, up to the first record that must wait."""
         passed: list[tuple[OutgoingBatch, int]] = []

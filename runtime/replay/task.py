@@ -63,7 +63,7 @@ async def copy_partitions(
             problem = str(error)
         except OSError as error:
             problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return ReplayedPartition(part.topic, part.partition, part.into, copy.records, problem)
+        return ReplayedPartition(part.topic, part.partition, part.into, copy.records, problem, copy.note)
 
     return await asyncio.gather(*map(copied, parts))
 

@@ -19,12 +19,16 @@ RecordId = tuple[RecordPart, SchemaName]
 
 
 class SchemaIdMap:
-    """Knows the ids of one topic, each of which is looked up once."""
+    """Knows the ids of one topic, each of which is looked up once.
+
+    `without_guids` says why schemas were not looked up by their GUIDs.
+    """
 
     def __init__(self, schemas: DestinationSchemas, topic: str, renamed: str) -> None:
         self._schemas, self._topic, self._renamed = schemas, topic, renamed
         self._known: dict[RecordId, SchemaName | str] = {}
         self._with_schemas: dict[RecordPart, bool] = {}
+        self.without_guids = ""
 
     async def read(self, ids: Collection[RecordId]) -> Mapping[RecordId, SchemaName | str]:
         """Returns what names the schema of each of these at the destination.
@@ -49,8 +53,8 @@ class SchemaIdMap:
                 await self._schemas.ensure_guid(name, self._topic, self._renamed)
             except SchemaNotCopied as error:
                 return f"schema {name}: {error}"
-            except GuidsUnknown:
-                pass
+            except GuidsUnknown as unknown:
+                self.without_guids = str(unknown)
             return name
         if not self._with_schemas[part]:
             return name

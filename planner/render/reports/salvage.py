@@ -210,6 +210,8 @@ def replay_screen(parts: Sequence[ReplayedPartition], width: int | None) -> Iter
     yield Text("")
     yield from table(_DONE, rows, width)
     yield Text("")
+    for note in dict.fromkeys(partition.note for partition in parts if partition.note):
+        yield Text(note, style="yellow")
     left = sum(bool(partition.unread) for partition in parts)
     what = f"{plural(sum(partition.records for partition in parts), 'record')} replayed"
     if left:
@@ -235,7 +237,10 @@ def replay_document(seen: Salvage, to: str | None, parts: Sequence[ReplayedParti
             if partition.unread
         ],
         "replayed": [
-            {**json_fields(partition, "topic", "partition", "records", "into"), "why": partition.unread}
+            {
+                **json_fields(partition, "topic", "partition", "records", "into", "note"),
+                "why": partition.unread,
+            }
             for partition in parts
         ],
         "records": sum(partition.records for partition in parts),

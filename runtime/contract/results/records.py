@@ -338,10 +338,14 @@ class Salvage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayedPartition(msgspec.Struct, frozen=True):
-    """Reports the replay of one partition. `unread`: why it stopped early, after `records` records."""
+    """Reports the replay of one partition. `unread`: why it stopped early, after `records` records.
+
+    `note` says what was not checked.
+    """
 
     topic: str
     partition: int
     into: str
     records: int
     unread: str = ""
+    note: str = ""

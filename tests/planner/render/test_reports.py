@@ -249,6 +249,10 @@ def salvage() -> dict[str, Shown]:
         "after half a replay": salvage_report.replay_screen(
             [ReplayedPartition("orders", 0, "orders", 31, "no leader")], None
         ),
+        "after a replay with a note": salvage_report.replay_screen(
+            [ReplayedPartition("orders", number, "orders", 31, note="it is unchecked") for number in (0, 1)],
+            None,
+        ),
         "a replay, for programs": text(
             salvage_report.replay_document(missing(partition(RECORD)), "aside", aside)
         ),
