@@ -39,6 +39,8 @@ from runtime.slot.read.batch_filter import FilteredBatches
 _PATIENCE_S = 1.0
 _MOST_AT_ONCE = 100  # lookups that one response may begin
 _PAUSE_BYTES = 2 << 20  # of unpacked records, after which other tasks of the slot have their turn
+_RECORD_BYTES = 500  # take as long as what is done for each record
+_LARGE_RECORDS, _LARGE_BYTES = 10_000, 1 << 20  # of a batch that is unpacked beside the event loop
 _MOST_REASONS = 100
 _GUIDS_AGAIN_S = 60.0  # after a registry knew no GUIDs, until one is looked up again
 _UNDER_WAY = "the schema registries have not answered yet"
@@ -159,7 +161,11 @@ class SchemaGate:
         for at, (out, epoch) in enumerate(filtered.outgoing):
             stop: BatchFailure | None = None
             try:
-                ids = self._with_guids(schema_ids(out.batch, spec))
+                if out.batch.records < _LARGE_RECORDS and out.batch.size < _LARGE_BYTES:
+                    ids = schema_ids(out.batch, spec)
+                else:
+                    ids = await asyncio.to_thread(schema_ids, out.batch, spec)
+                ids = self._with_guids(ids)
                 await self._look_up_new(response, out, epoch, ids)
                 own, waits, why = self._own(response, self._with_guids(ids), out, epoch)
                 if waits is not None:
@@ -175,7 +181,7 @@ class SchemaGate:
             if stop is not None:
                 self._awaited[copy] = response.awaited
                 return filtered.stopped(passed, at, stop)
-            read += len(ids.data)
+            read += len(ids.data) + out.batch.records * _RECORD_BYTES
             if read > _PAUSE_BYTES:
                 read = 0
                 await asyncio.sleep(0)

@@ -3,13 +3,15 @@
 import asyncio
 import random
 import struct
+import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from runtime.batch import Record, RewriteSpec, TooLarge, prepare, records
-from runtime.batch.schema_ids import SchemaMissing
+from runtime.batch.schema_ids import SchemaIds, SchemaMissing, schema_ids
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
 from runtime.schemas.client import SchemaRegistry
@@ -302,6 +304,21 @@ async def test_more_schemas_than_a_response_may_ask_for_pass_with_the_next_one(g
         assert value is not None
         (there,) = struct.unpack(">I", value[1:5])
         assert gated.there.schemas[there]["schema"] == gated.here.schemas[number]["schema"]
+
+
+@pytest.mark.parametrize("values", [[b"v"] * 10_000, [bytes(1 << 20)]], ids=["many records", "many bytes"])
+async def test_other_tasks_go_on_while_a_large_batch_is_unpacked(
+    gated: Gated, values: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, gone_on = schema_ids, threading.Event()
+
+    def find_meanwhile(*given: Any) -> SchemaIds:
+        assert gone_on.wait(60)
+        return find(*given)
+
+    monkeypatch.setattr(schema_gate, "schema_ids", find_meanwhile)
+    asyncio.get_running_loop().call_soon(gone_on.set)
+    assert len(read(await gated.admit(*values))) == len(values)
 
 
 async def test_batches_of_one_response_share_its_lookups(gated: Gated) -> None:
