@@ -402,7 +402,6 @@ async def test_a_registry_without_guids_is_asked_again_after_a_while(
     gated.here.add(1, LONG, "orders-value")
     headers = in_header(gated.here.guid(1))
     gated.there.guids = False
-    assert read(await gated.admit(framed(9), headers=headers)) == [(100, framed(9))]
     named = Record(100, START, None, b"named", tuple(headers))
     unknown = Record(101, START, None, framed(8), ())
     assert read(await gated.admit_batches([named, unknown])) == [(100, b"named")]
