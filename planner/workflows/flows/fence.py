@@ -51,9 +51,10 @@ class LiveFence(Struct, frozen=True):
     def is_complete(self, wave: WaveTopics) -> bool:
         """Returns whether nothing is left to make, and the YAML says so.
 
-        Rules that were there before may be the whole fence; the key `fenced` is written nevertheless.
+        Rules that were there before may be the whole fence; the key `fenced` is written nevertheless. Where
+        people stop the producers, there is nothing to make or to write.
         """
-        return wave.wave.fenced and not self.missing
+        return not self.missing and (wave.wave.fenced or wave.cutover.fence is Fence.NONE)
 
     @property
     def missing_text(self) -> str:

@@ -35,6 +35,7 @@ from planner.workflows.flows.cutover import (
     wave_to_return,
 )
 from planner.workflows.flows.fence import (
+    LiveFence,
     check_jobs_may_write,
     check_still_fenced,
     fence_in,
@@ -395,7 +396,9 @@ def test_the_source_says_whether_a_wave_is_fenced(plan: Plan, begun: bool, missi
     assert fence.begun is begun
     assert fence.missing == missing
     assert fence.is_complete(wave()) is not bool(missing)
-    assert not fence.is_complete(replace(wave(), wave=replace(wave().wave, fenced=False)))
+    not_fenced = replace(wave(), wave=replace(wave().wave, fenced=False))
+    assert not fence.is_complete(not_fenced)
+    assert LiveFence().is_complete(replace(not_fenced, cutover=replace(wave().cutover, fence=Fence.NONE)))
     if missing:
         with pytest.raises(Failure, match="not at the source any more"):
             check_still_fenced(wave(), plan)
