@@ -17,12 +17,15 @@ from typing import Any
 
 import pytest
 
+from runtime.contract.launching import LaunchError, LaunchState
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
+from runtime.launch.choose import launcher_for
 from runtime.launch.manifest import COMPONENT, DRIVER, EXECUTOR, INSTANCE, name_of, secret_of
 from tests import checker
 from tests.commands import repl
@@ -279,6 +282,60 @@ def test_an_apply_names_what_kubernetes_refuses_and_the_job_starts_once_it_is_co
         assert report.clean, report
     finally:
         job.repl("destroy", "--auto-approve")
+
+
+def test_a_pod_of_a_lost_node_delays_no_new_driver_and_other_owners_change_nothing(
+    cloud: Cloud, fresh: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The lost node has no kubelet, so nothing there confirms that a pod has ended."""
+    monkeypatch.setenv("KUBECONFIG", str(cloud.kubeconfig))
+    monkeypatch.setenv("PATH", f"{BINARIES}:{os.environ['PATH']}")
+    node, lost_node = cloud.node, fresh("lost")
+    launch = LaunchSpec(
+        launcher="kubernetes",
+        master=f"k8s://https://{API}:443",
+        options={"image": JOBS, "namespace": NAMESPACE},
+        conf={"spark.kubernetes.node.selector.name": lost_node},
+    )
+    there = ClusterSpec(bootstrap="127.0.0.1:9", id="production")
+    spec = JobSpec(
+        job=fresh("job"), topology="shop", destination="dc2", clusters={"dc2": there}, flows=[], launch=launch
+    )
+    launcher, other = (launcher_for(launch, tmp_path, owner) for owner in ("production", "staging"))
+
+    def pods() -> list[str]:
+        """The names of the job's pods that are not being deleted."""
+        listed = node.get("pods", NAMESPACE, f"--selector={INSTANCE}={name_of(spec.job)}")
+        alive = [pod["metadata"] for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+        return [metadata["name"] for metadata in alive]
+
+    def create(path: str, kind: str, name: str, **more: object) -> None:
+        created = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}
+        node.kubectl("create", "--raw", f"/api/v1/{path}", "-f", "-", text=json.dumps(created))
+
+    try:
+        launcher.launch(spec)
+        wait_for(pods, _WITHIN_S, 1.0)
+        (pod,) = pods()
+        with pytest.raises(LaunchError, match="for the cluster production"):
+            other.launch(spec)
+        assert other.stop(spec.job, 1) == ""
+        assert pods() == [pod]
+
+        create("nodes", "Node", lost_node)
+        target = {"apiVersion": "v1", "kind": "Node", "name": lost_node}
+        create(f"namespaces/{NAMESPACE}/pods/{pod}/binding", "Binding", pod, target=target)
+        assert f"{pod} on {lost_node}" in launcher.stop(spec.job, 1)
+        assert launcher.find(spec.job).handle is None
+
+        launcher.launch(spec)
+        wait_for(lambda: pods() and pods() != [pod], _WITHIN_S, 1.0)
+        assert launcher.find(spec.job).state is LaunchState.RUNNING
+    finally:
+        selected = f"--selector={INSTANCE}={name_of(spec.job)}"
+        node.kubectl("delete", "pods", "-n", NAMESPACE, selected, "--force", "--grace-period=0")
+        node.kubectl("delete", "node", lost_node, "--ignore-not-found")
+        assert launcher.stop(spec.job, 1) == ""
 
 
 @contextmanager
