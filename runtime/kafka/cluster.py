@@ -146,6 +146,10 @@ class KafkaCluster:
         """Returns the existing connection if it is open, and neither too old nor idle for too long."""
         return self._links.kept(node, purpose)
 
+    def failed_lately(self, node: int) -> bool:
+        """Returns whether the last attempts to connect to a broker failed, and the next is not due yet."""
+        return self._links.delay(node) > 0
+
     async def connection(self, node: int, purpose: str, within: float | None = None) -> Connection:
         """Returns an open, authenticated connection.
 
@@ -382,7 +386,7 @@ class KafkaCluster:
         """
         now = asyncio.get_running_loop().time()
         connected = {node for node in self.brokers if self._links.kept(node, CONTROL) is not None}
-        nodes = shuffled(node for node in self.brokers if self._links.delay(node) <= 0)
+        nodes = shuffled(node for node in self.brokers if not self.failed_lately(node))
         silent = {node for node in nodes if self._silent_until.get(node, 0.0) > now}
         return sorted(nodes, key=lambda node: (node in silent, node not in connected))
 

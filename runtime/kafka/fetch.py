@@ -119,6 +119,8 @@ class Caller(Protocol):
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None: ...
 
+    def failed_lately(self, node: int) -> bool: ...
+
     async def call(self, node: int, request: Request[R], purpose: str, within: float | None) -> R: ...
 
 
@@ -215,10 +217,12 @@ class FetchSession:
     async def close(self) -> None:
         """Closes the session at the broker, if it can be reached, to free the broker's memory.
 
+        The release of partitions waits for this: a broker that failed lately gets no request.
+
         The request takes another connection: a broker reads no further request from the session's own one
         while a fetch waits there for records.
         """
-        if self._session_id == NO_SESSION:
+        if self._session_id == NO_SESSION or self._cluster.failed_lately(self.node):
             return
         farewell = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, self._session_id, NO_SESSION_EPOCH, {})
         self._session_id = NO_SESSION

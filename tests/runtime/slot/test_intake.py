@@ -38,6 +38,9 @@ class Leader:
     now: int = 0
     waits_ms: list[int] = field(default_factory=list)
 
+    def failed_lately(self, node: int) -> bool:
+        return False
+
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> FetchResponse:
         if not self.answers:
             raise Disconnected("broker 1", "it is gone", sent=True)

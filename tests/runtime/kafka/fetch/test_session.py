@@ -38,11 +38,15 @@ class Broker:
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {"client.rack": "r1"}))
     names: dict[bytes, str] = field(default_factory=lambda: {A: "a", B: "b"})
     recreated: bool = False
+    down: bool = False
     decoded: LastDecoded[DecodedTopics] = field(default_factory=LastDecoded)
 
     def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         name = self.names.get(topic_id)
         return None if name is None else TopicMetadata(name, topic_id, OK, False, {})
+
+    def failed_lately(self, node: int) -> bool:
+        return self.down
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, MetadataRequest):
@@ -247,6 +251,15 @@ def test_closing_lets_the_broker_forget_it() -> None:
 
     assert said(broker.asked[1]) == (SESSION, -1, {}, [])
     assert broker.asked[1].max_wait_ms == 0
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_down() -> None:
+    one, broker = session()
+    fetch(one)
+    broker.down = True
+    asyncio.run(one.close())
+
+    assert len(broker.asked) == 1
 
 
 async def test_a_farewell_that_a_quota_holds_back_is_not_waited_for() -> None:
