@@ -397,7 +397,7 @@ async def _wait_until_applied(
         awaited,
         context.timeouts.acknowledged_s,
         first_of(
-            _until_heartbeats_stop(context, watch, step.job),
+            _until_heartbeats_stop(context, watch, step.job, context.timeouts.silent_s),
             *((_while_refused(context, watch, command.spec, "", refused),) if context.wait else ()),
         ),
         lambda: start_progress(command.spec, watch.table, ""),
@@ -424,7 +424,7 @@ async def _store_spec(context: ApplyContext, spec: JobSpec) -> str:
     return ""
 
 
-def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> GiveUp:
+def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str, silent_s: float) -> GiveUp:
     """Returns a check that ends the wait when the job has died. The next plan starts it again."""
     last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
 
@@ -432,7 +432,7 @@ def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str) -> 
         nonlocal last_heartbeat_at, last_status
         if watch.job(job) != last_status:
             last_heartbeat_at, last_status = time.monotonic(), watch.job(job)
-        if time.monotonic() - last_heartbeat_at > context.timeouts.silent_s:
+        if time.monotonic() - last_heartbeat_at > silent_s:
             return "it sends no heartbeat any more: run this again to start another job"
         return await context.guard.stop_reason()
 
@@ -448,12 +448,12 @@ async def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, Ste
 async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> StepResult:
     if (stop_reason := await context.guard.before_request()) is not None:
         return StepResult(Result.NOT_STARTED, stop_reason)
-    if _is_running(watch, step.job) and await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
+    if _is_running(watch, step.job):  # A job that has died does not read the command.
         await send_command(context.log, step.job, control.StopJobCommand(id=new_id()))
         await watch.wait_until(
             lambda: "it still runs" if _is_running(watch, step.job) else "",
             context.timeouts.stopped_s,
-            context.guard.stop_reason,
+            _until_heartbeats_stop(context, watch, step.job, context.timeouts.heartbeat_s),
         )
     problem, left = "", ""
     launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
