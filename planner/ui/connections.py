@@ -30,7 +30,7 @@ class ConnectionLimits:
 LIMITS: Final = ConnectionLimits()
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """HEAD → BODY → ANSWERING → IDLE → HEAD → …; a request without a body skips BODY."""
 
     HEAD = "head"
@@ -49,17 +49,17 @@ class BoundedConnection(H11Protocol):
         super().__init__(*arguments, **more)
         self._limits = limits
         self._deadlines = {
-            Phase.HEAD: limits.head_s,
-            Phase.BODY: limits.body_s,
-            Phase.IDLE: limits.idle_s,
+            ConnectionPhase.HEAD: limits.head_s,
+            ConnectionPhase.BODY: limits.body_s,
+            ConnectionPhase.IDLE: limits.idle_s,
         }
         self._timer: asyncio.TimerHandle | None = None
-        self.phase = Phase.ANSWERING
+        self.phase = ConnectionPhase.ANSWERING
         self.since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._enter(Phase.HEAD)
+        self._enter(ConnectionPhase.HEAD)
         if len(self.connections) > self._limits.connections:
             self._make_room()
 
@@ -78,15 +78,19 @@ class BoundedConnection(H11Protocol):
     def _follow(self) -> None:
         """Enters the phase that the connection is in now."""
         if self.conn.their_state is h11.SEND_BODY:
-            phase = Phase.BODY
+            phase = ConnectionPhase.BODY
         elif self.cycle is not None and not self.cycle.response_complete:
-            phase = Phase.ANSWERING
+            phase = ConnectionPhase.ANSWERING
         else:
-            phase = Phase.HEAD if self.cycle is None or self.conn.trailing_data[0] else Phase.IDLE
+            phase = (
+                ConnectionPhase.HEAD
+                if self.cycle is None or self.conn.trailing_data[0]
+                else ConnectionPhase.IDLE
+            )
         if phase is not self.phase:
             self._enter(phase)
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: ConnectionPhase) -> None:
         self._stop_timer()
         self.phase, self.since = phase, self.loop.time()
         if (deadline := self._deadlines.get(phase)) is not None:
@@ -103,7 +107,7 @@ class BoundedConnection(H11Protocol):
             connection
             for connection in self.connections
             if isinstance(connection, BoundedConnection)
-            and connection.phase is not Phase.ANSWERING
+            and connection.phase is not ConnectionPhase.ANSWERING
             and not connection.transport.is_closing()
         ]
         min(waiting, key=lambda one: one.since).transport.abort()
