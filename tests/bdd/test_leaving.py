@@ -55,6 +55,7 @@ class Application:
         self.read: list[Event] = []
         self.refused = threading.Event()
         self.writes_at = self.reads_at = ""
+        self.producer_at = self.consumer_at = ""  # where its clients are, whether there is a record or not
         self.pauses_s: list[float] = []  # from the last record at a cluster to the first at the next one
         self._acknowledged_s = 0.0
         self.stops_to_write, self._ends = threading.Event(), threading.Event()
@@ -81,6 +82,7 @@ class Application:
         while not self._ends.is_set():
             cluster = self.cluster()
             client = self._lab.clusters[cluster].client_of("app")
+            self.producer_at = cluster
             producer = Producer({**client, "retries": 0, "message.timeout.ms": int(PATIENCE_S * 1000)})
             with SchemaRegistryClient({"url": self._registries[cluster]}) as registry:
                 encode = AvroSerializer(registry, json.dumps(RECORD), conf=STRATEGY)
@@ -123,6 +125,7 @@ class Application:
             settings = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "group.id": self.name}
             consumer = Consumer({**client, **settings, "isolation.level": "read_committed"})
             consumer.subscribe(list(TOPICS[self.name]))
+            self.consumer_at = cluster
             with SchemaRegistryClient({"url": self._registries[cluster]}) as registry:
                 decode = AvroDeserializer(registry, conf=STRATEGY)
                 try:
@@ -276,6 +279,8 @@ def _(company: Company) -> None:
 def _(company: Company) -> None:
     billing = company.applications["billing"]
     billing.file.unlink()
+    # A record that is written before the consumer has left dc2 would be read there, and at dc1 again.
+    eventually(lambda: billing.producer_at == billing.consumer_at == "dc1", about="clients of billing at dc1")
     billing.stops_to_write.clear()
 
 
