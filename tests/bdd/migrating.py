@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
 )
 
-from tests.bdd.running import Town
+from tests.bdd.running import Town, only
 from tests.commands import begin
 from tests.records import PATIENCE_S
 
@@ -41,18 +40,7 @@ def rights(town: Town, *words: str) -> Iterator[None]:
         for word in words
         for operation in (AclOperation.WRITE, AclOperation.READ)
     )
-    filters = [
-        AclBindingFilter(
-            rule.restype,
-            rule.name,
-            rule.resource_pattern_type,
-            rule.principal,
-            rule.host,
-            rule.operation,
-            rule.permission_type,
-        )
-        for rule in rules
-    ]
+    filters = list(map(only, rules))
     admins = [town.admin(cluster) for cluster in ("dc1", "dc2")]
     for admin in admins:
         for answer in admin.create_acls(rules).values():

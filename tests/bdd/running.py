@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient, ConfigResource, ResourceType
 
 from planner.config import load
 from planner.drill import promises
@@ -246,6 +246,19 @@ def own_clusters(folder: Path, *clusters: LabClusterSpec) -> Iterator[Lab]:
         yield lab
     finally:
         lab.down(purge=True)
+
+
+def only(rule: AclBinding) -> AclBindingFilter:
+    """Returns the filter that one rule alone matches."""
+    return AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
 
 
 @contextmanager

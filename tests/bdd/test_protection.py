@@ -20,7 +20,7 @@ from pytest_bdd import given, scenarios, then, when
 
 from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
-from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
+from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way, only
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import PATIENCE_S, coordinators_ready, create_topic
@@ -95,7 +95,7 @@ def scene(own_lab: MakeLab) -> Iterator[list[Guarded]]:
     for one in made:
         if one.town.topology.file.exists():
             one.town.over()
-        removed = [AclBindingFilter(*_parts(rule)) for rule in dict.fromkeys(one.made)]
+        removed = [only(rule) for rule in dict.fromkeys(one.made)]
         for cluster in ("dc1", "dc2") if removed else ():
             admin = one.town.admin(cluster)
             for answer in admin.delete_acls(removed).values():
@@ -110,18 +110,6 @@ def guarded(scene: list[Guarded]) -> Guarded:
 @pytest.fixture
 def town(guarded: Guarded) -> Town:
     return guarded.town
-
-
-def _parts(rule: AclBinding) -> tuple[Any, ...]:
-    return (
-        rule.restype,
-        rule.name,
-        rule.resource_pattern_type,
-        rule.principal,
-        rule.host,
-        rule.operation,
-        rule.permission_type,
-    )
 
 
 def allowing(
@@ -278,7 +266,7 @@ def _(guarded: Guarded) -> None:
 @when("the rules of auditor and clerk are removed at dc1")
 def _(guarded: Guarded) -> None:
     admin = guarded.town.admin("dc1")
-    gone = [AclBindingFilter(*_parts(one)) for one in guarded.made if one.principal in (AUDITOR, CLERK)]
+    gone = [only(one) for one in guarded.made if one.principal in (AUDITOR, CLERK)]
     for answer in admin.delete_acls(gone).values():
         answer.result(timeout=PATIENCE_S)
 
