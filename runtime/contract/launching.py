@@ -13,6 +13,11 @@ from runtime.contract.spec.jobspec import JobSpec
 EXECUTOR_POD = "REPL_EXECUTOR_POD"
 
 
+def one_line(text: str, most: int = 500) -> str:
+    """Returns the beginning of a message on one line, without what a terminal would interpret."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:most]
+
+
 class LaunchState(StrEnum):
     """These are the states of a job as its launcher sees it."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from runtime.contract.launching import EXECUTOR_POD
+from runtime.contract.launching import EXECUTOR_POD, one_line
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_S = 5.0
@@ -107,7 +107,7 @@ class KubernetesExecutors:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ApiError(f"no answer of the API server: {error}") from error
         if answer.status >= http.client.BAD_REQUEST:
-            raise ApiError(_readable(str(answered.get("message", answer.reason))))
+            raise ApiError(one_line(str(answered.get("message", answer.reason)), _MOST_CHARACTERS))
         return answered
 
 
@@ -120,15 +120,11 @@ def _reason(status: Mapping[str, Any]) -> str:
     """Returns why the pod of an executor does not run; "" where it runs, or starts."""
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"no node takes the executor's pod: {_readable(str(condition.get('message', '')))}"
+            said = one_line(str(condition.get("message", "")), _MOST_CHARACTERS)
+            return f"no node takes the executor's pod: {said}"
     for container in status.get("containerStatuses", ()):
         waiting = container.get("state", {}).get("waiting", {})
         if waiting and waiting.get("reason") not in _STARTING:
-            said = _readable(f"{waiting.get('reason', '')}: {waiting.get('message', '')}")
+            said = one_line(f"{waiting.get('reason', '')}: {waiting.get('message', '')}", _MOST_CHARACTERS)
             return f"the executor's container can't be started: {said}"
     return ""
-
-
-def _readable(text: str) -> str:
-    """Returns a message as one line, without what a terminal would interpret."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:_MOST_CHARACTERS]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
+from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus, one_line
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -202,7 +202,7 @@ class KubernetesLauncher:
         except subprocess.TimeoutExpired as error:
             raise LaunchError(f"kubectl {words[0]} did not answer within {within_s:.0f} s") from error
         if done.returncode:
-            why = _readable(done.stderr.decode(errors="replace"))
+            why = one_line(done.stderr.decode(errors="replace"))
             raise LaunchError(f"kubectl {words[0]}: {why}", "look at kubectl's context and its rights")
         return done.stdout.decode(errors="replace")
 
@@ -215,7 +215,7 @@ def _items(text: str) -> list[Resource]:
         answer: Resource = json.loads(text)
         items: list[Resource] = answer.get("items", [answer])
     except (ValueError, AttributeError) as error:
-        raise LaunchError(f"kubectl did not answer in JSON: {_readable(text)}") from error
+        raise LaunchError(f"kubectl did not answer in JSON: {one_line(text)}") from error
     return items
 
 
@@ -227,9 +227,7 @@ def _owned(item: Resource) -> str:
     if DESTINATION not in noted:
         return f"{where} was not made by repl"
     job, topology, cluster = (str(noted.get(key, "")) for key in (JOB, TOPOLOGY, DESTINATION))
-    return _readable(
-        f"{where} belongs to the job {job} of the topology {topology}, for the cluster {cluster}"
-    )
+    return one_line(f"{where} belongs to the job {job} of the topology {topology}, for the cluster {cluster}")
 
 
 def _is_driver(pod: Resource) -> bool:
@@ -265,7 +263,7 @@ def _state(
         if code in _FINAL:
             return LaunchState.ENDED, handle, _FINAL[code]
         said = [str(ended.get(key, "")) for key in ("reason", "message") if ended.get(key) != "Error"]
-        reason = _readable(": ".join(filter(None, said)))
+        reason = one_line(": ".join(filter(None, said)))
         return (
             LaunchState.RESTARTING,
             handle,
@@ -275,7 +273,7 @@ def _state(
 
 
 def _waits(container: Resource, waiting: Resource) -> str:
-    reason, message = str(waiting.get("reason", "")), _readable(str(waiting.get("message", "")))
+    reason, message = str(waiting.get("reason", "")), one_line(str(waiting.get("message", "")))
     if reason in ("", *_STARTING):
         return ""
     said = ": ".join(filter(None, (reason, message)))
@@ -288,10 +286,5 @@ def _condition(conditions: Sequence[Resource], kind: str, status: str) -> str:
     """Returns the message of a condition; "" where it does not hold."""
     for condition in conditions:
         if condition.get("type") == kind and condition.get("status") == status:
-            return _readable(str(condition.get("message") or condition.get("reason") or kind))
+            return one_line(str(condition.get("message") or condition.get("reason") or kind))
     return ""
-
-
-def _readable(text: str) -> str:
-    """Returns a message as one line, without what a terminal would interpret."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:500]
