@@ -48,6 +48,11 @@ class WaveTopics(Struct, frozen=True):
     waiting: tuple[str, ...] = ()
 
     @property
+    def fenced_by(self) -> FencedBy:
+        """Returns the origin of the rules or quotas of its fence."""
+        return FencedBy(self.cutover.name, self.wave.name)
+
+    @property
     def names(self) -> list[str]:
         """Returns all its topics, sorted."""
         return sorted({topic for topics in self.topics.values() for topic in topics})
@@ -139,7 +144,7 @@ def fence_rules(graph: ReplicationGraph, observed: Observed) -> Iterator[Desired
         if not (wave.wave.fenced and wave.cutover.fence is Fence.ACL):
             continue
         source = source_of(wave.cutover, graph.topology)
-        origin = FencedBy(wave.cutover.name, wave.wave.name)
+        origin = wave.fenced_by
         open_topics = _open_topics(wave, graph, observed.reachable(source))
         for topic in wave.names:
             rules = [denial(source, topic, principal) for principal in wave.wave.producers or (EVERYONE,)]
@@ -277,7 +282,7 @@ def recorded_fence(
     The quota of a producer may be remembered as a declared one, which it changes, or as the fence of another
     wave of the same producer. The latter is of this wave too once that is `fenced`.
     """
-    origin = FencedBy(wave.cutover.name, wave.wave.name).text
+    origin = wave.fenced_by.text
     limited = {address for address in fence_addresses(wave, topology) if address.kind is Kind.QUOTA}
     return [
         entry
@@ -312,7 +317,7 @@ def fences_of(
 
 def made_by_others(wave: WaveTopics, source: ObservedCluster) -> list[RegistryEntry]:
     """Returns what of the fence of a wave was there before it, and still is: it stays without the fence."""
-    origin = FencedBy(wave.cutover.name, wave.wave.name).text
+    origin = wave.fenced_by.text
     shown = fences_of(wave.cutover.fence, source.acls or (), source.quotas)
     return [
         entry

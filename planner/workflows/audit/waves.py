@@ -316,11 +316,7 @@ def stragglers(
     at_source = {topic.topic: topic for topic in clients}
     found: list[Straggler] = []
     for topic in healths:
-        records = sum(
-            max(partition.source_end - partition.position, 0)
-            for partition in topic.partitions
-            if partition.source_end is not None and partition.position is not None
-        )
+        records = topic.records_behind
         seen = at_source.get(topic.topic)
         producers = [
             producer.transactional_id or f"id {producer.producer_id}"

@@ -23,10 +23,9 @@ from planner.model.diagnostic import ExitCode, Failure, Severity, error, warning
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.workflows.applying.apply import ApplyResult, review
-from planner.workflows.audit.replication_status import status_request
 from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, waves_seen
 from planner.workflows.edge import Workflow
-from planner.workflows.flows.ending import report_subscriptions
+from planner.workflows.flows.ending import report_subscriptions, status_of
 from planner.workflows.flows.failover import copy_back, failbacks_to_switch, switch_flows
 from planner.workflows.flows.fence import (
     LiveFence,
@@ -97,14 +96,8 @@ async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED
 async def _look(topology: Topology, request: CutoverRequest) -> "tuple[list[WaveTopics], ReplicationStatus]":
     """Returns the waves of the cutover with the topics that they have now, and the status that says so."""
     declared = declared_in("cutover", request.cutover, {named.name: named for named in topology.cutovers})
-    status = await _status(topology, request)
+    status = await status_of(topology, request.timeout_ms, every_offset=True)
     return waves_seen(declared, topology, status), status
-
-
-async def _status(topology: Topology, request: CutoverRequest) -> "ReplicationStatus":
-    from runtime.audit.status.reader import read_status
-
-    return await read_status(status_request(topology), 0.0, request.timeout_ms / 1000, every_offset=True)
 
 
 def _named(name: str, waves: Sequence[WaveTopics]) -> WaveTopics:
@@ -134,7 +127,9 @@ def _wave_to_move(
 async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
     """Returns how far a wave is now, by the topology as it is written."""
     topology = checked(request.path, request.var_files).topology
-    seen = await WaveReader(topology, request.timeout_ms / 1000).progress(await _status(topology, request))
+    seen = await WaveReader(topology, request.timeout_ms / 1000).progress(
+        await status_of(topology, request.timeout_ms, every_offset=True)
+    )
     place = (wave.cutover.name, wave.wave.name)
     return next(progress for progress in seen if (progress.cutover, progress.wave) == place)
 

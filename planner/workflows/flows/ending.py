@@ -42,6 +42,8 @@ async def status_of(
     over_s: float = 0.0,
     given_up: str | None = None,
     until_alive: Collection[str] = (),
+    *,
+    every_offset: bool = False,
 ) -> "ReplicationStatus":
     """Reads the status once. `given_up` is a cluster that is waited for only briefly.
 
@@ -51,7 +53,9 @@ async def status_of(
     from runtime.audit.status.reader import read_status
 
     wanted = status_request(topology, given_up)
-    return await read_status(wanted, over_s, timeout_ms / 1000, until_alive=until_alive)
+    return await read_status(
+        wanted, over_s, timeout_ms / 1000, until_alive=until_alive, every_offset=every_offset
+    )
 
 
 async def drained(

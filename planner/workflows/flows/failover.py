@@ -59,7 +59,7 @@ from runtime.contract.spec.flow import RUNNING, FlowState
 if TYPE_CHECKING:
     from runtime.contract.results.failover import SchemaCheck
     from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
-    from runtime.contract.results.status import ReplicationStatus, TopicHealth
+    from runtime.contract.results.status import ReplicationStatus
 
 
 # How long a failover waits for a job's next heartbeat: one that died with its cluster misses some meanwhile,
@@ -478,19 +478,10 @@ def _report_unsent(
         for failback in failbacks
         if failback.back is None or failback.back.state != "active"
     ]
-    unsent = {
-        name: {topic.topic: records for topic in seen[name].topics if (records := _unsent_of(topic))}
-        for name in new
-    }
+    unsent: dict[str, dict[str, int]] = {}
+    for name in new:
+        topics = seen[name].topics
+        records = {topic.topic: max(topic.lag_records or 0, topic.records_behind) for topic in topics}
+        unsent[name] = {topic: count for topic, count in records.items() if count}
     if unsent:
         progress(UnsentRecords(failbacks[0].flow.source_cluster, unsent))
-
-
-def _unsent_of(topic: "TopicHealth") -> int:
-    """Counts also what topics hold that were promoted on their own, whose lag is not counted any more."""
-    beyond = (
-        max(partition.source_end - partition.position, 0)
-        for partition in topic.partitions
-        if partition.source_end is not None and partition.position is not None
-    )
-    return max(topic.lag_records or 0, sum(beyond))

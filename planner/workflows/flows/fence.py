@@ -24,7 +24,6 @@ from planner.kafka import ClusterClient
 from planner.kafka.failures import Closed, NoAnswer
 from planner.model.address import Address
 from planner.model.change import Action
-from planner.model.desired import FencedBy
 from planner.model.diagnostic import ExitCode, Failure, error, warning
 from planner.model.observed import RegistryEntry
 from planner.model.plan import Plan
@@ -71,7 +70,7 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
     source = plan.inputs.observed.reachable(source_of(wave.cutover, topology))
     if source is None:
         return LiveFence(addresses, addresses)
-    origin = FencedBy(wave.cutover.name, wave.wave.name).text
+    origin = wave.fenced_by.text
     addresses |= {
         step.entry.address for step in plan.steps if isinstance(step, Own) and step.entry.origin == origin
     }
@@ -82,7 +81,7 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
         for address, action in planned.items()
         if action is not Action.NO_OP or address.name not in shown
     )
-    return LiveFence(frozenset(planned), missing, is_live(wave, plan))
+    return LiveFence(frozenset(planned), missing, is_fenced(wave, topology, source.owned, shown))
 
 
 def is_live(wave: WaveTopics, plan: Plan) -> bool:
@@ -119,11 +118,13 @@ def check_jobs_may_write(waves: Iterable[WaveTopics], plan: Plan) -> None:
     """Failure where a rule that was there before a wave was fenced keeps the job from copying back."""
     topology = plan.inputs.topology
     for wave in waves:
+        if not stops_jobs(wave, topology):
+            continue
         job = job_principal(topology.clusters[source_of(wave.cutover, topology)])
         stays = [
             str(entry.address)
             for entry in _rules_that_stay(wave, plan)
-            if stops_jobs(wave, topology) and (job is None or entry.spec.get("principal") in (EVERYONE, job))
+            if job is None or entry.spec.get("principal") in (EVERYONE, job)
         ]
         if stays:
             raise Failure(

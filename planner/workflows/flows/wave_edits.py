@@ -72,13 +72,9 @@ def promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -
             edit_flow(
                 after,
                 topology.flows[name],
-                partial(_with_pattern, name, pattern),
+                partial(with_promoted, flow=name, pattern=pattern),
                 f"write {pattern!r} under its promoted, then run repl apply",
             )
-
-
-def _with_pattern(flow: str, pattern: str, text: str) -> str | None:
-    return with_promoted(text, flow, pattern)
 
 
 def _patterns(wave: WaveTopics, topics: Sequence[str]) -> list[str]:
@@ -114,13 +110,11 @@ def promoted_after_return(
         flow.name: {topic.topic for topic in flow.topics if not is_reserved(topic.topic)}
         for flow in status.flows
     }
+    own = {pattern for wave in waves for pattern in wave.wave.topics}
     after: dict[str, tuple[str, ...]] = {}
     for name in sorted({name for wave in waves for name in wave.topics}):
-        flow, returning = (
-            topology.flows[name],
-            {topic for wave in waves for topic in wave.topics.get(name, ())},
-        )
-        own = {pattern for wave in waves for pattern in wave.wave.topics}
+        flow = topology.flows[name]
+        returning = {topic for wave in waves for topic in wave.topics.get(name, ())}
         kept: list[str] = []
         for pattern in flow.promoted:
             matched = set(filter(NamePatterns([pattern]).match, copied.get(name, ())))

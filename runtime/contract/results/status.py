@@ -197,6 +197,18 @@ class TopicHealth(msgspec.Struct, frozen=True, kw_only=True):
     time_to_loss_ms: int | None = None
     latency: LatencyFigures | None = None
 
+    @property
+    def records_behind(self) -> int:
+        """Returns how many records the source holds behind the positions, promoted topics included.
+
+        `lag_records` does not count those of a topic that was promoted on its own.
+        """
+        return sum(
+            max(partition.source_end - partition.position, 0)
+            for partition in self.partitions
+            if partition.source_end is not None and partition.position is not None
+        )
+
 
 class FlowHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a flow. `declared` is the state in the topology, `state` the one that the data shows.
