@@ -56,9 +56,11 @@ async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
 
 async def with_launchers(topology: Topology, jobs: Sequence[JobHealth]) -> list[JobHealth]:
     """Returns the jobs; one on Kubernetes that is down says what Kubernetes says of its driver."""
-    return [
-        await asyncio.to_thread(_with_launcher, topology, job) if job.state == DOWN else job for job in jobs
-    ]
+
+    async def seen(job: JobHealth) -> JobHealth:
+        return await asyncio.to_thread(_with_launcher, topology, job) if job.state == DOWN else job
+
+    return list(await asyncio.gather(*map(seen, jobs)))
 
 
 def _with_launcher(topology: Topology, job: JobHealth) -> JobHealth:

@@ -239,6 +239,7 @@ def container(**state: Any) -> dict[str, Any]:
     ("answer", "state", "why"),
     [
         (json.dumps({"items": []}), LaunchState.UNKNOWN, "there is no Deployment"),
+        ("E1128\x1b[2J", LaunchState.UNKNOWN, "kubectl did not answer in JSON: E1128 [2J"),
         (deployed(), LaunchState.RUNNING, ""),
         (
             deployed(
