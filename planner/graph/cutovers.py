@@ -280,10 +280,11 @@ def recorded_fence(
     """Returns what the registry of a source remembers of the fence of a wave: an apply has begun to make it.
 
     The quota of a producer may be remembered as a declared one, which it changes, or as the fence of another
-    wave of the same producer. The latter is of this wave too once that is `fenced`.
+    wave of the same producer. An entry of another wave counts for this wave too, as soon as this wave is
+    `fenced`.
     """
     origin = wave.fenced_by.text
-    limited = {address for address in fence_addresses(wave, topology) if address.kind is Kind.QUOTA}
+    limited = set(fence_addresses(wave, topology)) if wave.cutover.fence is Fence.QUOTA else set()
     return [
         entry
         for entry in owned
@@ -301,7 +302,8 @@ def is_fenced(
 ) -> bool:
     """Returns whether an apply has made the fence of a wave, or a part of it, and it is at the source.
 
-    `shown` are the names of `fences_of` there. A rule that was there before no apply has made.
+    `shown` are the names of `fences_of` there. A rule that existed before the fence does not count, because
+    no apply made it.
     """
     return any(entry.address.name in shown for entry in recorded_fence(wave, topology, owned))
 

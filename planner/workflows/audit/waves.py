@@ -79,7 +79,7 @@ class WaveReader:
         self._read_s = -math.inf
         self._applies: tuple[ApplyRecord, ...] = ()
         self._clients: dict[str, ClusterClients] = {}
-        self._fences: dict[tuple[str, Fence], FencesAtSource] = {}
+        self._fences: dict[tuple[str, Fence], SourceFences] = {}
 
     async def progress(self, status: "ReplicationStatus") -> list[WaveProgress]:
         """Returns how far each wave of each cutover is."""
@@ -110,7 +110,7 @@ class WaveReader:
                 with suppress(Failure):
                     async with source_client(topology, source, self._within_s) as client:
                         shown = await fences_shown(client, fence)
-                        self._fences[source, fence] = FencesAtSource(await read_registry(client), shown)
+                        self._fences[source, fence] = SourceFences(await read_registry(client), shown)
 
 
 def source_client(topology: Topology, source: str, timeout_s: float) -> ClusterClient:
@@ -171,7 +171,7 @@ def _progress(
     status: "ReplicationStatus",
     applies: Sequence[ApplyRecord],
     clients: "Mapping[str, ClusterClients]",
-    fences: "Mapping[tuple[str, Fence], FencesAtSource]",
+    fences: "Mapping[tuple[str, Fence], SourceFences]",
 ) -> WaveProgress:
     gate = wave.wave.gate
     healths = healths_of(wave, status)
@@ -210,7 +210,7 @@ def state_of(wave: WaveTopics, topology: Topology, status: "ReplicationStatus", 
     return WaveState.FENCED if fenced else WaveState.WAITING
 
 
-class FencesAtSource(NamedTuple):
+class SourceFences(NamedTuple):
     """What the registry of a source remembers, and the names of the fences that it shows."""
 
     owned: Sequence[RegistryEntry]
@@ -224,8 +224,11 @@ class FenceAtSource(NamedTuple):
     text: str
 
 
-def fence_at_source(wave: WaveTopics, topology: Topology, source_has: FencesAtSource | None) -> FenceAtSource:
-    """Returns the fence of a wave as its source shows it; None where that could not be read."""
+def fence_at_source(wave: WaveTopics, topology: Topology, source_has: SourceFences | None) -> FenceAtSource:
+    """Returns what of a wave's fence is at its source.
+
+    `source_has` is None where the source could not be read: then the key `fenced` decides.
+    """
     source, declared = source_of(wave.cutover, topology), wave.wave.fenced
     if wave.cutover.fence is Fence.NONE:
         return FenceAtSource(declared, "none")

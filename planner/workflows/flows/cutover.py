@@ -149,6 +149,7 @@ class WaveMove:
         self._reviewed: Plan | None = None
         self._applied: ApplyResult | None = None
         self._groups: tuple[GroupTopics, ...] = ()
+        self._seen: WaveProgress | None = None  # after the last phase
 
     async def run(self, *, moved: bool) -> CutoverResult:
         """Passes through the phases that are left. A wave that grew begins at the fence again."""
@@ -160,13 +161,14 @@ class WaveMove:
             phase = phases.pop(0)
             before = self.wave
             with self._says_what_stays(phase):
-                complete = await phase.run(self)
-            if not complete:
+                await phase.run(self)
+            if self._applied is not None and not self._applied.complete:
                 self._warn_that_fence_stays(phase)
                 break
             if self.wave is not before:
                 phases = list(PHASES[PHASES.index(FENCE) :])
-        return CutoverResult(await _progress(self.wave, self._request), self._applied, self._groups)
+        seen = self._seen if self._seen is not None else await _progress(self.wave, self._request)
+        return CutoverResult(seen, self._applied, self._groups)
 
     @property
     def _waits(self) -> WaveWaits:
@@ -188,7 +190,7 @@ class WaveMove:
             return
         edits: dict[Path, str] = {}
         if not wave.is_moved:
-            fence_edit(edits, wave, fenced=True)
+            fence_edit(edits, [wave], fenced=True)
         plan = await plan_edited(edits, self._request, self._interaction, lambda _: None)
         if errors := [problem for problem in plan.diagnostics if problem.severity is Severity.ERROR]:
             raise Failure(errors, worst(errors))
@@ -198,26 +200,24 @@ class WaveMove:
             hint = "take the promotion out of the topology, then run the same command again"
             raise Failure(error(f"{what}: {self._fence.missing_text}", hint, source=wave.wave.source))
 
-    async def gate(self) -> bool:
+    async def gate(self) -> None:
         """Waits until the copies are right and keep up. A wave whose producers are stopped has passed it."""
         if not (self.wave.is_moved or self._fence.begun):
             await self._waits.gate()
-        return True
 
-    async def fence(self) -> bool:
+    async def fence(self) -> None:
         """Shows the plan of the fence and the promotion, and makes what of the fence is missing."""
         if self.wave.is_moved or self._fence.is_complete(self.wave):
-            return True
-        both: dict[Path, str] = {}
-        fence_edit(both, self.wave, fenced=True)
+            return
+        edits: dict[Path, str] = {}
+        fence_edit(edits, [self.wave], fenced=True)
+        both = dict(edits)
         promote_edit(both, self.topology, self.wave)
         self._reviewed = await plan_edited(
             both, self._request, self._interaction, partial(check_promoted, self.wave)
         )
         check_promotes_only(self.wave, self.topology, self._reviewed)
         review(self._reviewed, self._request, self._interaction)
-        edits: dict[Path, str] = {}
-        fence_edit(edits, self.wave, fenced=True)
         self._applied = await apply_edited(
             edits,
             (),
@@ -226,12 +226,11 @@ class WaveMove:
             partial(check_fenced, [self.wave], fenced=True),
             reviewed=self._reviewed,
         )
-        return self._applied.complete
 
-    async def drain(self) -> bool:
+    async def drain(self) -> None:
         """Waits until the last record is copied. Topics that were created meanwhile join the wave."""
         if self.wave.is_moved:
-            return True
+            return
         timeout_s, within_s = self._request.timeout_ms / 1000, self._request.copied_within_ms / 1000
         await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s)
         await self._waits.drain()
@@ -241,9 +240,8 @@ class WaveMove:
         if (now.topics, now.moved, now.others) != (self.wave.topics, self.wave.moved, self.wave.others):
             self.wave = now
             await self._see_fence()
-        return True
 
-    async def promote(self) -> bool:
+    async def promote(self) -> None:
         """Promotes the topics and moves the groups. A plan that would change the fence too is refused."""
         wave, before = self.wave, self.topology
 
@@ -264,17 +262,17 @@ class WaveMove:
             check_plan=check_plan,
         )
         if not self._applied.complete:
-            return False
+            return
         moved = checked(self._request.path, self._request.var_files).topology
         self._groups = await report_subscriptions(
             moved, [moved.flows[name] for name in flows], self._request.timeout_ms, self._progress
         )
-        return True
 
-    async def hand_out(self) -> bool:
+    async def hand_out(self) -> None:
         """Writes the files with the new address, and warns of what clients still do at the source."""
         await hand_out(self.wave, self._request, self._progress)
-        for straggler in (await _progress(self.wave, self._request)).stragglers:
+        self._seen = await _progress(self.wave, self._request)
+        for straggler in self._seen.stragglers:
             if straggler.records:
                 by = f" by {few(straggler.producers)}" if straggler.producers else ""
                 what = (
@@ -287,7 +285,6 @@ class WaveMove:
                 what = f"{straggler.topic}: members of {few(straggler.groups)} still read it at the source"
                 hint = "restart them at the destination; repl clients names them"
                 self._progress(Noticed(warning(what, hint)))
-        return True
 
     @contextmanager
     def _says_what_stays(self, phase: "Phase") -> Iterator[None]:
@@ -323,14 +320,14 @@ def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:
 
 
 class Phase(NamedTuple):
-    """A phase of a wave: it is done when `run` returns True.
+    """A phase of a wave: it is done when `run` returns, unless its apply was not complete.
 
-    `run` returns False where an apply was not complete. `stopped` says how producers are at the source where
+    `stopped` says how producers are at the source where
     the command ends in this phase; "" if they are as before, or if the wave has moved. Then `--back` removes
     the fence; after the promotion it copies back what is new.
     """
 
-    run: Callable[[WaveMove], Awaitable[bool]]
+    run: Callable[[WaveMove], Awaitable[None]]
     stopped: str = ""
 
 
@@ -403,7 +400,7 @@ async def _back(
         )
     edits: dict[Path, str] = {}
     if wave.wave.fenced:
-        fence_edit(edits, wave, fenced=False)
+        fence_edit(edits, [wave], fenced=False)
     applied = await apply_edited(
         edits,
         (),
@@ -449,7 +446,7 @@ async def _return_moved(
     source, flows = source_of(wave.cutover, topology), sorted(wave.topics)
     if request.switch:
         failbacks = failbacks_to_switch(topology, source, flows)
-        result = await switch_flows(topology, failbacks, request, request.copied_within_ms, interaction)
+        result = await switch_flows(topology, failbacks, request, interaction)
     else:
         ending: dict[str, FlowState] = {
             name: "promoted" for name in flows if topology.flows[name].state in RUNNING
@@ -460,7 +457,7 @@ async def _return_moved(
                 return CutoverResult(await _progress(wave, request), applied)
             topology = checked(request.path, request.var_files).topology
         failbacks = [back for back in pending_failbacks(topology, source) if back.flow.name in flows]
-        result = await copy_back(topology, failbacks, request, request.copied_within_ms, interaction)
+        result = await copy_back(topology, failbacks, request, interaction)
     return CutoverResult(
         await _progress(wave, request), result.applied, result.subscriptions, result.switch_follows
     )

@@ -52,7 +52,7 @@ from planner.workflows.interaction import (
     silent,
 )
 from planner.workflows.observing import observe, schema_registries
-from planner.workflows.requests import ChangeRequest, FailbackRequest, FailoverRequest
+from planner.workflows.requests import CutoverRequest, FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState
 
@@ -294,14 +294,13 @@ async def failback(request: FailbackRequest, interaction: Interaction = UNATTEND
     failbacks = pending_failbacks(topology, request.cluster)
     if not failbacks:
         raise _nothing_ended(topology, request.cluster)
-    return await copy_back(topology, failbacks, request, request.copied_within_ms, interaction)
+    return await copy_back(topology, failbacks, request, interaction)
 
 
 async def copy_back(
     topology: Topology,
     failbacks: Sequence[Failback],
-    request: ChangeRequest,
-    copied_within_ms: int,
+    request: FailbackRequest | CutoverRequest,
     interaction: Interaction,
 ) -> FailbackResult:
     """Runs the reverse flows of some flows that ended, until everything is copied back.
@@ -314,8 +313,7 @@ async def copy_back(
     waves = _returning_waves(topology, status, failbacks)
     fenced = [wave for wave in waves if wave.wave.fenced and stops_jobs(wave, topology)]
     edits = with_failback_flows(topology, failbacks)
-    for wave in fenced:
-        fence_edit(edits, wave, fenced=False)
+    fence_edit(edits, fenced, fenced=False)
 
     def check(edited: Topology) -> None:
         check_failback_edit(edited, failbacks)
@@ -331,7 +329,7 @@ async def copy_back(
         edited = checked(request.path, request.var_files).topology
         for failback in failbacks:
             back = edited.flows[failback.name]
-            await copied(edited, back, copied_within_ms / 1000, interaction.progress)
+            await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
             interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
     switch_follows = any(failback.flow.reverse_of is None for failback in failbacks)
     return FailbackResult(applied, cluster, destination, switch_follows)
@@ -359,14 +357,13 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
     topology = checked(request.path, request.var_files).topology
     cluster_of(topology, request.cluster)
     failbacks = failbacks_to_switch(topology, request.cluster)
-    return await switch_flows(topology, failbacks, request, request.copied_within_ms, interaction)
+    return await switch_flows(topology, failbacks, request, interaction)
 
 
 async def switch_flows(
     topology: Topology,
     failbacks: Sequence[Failback],
-    request: ChangeRequest,
-    copied_within_ms: int,
+    request: FailbackRequest | CutoverRequest,
     interaction: Interaction,
 ) -> FailbackResult:
     """Promotes the reverse flows of some flows and activates these.
@@ -379,7 +376,7 @@ async def switch_flows(
     backs = [failback.back for failback in failbacks if failback.back is not None]
     for failback, back in zip(failbacks, backs, strict=True):
         if back.state == "active":
-            await drained(topology, back, copied_within_ms / 1000, interaction.progress)
+            await drained(topology, back, request.copied_within_ms / 1000, interaction.progress)
         states |= {back.name: "promoted", failback.flow.name: "active"}
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
     status = await status_of(topology, request.timeout_ms)
@@ -387,8 +384,7 @@ async def switch_flows(
     promoted = promoted_after_return(topology, waves, status)
     fenced = [wave for wave in waves if wave.wave.fenced]
     edits: dict[Path, str] = {}
-    for wave in fenced:
-        fence_edit(edits, wave, fenced=False)
+    fence_edit(edits, fenced, fenced=False)
     return_edit(edits, topology, promoted)
 
     def check(edited: Topology) -> None:

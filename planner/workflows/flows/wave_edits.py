@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from runtime.contract.results.status import ReplicationStatus
 
 
-def fence_edit(after: dict[Path, str], wave: WaveTopics, *, fenced: bool) -> None:
-    """Writes whether the producers of a wave are stopped at the source."""
-    edit_file(
-        after,
-        wave.wave.source,
-        lambda text: with_fenced(text, wave.cutover.name, wave.wave.name, fenced=fenced),
-        f"write fenced: {str(fenced).lower()} there, then run the same command again",
-        f"the place where the wave {wave.wave.name} is written is not found",
-    )
+def fence_edit(after: dict[Path, str], waves: Iterable[WaveTopics], *, fenced: bool) -> None:
+    """Writes whether the producers of waves are stopped at the source."""
+    for wave in waves:
+        edit_file(
+            after,
+            wave.wave.source,
+            partial(with_fenced, cutover=wave.cutover.name, wave=wave.wave.name, fenced=fenced),
+            f"write fenced: {str(fenced).lower()} there, then run the same command again",
+            f"the place where the wave {wave.wave.name} is written is not found",
+        )
 
 
 def check_fenced(waves: Iterable[WaveTopics], edited: Topology, *, fenced: bool) -> None:

@@ -182,13 +182,8 @@ class WaveWaits(Struct, frozen=True):
 
         for flow, topics in sorted(self.wave.left.items()):
             report = await verify.coroutine(
-                VerifyFlowRequest(
-                    path=self.request.path,
-                    var_files=self.request.var_files,
-                    timeout_ms=self.request.timeout_ms,
-                    flow=flow,
-                    topics="|".join(map(re.escape, topics)),
-                    sample=percent,
+                self.request.derive(
+                    VerifyFlowRequest, flow=flow, topics="|".join(map(re.escape, topics)), sample=percent
                 ),
                 self.progress,
             )

@@ -19,7 +19,7 @@ from planner.model.topology import Cluster, Cutover, Fence, Topology, Wave
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.waves import (
-    FencesAtSource,
+    SourceFences,
     fence_at_source,
     fenced_at,
     pause_of,
@@ -529,7 +529,7 @@ def test_the_status_shows_the_fence_that_is_at_the_source(
     (of_orders,) = waves_of(Cutover("to-cloud", ("go",), (declared,), fence), shop(), {"go": ["orders"]})
     made = (recorded(FENCED_TOPIC), limited("shop", "cutover to-cloud, wave billing"))
     owned = () if shown is not None and "of others" in shown else made
-    source_has = FencesAtSource(owned, frozenset(shown)) if shown is not None else None
+    source_has = SourceFences(owned, frozenset(shown)) if shown is not None else None
     assert fence_at_source(of_orders, shop(), source_has) == (stops, text)
 
 
@@ -752,7 +752,7 @@ def test_the_fence_of_one_cutover_never_fences_another(tmp_path: Path, waves: st
     taken = {"go": ["orders"], "too": ["refunds"]}
     of_first = waves_of(before.cutovers[0], before, taken)[0]
     edits: dict[Path, str] = {}
-    fence_edit(edits, of_first, fenced=True)
+    fence_edit(edits, [of_first], fenced=True)
     file.write_text(edits[file])
     after = load(file)
     if shared:
