@@ -22,13 +22,19 @@ def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
     return f"flow.{flow.name} is not {flow.state} yet: {why}"
 
 
+def status_since(table: JobStatusTable, job: str, driver_before: str) -> JobStatus | None:
+    """Returns what the driver of a job reports; None until another one than before has reported."""
+    status = table.jobs.get(job)
+    return status if status is not None and status.driver != driver_before else None
+
+
 def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable, driver_before: str) -> str:
     """Returns what is missing until the job runs this spec and copies every active flow; "" if nothing is.
 
     `topics`: how many topics the plan knew, by flow. A driver that ran before does not count.
     """
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before:
+    status = status_since(table, spec.job, driver_before)
+    if status is None:
         return "it has not reported anything yet"
     if status.state != "running":
         return f"it is {status.state}" + (f": {status.trouble}" if status.trouble else "")
@@ -58,8 +64,8 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
 
 def cannot_start(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
     """Returns which active flow of the running job has failed to start, and why; "" if none has."""
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before or table.specs.get(spec.job) != spec:
+    status = status_since(table, spec.job, driver_before)
+    if status is None or table.specs.get(spec.job) != spec:
         return ""
     active = {flow.name for flow in spec.flows if flow.state == "active"}
     failing = (view for view in status.flows if view.flow in active and view.attempts > 1)
@@ -68,8 +74,8 @@ def cannot_start(spec: JobSpec, table: JobStatusTable, driver_before: str) -> st
 
 def without_resources(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
     """Returns what the job waits for that Spark's cluster does not give it; "" if it has a core."""
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before:
+    status = status_since(table, spec.job, driver_before)
+    if status is None:
         return ""
     if status.state == "starting":
         return status.trouble
@@ -97,8 +103,8 @@ def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> 
 
     A job with thousands of partitions may start for minutes, and the wait for it goes on while this grows.
     """
-    status = table.jobs.get(spec.job)
-    if status is None or status.driver == driver_before:
+    status = status_since(table, spec.job, driver_before)
+    if status is None:
         return 0
     found = sum((view.generation > 0) + view.partitions for view in status.flows)
     return found + _copied(spec.job, table).total()

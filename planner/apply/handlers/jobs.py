@@ -16,7 +16,13 @@ from typing import NamedTuple, Self
 import msgspec
 
 from planner.apply.context import ApplyContext
-from planner.apply.copying import cannot_start, not_copying, start_progress, without_resources
+from planner.apply.copying import (
+    cannot_start,
+    not_copying,
+    start_progress,
+    status_since,
+    without_resources,
+)
 from planner.apply.denials import (
     GiveUp,
     LogLines,
@@ -273,8 +279,7 @@ async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _
     in_log = denial_in_log(started.logged)
 
     async def refused() -> str:
-        status = watch.job(spec.job)
-        reported = status is not None and status.driver != driver_before
+        reported = status_since(watch.table, spec.job, driver_before) is not None
         return denied(spec, watch.table) if reported else await in_log()
 
     why = await watch.wait_until(
@@ -325,8 +330,7 @@ def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launch
     checked_at, seen = time.monotonic(), LaunchStatus(LaunchState.UNKNOWN)
 
     async def not_started() -> str:
-        status = watch.job(started.spec.job)
-        reported = status is not None and status.driver != started.driver_before
+        reported = status_since(watch.table, started.spec.job, started.driver_before) is not None
         return seen.why if seen.runs and not reported else ""
 
     not_starting = lasting(context.timeouts.queued_s, not_started, lambda _: NOT_STARTED)
