@@ -12,6 +12,9 @@ from runtime.contract.spec.jobspec import JobSpec
 # The variable with the file that describes the pods of a driver's executors on Kubernetes.
 EXECUTOR_POD = "REPL_EXECUTOR_POD"
 
+# Why a container of Kubernetes waits that is only starting.
+CONTAINER_STARTS = ("ContainerCreating", "PodInitializing")
+
 
 def one_line(text: str, most: int = 500) -> str:
     """Returns the beginning of a message on one line, without what a terminal would interpret."""

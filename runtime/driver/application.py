@@ -287,9 +287,9 @@ class SparkSlotRunner:
 
 
 def end_with_gateway() -> None:
-    """Ends this process when the JVM that it started ends, as it ends with one that started it.
+    """Ends this process when the JVM that it started ends: without it the driver can't run slots.
 
-    What starts the driver again starts both.
+    The launcher then starts the driver again, which starts a new JVM.
     """
     gateway: Any = SparkContext._gateway
     process: Popen[bytes] | None = getattr(gateway, "proc", None)

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from runtime.contract.launching import EXECUTOR_POD, one_line
+from runtime.contract.launching import CONTAINER_STARTS, EXECUTOR_POD, one_line
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TIMEOUT_S = 5.0
 _ASK_AGAIN_S = 5.0
 _MOST_CHARACTERS = 400
-_STARTING = ("ContainerCreating", "PodInitializing")
 
 
 class ApiError(Exception):
@@ -124,7 +123,7 @@ def _reason(status: Mapping[str, Any]) -> str:
             return f"no node takes the executor's pod: {said}"
     for container in status.get("containerStatuses", ()):
         waiting = container.get("state", {}).get("waiting", {})
-        if waiting and waiting.get("reason") not in _STARTING:
+        if waiting and waiting.get("reason") not in CONTAINER_STARTS:
             said = one_line(f"{waiting.get('reason', '')}: {waiting.get('message', '')}", _MOST_CHARACTERS)
             return f"the executor's container can't be started: {said}"
     return ""

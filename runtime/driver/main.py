@@ -81,7 +81,7 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
         loop.add_signal_handler(number, job.stop)
     yarn = YarnApplications(job.driver) if spec.launch.launcher == "yarn" else None
     on_kubernetes = spec.launch.launcher == "kubernetes"
-    executors = KubernetesExecutors(spec.slots or 1, os.environ) if on_kubernetes else None
+    executors = KubernetesExecutors(spec.executors, os.environ) if on_kubernetes else None
 
     async def start() -> SparkSlotRunner:
         if executors is not None:

@@ -236,8 +236,7 @@ def _cluster_properties(spec: JobSpec) -> dict[str, str]:
     """
     options = spec.launch.options
     conf = {"spark.executor.cores": "1", "spark.executor.memory": HEAP, **heartbeats(spec.launch.conf)}
-    slots = spec.slots or (1 if spec.launch.launcher == "kubernetes" else 0)
-    if slots:
+    if slots := spec.executors:
         conf |= {"spark.cores.max": str(slots), "spark.executor.instances": str(slots)}
     if spec.launch.launcher in ("yarn", "kubernetes"):
         conf["spark.executor.memoryOverhead"] = spec.launch.memory
@@ -421,7 +420,7 @@ async def run_once(
 def _prepare(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:
     folder = JobFolder(scratch, "once")
     folder.make()
-    folder.scratch.mkdir(mode=0o700)
+    folder.renew_scratch()
     submitted = submission(where or HERE, folder, spark, application)
     write(folder.properties, properties_file({**submitted.properties, "spark.speculation": "false"}))
     if submitted.packaged:

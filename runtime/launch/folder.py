@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -67,6 +68,11 @@ class JobFolder:
             self.path.chmod(0o700)
         except OSError as error:
             raise LaunchError(f"{self.path} can't be made: {error.strerror or error}", _HINT) from error
+
+    def renew_scratch(self) -> None:
+        """Creates the empty folder for what Spark keeps while it runs. Raises OSError."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir(mode=0o700)
 
     def write_spec(self, spec: JobSpec) -> None:
         """Writes the spec that every new start uses.

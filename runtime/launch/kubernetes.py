@@ -14,9 +14,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus, one_line
+from runtime.contract.launching import (
+    CONTAINER_STARTS,
+    LaunchError,
+    LaunchHandle,
+    LaunchState,
+    LaunchStatus,
+    one_line,
+)
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import JobExit, JobSpec
+from runtime.contract.spec.jobspec import FINAL_EXITS, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch import manifest
 from runtime.launch.manifest import (
@@ -35,9 +42,7 @@ _TIMEOUT_S = 60.0  # of a call of kubectl
 _FIND_S = 10.0  # until the API server has answered where a job is looked for
 _GONE_S = 60.0  # until a pod that was killed has disappeared
 _SECRET_BYTES = 32
-_STARTING = ("ContainerCreating", "PodInitializing", "CrashLoopBackOff")
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
-_FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ class KubernetesLauncher:
             )
         if running.state is LaunchState.UNKNOWN and running.handle is not None:
             raise LaunchError(f"the state of the job {spec.job} is not known: {running.why}")
-        # A pod of a lost node stays as long as its node is known: the new driver fences the one in it.
+        # Kubernetes keeps the pod of a lost node until the node is deleted, so this does not wait for it. If
+        # its driver still runs, the new driver fences it.
         self._delete(spec.job, _TIMEOUT_S)
         self._kill(spec.job, "--wait=false")
         authentication = secrets.token_hex(_SECRET_BYTES)
@@ -93,10 +99,9 @@ class KubernetesLauncher:
         handle = self._handle(job)
         try:
             selected = (f"--selector={INSTANCE}={name_of(job)}", f"--request-timeout={_FIND_S:.0f}s")
-            text = self._kubectl("get", "deployments,pods", *selected, "-o=json")
+            items = _items(self._kubectl("get", "deployments,pods", *selected, "-o=json"))
         except LaunchError as error:
             return LaunchStatus(LaunchState.UNKNOWN, handle, error.what)
-        items = _items(text)
         deployed = next((item for item in items if item["kind"] == "Deployment"), None)
         if deployed is None:
             return LaunchStatus(LaunchState.UNKNOWN, None, "there is no Deployment of this job")
@@ -260,8 +265,8 @@ def _state(
         return LaunchState.RUNNING, handle, why
     if ended is not None:
         code = int(ended.get("exitCode", 1))
-        if code in _FINAL:
-            return LaunchState.ENDED, handle, _FINAL[code]
+        if code in FINAL_EXITS:
+            return LaunchState.ENDED, handle, FINAL_EXITS[code]
         said = [str(ended.get(key, "")) for key in ("reason", "message") if ended.get(key) != "Error"]
         reason = one_line(": ".join(filter(None, said)))
         return (
@@ -274,7 +279,7 @@ def _state(
 
 def _waits(container: Resource, waiting: Resource) -> str:
     reason, message = str(waiting.get("reason", "")), one_line(str(waiting.get("message", "")))
-    if reason in ("", *_STARTING):
+    if reason in ("", "CrashLoopBackOff", *CONTAINER_STARTS):
         return ""
     said = ": ".join(filter(None, (reason, message)))
     if reason in _NO_IMAGE:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,8 +51,7 @@ def driver(environ: Mapping[str, str], mounted: Path, state: Path) -> tuple[list
     else:
         folder.write_spec(spec)
     spark = spark_home(environ)
-    shutil.rmtree(folder.scratch, ignore_errors=True)
-    folder.scratch.mkdir(mode=0o700)
+    folder.renew_scratch()
     template = folder.path / "executor.json"
     write(template, manifest.encode(manifest.executor_pod(spec)))
     conf = {**_PORTS, **properties(spec, folder), **_fixed(spec, template, environ)}

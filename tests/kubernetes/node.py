@@ -13,13 +13,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.network import Host, Network, network
+from tests.records import wait_for
 
 _MODULES = (Path(__file__).parent / "daemons" / "go.mod").read_text()
 VERSION = _MODULES.partition("k8s.io/kubernetes v")[2].split()[0]
@@ -114,7 +114,7 @@ class KubernetesNode:
         network_namespace = f"--net=/run/netns/{self.host.namespace}"
         self._holder = subprocess.Popen(["nsenter", network_namespace, *spaces, sys.executable, "-c", _HOLD])
         holder = self._holder.pid
-        _wait(lambda: _child(holder) != 0, "the namespaces of the node")
+        wait_for(lambda: _child(holder) != 0, _WITHIN_S, about=lambda: "the namespaces of the node")
 
     def _shell(self, text: str) -> None:
         subprocess.run(self.enter("sh", "-ec", text), check=True, timeout=60)
@@ -138,7 +138,7 @@ class KubernetesNode:
             assert process.poll() is None, f"{daemon} has ended:\n{self.log(daemon)}"
             return ready()
 
-        _wait(checked, daemon, lambda: self.log(daemon))
+        wait_for(checked, _WITHIN_S, about=lambda: f"{daemon} did not start\n{self.log(daemon)}")
 
     def _start_runtime(self) -> None:
         socket = self.folder / "containerd.sock"
@@ -351,13 +351,6 @@ def kubernetes(folder: Path) -> Iterator[tuple[KubernetesNode, Network]]:
             yield node, made
         finally:
             node.down()
-
-
-def _wait(ready: Callable[[], bool], what: str, about: Callable[[], str] = lambda: "") -> None:
-    deadline = time.monotonic() + _WITHIN_S
-    while not ready():
-        assert time.monotonic() < deadline, f"{what} did not start within {_WITHIN_S:.0f} s\n{about()}"
-        time.sleep(0.3)
 
 
 def _child(pid: int) -> int:

@@ -96,6 +96,15 @@ def operator(node: KubernetesNode, folder: Path) -> Path:
     return file
 
 
+def pods_of(node: KubernetesNode, selected: str) -> dict[str, dict[str, Any]]:
+    """The pods with these labels that are not being deleted, by name."""
+    return {
+        pod["metadata"]["name"]: pod
+        for pod in node.get("pods", NAMESPACE, f"--selector={selected}")
+        if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
 class KubernetesJob:
     """A job on Kubernetes as an operator has it, with one flow and two slots."""
 
@@ -138,12 +147,7 @@ class KubernetesJob:
 
     def pods(self, role: str) -> dict[str, dict[str, Any]]:
         """The pods of a role that are not being deleted, by name."""
-        selected = f"--selector={INSTANCE}={name_of(self.name)},{COMPONENT}={role}"
-        return {
-            pod["metadata"]["name"]: pod
-            for pod in self.node.get("pods", NAMESPACE, selected)
-            if "deletionTimestamp" not in pod["metadata"]
-        }
+        return pods_of(self.node, f"{INSTANCE}={name_of(self.name)},{COMPONENT}={role}")
 
     def about(self) -> str:
         """What the job and its pods say."""
@@ -305,9 +309,7 @@ def test_a_pod_of_a_lost_node_delays_no_new_driver_and_other_owners_change_nothi
 
     def pods() -> list[str]:
         """The names of the job's pods that are not being deleted."""
-        listed = node.get("pods", NAMESPACE, f"--selector={INSTANCE}={name_of(spec.job)}")
-        alive = [pod["metadata"] for pod in listed if "deletionTimestamp" not in pod["metadata"]]
-        return [metadata["name"] for metadata in alive]
+        return list(pods_of(node, f"{INSTANCE}={name_of(spec.job)}"))
 
     def create(path: str, kind: str, name: str, **more: object) -> None:
         created = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **more}

@@ -201,6 +201,14 @@ class JobSpec(SpecStruct, frozen=True, kw_only=True):
         return (self.metrics or MetricsSpec()).partitions
 
     @property
+    def executors(self) -> int:
+        """How many executors of Spark run the slots; 0 for as many as the cluster offers.
+
+        Kubernetes offers no fixed number: without `slots`, a job has one there.
+        """
+        return self.slots or (1 if self.launch.launcher == "kubernetes" else 0)
+
+    @property
     def in_rounds(self) -> bool:
         """Whether the flows of the job copy in rounds of tasks, because an end of each is files."""
         return any(flow.endpoint is not None for flow in self.flows)
@@ -313,3 +321,7 @@ class JobExit(IntEnum):
     def final(self) -> bool:
         """Returns whether the supervisor does not start the job again."""
         return self is not JobExit.FAILED
+
+
+# How a final exit code reads, such as `fenced`.
+FINAL_EXITS = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}

@@ -13,7 +13,6 @@ import ctypes
 import os
 import select
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from runtime.contract.launching import LaunchError
-from runtime.contract.spec.jobspec import BadJobSpec, JobExit
+from runtime.contract.spec.jobspec import FINAL_EXITS, BadJobSpec, JobExit
 from runtime.launch import folder as folders
 from runtime.launch import processes
 from runtime.launch.command import MAIN, MARK, check_secret, package, properties_file, spark_home, submission
@@ -157,7 +156,6 @@ STEADY_S = 60.0  # a run this long resets the count of failures
 _POLL_S = 0.1  # while the start or the end of the driver is awaited
 _IDLE_POLL_S = 5.0
 SETTLED_S = 1.5  # a driver that has run so long is up
-_FINAL = {int(code): code.name.lower().replace("_", " ") for code in JobExit if code.final}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +227,8 @@ class Supervisor:
         """Returns why the job must not be started again, or None."""
         if self._stopping:
             return "stopped"
-        if code in _FINAL:
-            return _FINAL[code]
+        if code in FINAL_EXITS:
+            return FINAL_EXITS[code]
         if not up and self._state.attempt == 1 and not self._revived:
             return f"died at its start (exit code {code})"  # reported to the command that started it
         return None
@@ -264,8 +262,7 @@ class Supervisor:
         spark = spark_home(os.environ)
         submitted = submission(spec, folder, spark, restarted=self._state.attempt > 1 or self._revived)
         check_secret(spec.launch, spark, os.environ)
-        shutil.rmtree(folder.scratch, ignore_errors=True)
-        folder.scratch.mkdir(mode=0o700)
+        folder.renew_scratch()
         folders.write(folder.properties, properties_file(submitted.properties))
         if submitted.packaged:
             package(folder.package)
