@@ -167,7 +167,9 @@ class SchemaGate:
                     ids = await asyncio.to_thread(schema_ids, out.batch, spec)
                 ids = self._with_guids(ids)
                 await self._look_up_new(response, out, epoch, ids)
-                own, waits, why = self._own(response, self._with_guids(ids), out, epoch)
+                own, waits, why = ids, None, ""
+                if response.awaited:  # else all that the batch names is known
+                    own, waits, why = self._own(response, self._with_guids(ids), out, epoch)
                 if waits is not None:
                     stop = SchemaMissing(spec.where, source_offset(out, waits), why)
                 changed = own.translated(self._known[copy.key.topic])
