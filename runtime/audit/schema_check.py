@@ -106,7 +106,7 @@ class _Check:
                 return
             self.result.records += len(records)
             for record in records:
-                place = f"{at.topic}-{at.partition}:{record.offset}"
+                place = f"{at}:{record.offset}"
                 for part, (schema, _) in zip(PARTS, framed(record), strict=True):
                     if isinstance(schema, int):
                         found.setdefault((_Topics(key.topic, at.topic), (part, schema)), place)

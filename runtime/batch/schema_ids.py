@@ -169,7 +169,10 @@ class _InHeaders(NamedTuple):
 def _in_headers(
     data: bytes, records: Iterable[int], begins: Sequence[int], ends: Sequence[int]
 ) -> tuple[dict[RecordPart, _InHeaders], list[tuple[int, UUID]]]:
-    """Returns what headers of these records name, by part. A header begins otherwise: it has neither."""
+    """Returns which keys and values have their schema in a header and where its id is, and all GUIDs.
+
+    A header in an unknown format has neither; the payload of its record has no id even so.
+    """
     named = {part: _InHeaders([], []) for part in PARTS}
     guids = []
     for record in records:

@@ -122,20 +122,12 @@ class RecentReads(Generic[T]):
         if name in self._newest and loop.time() - self._newest[name][0] < self._recent_s:
             return self._newest[name][1]
 
-        reading = self._reading.setdefault(name, Shared())
-
         async def read() -> T:
             result = await work()
-            if self._reading.get(name) is reading:  # no change was made meanwhile
-                self._newest[name] = loop.time(), result
+            self._newest[name] = loop.time(), result
             return result
 
-        return await reading.run(read)
-
-    def forget(self, name: str) -> None:
-        """Discards the newest result of a name after a change: the next call reads it again."""
-        self._newest.pop(name, None)
-        self._reading.pop(name, None)
+        return await self._reading.setdefault(name, Shared()).run(read)
 
 
 async def in_own_thread(work: Callable[[], T]) -> T:

@@ -1,9 +1,9 @@
 """Writes what a process waits for at brokers as a trace, which Perfetto and Chrome's trace viewer show.
 
-`REPL_TRACE=1` in the environment of a process makes `repl-trace-PID.json` in the folder for temporary files;
-a folder as the value is used instead. The file is an array of JSON events without its closing bracket, as
-the format allows, so that a killed process leaves a readable one. Times are those of the machine's monotonic
-clock: traces of several processes of one machine can be shown as one.
+`REPL_TRACE=1` in the environment of a process makes `repl-trace-PID-TIME.json` in the folder for temporary
+files; a folder as the value is used instead. The file is an array of JSON events without its closing bracket,
+as the format allows, so that a killed process leaves a readable one. Times are those of the machine's
+monotonic clock: traces of several processes of one machine can be shown as one.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import Span, join_runs, trimmable
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
-from runtime.kafka.queries import list_offsets
+from runtime.kafka.protocol.offsets import EARLIEST, TopicPartition
+from runtime.kafka.queries import known_offsets
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.transaction_writer import LedgerWriter
 
@@ -109,7 +109,7 @@ def _merged(group: Sequence[SealedSpan]) -> Segment:
         return merge([span for _, span in group])
     except ValueError as error:
         (key, _), (last, _) = group[0], group[-1]
-        where = f"{key.of.topic}-{key.of.partition}, segments {key.number} to {last.number}"
+        where = f"{key.of.at}, segments {key.number} to {last.number}"
         raise UnreadableRecord(f"offset map of {key.of.flow}: {where}: {error}") from error
 
 
@@ -134,12 +134,11 @@ async def _trimmed(
         for key, spans in sealed.items()
         if spans
     }
-    starts = await list_offsets(cluster, dict.fromkeys(places.values(), EARLIEST)) if places else {}
+    starts = await known_offsets(cluster, list(places.values()), EARLIEST)
     found: list[SegmentKey] = []
     for key, at in places.items():
-        start = starts[at]
-        if isinstance(start, ListedOffset):
+        if at in starts:
             spans = [span for _, span in sealed[key]]
-            count = trimmable([*spans, progress[key].open_span()], start.offset)
+            count = trimmable([*spans, progress[key].open_span()], starts[at])
             found += [number for number, _ in sealed[key][:count]]
     return found

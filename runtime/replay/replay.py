@@ -168,7 +168,7 @@ class PartitionReplay(RepeatedCopy):
             self.progress += position - before
             show(
                 self.command,
-                f"{self._key.topic}-{self._key.partition}: {self.records:,} records, up to {position}",
+                f"{self._key.at}: {self.records:,} records, up to {position}",
             )
             if kept.failure is not None:
                 raise kept.failure

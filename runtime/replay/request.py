@@ -63,7 +63,8 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
 class RestoredIds(msgspec.Struct, frozen=True):
     """The cluster's ids for those of a backup, in keys and values of one topic (`parts`).
 
-    `every`: records of these parts have no other ids than those of the backup. Else another number is no id.
+    With `every`, a number in these parts that is no id of the backup is an error. Without it, such a number
+    is no id, and stays.
     """
 
     numbers: dict[int, int]

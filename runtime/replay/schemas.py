@@ -80,7 +80,7 @@ def with_restored_ids(out: OutgoingBatch, ids: RestoredIds, spec: RewriteSpec) -
         if ids.every:
             at = source_offset(out, record)
             raise CopyStopped(
-                f"{spec.where.topic}-{spec.where.partition}: schema id {name} of the record at {at} is not in"
+                f"{spec.where}: schema id {name} of the record at {at} is not in"
                 " the backup, so it can't be translated: restore with --schema-ids keep"
             )
         found = found.without({number for number in unknown if isinstance(number, int)}, out.batch.records)

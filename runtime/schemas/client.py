@@ -157,6 +157,10 @@ class _Compatibility(msgspec.Struct, frozen=True):
     compatibilityLevel: str = ""  # noqa: N815 - the registry's name
     compatibility: str = ""
 
+    @property
+    def level(self) -> str:
+        return self.compatibilityLevel or self.compatibility
+
 
 class _Mode(msgspec.Struct, frozen=True):
     mode: str
@@ -332,17 +336,15 @@ class SchemaRegistry:
         path, what = f"/subjects/{_quoted(subject)}/versions", f"a schema of {shown(subject)}"
         return (await self._send("POST", path, what, body, _Id)).id
 
-    async def compatibility(self, subject: str | None = None) -> str:
-        """Returns the compatibility of a subject, or that of all others."""
-        found = await self._get(*_of("config", subject), _Compatibility)
-        return found.compatibilityLevel or found.compatibility
+    async def compatibility(self) -> str:
+        """Returns the compatibility of all subjects that have none of their own."""
+        return (await self._get(*_of("config", None), _Compatibility)).level
 
     async def own_compatibilities(self, subjects: Sequence[str]) -> list[str]:
         """Returns the compatibility of each subject; "" where it has none of its own."""
 
         def read(subject: str) -> str:
-            found = self._answer("GET", *_of("config", subject), None, _Compatibility, _MOST_BYTES)
-            return found.compatibilityLevel or found.compatibility
+            return self._answer("GET", *_of("config", subject), None, _Compatibility, _MOST_BYTES).level
 
         return await self._own(subjects, read)
 

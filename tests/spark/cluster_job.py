@@ -105,7 +105,7 @@ class ClusterJob:
     def placement(self, without: Collection[int] = ()) -> dict[PartitionKey, int]:
         """The slot of each partition by these reports; `without` those of some processes."""
         return {
-            PartitionKey(one.flow, one.topic, one.partition): slot
+            one.key: slot
             for slot, report in self.reports().items()
             if report.status.process not in without
             for one in report.status.partitions

@@ -5,7 +5,7 @@ from ours.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from planner.config.importing.connect import (
     CONNECT_ROWS,
@@ -199,7 +199,7 @@ def _cluster(connector: str, keys: Properties, end: str, clusters: dict[str, Clu
     addresses = _addresses(connector, keys, end)
     known = clusters.values()
     same = next((cluster for cluster in known if set(addresses) & set(cluster.bootstrap.split(","))), None)
-    name = same.name if same is not None else _unique(_host_label(addresses[0], end), clusters)
+    name = same.name if same is not None else unused([_host_label(addresses[0], end)], clusters.__contains__)
     client = client_of(name, keys.below_any(*_PREFIXES[end], shows_others=True))
     if same is None:
         clusters[name] = Cluster(name, bootstrap=",".join(addresses), client=client)
@@ -226,7 +226,7 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     for connector, keys in connectors:
         source, destination = (_cluster(connector, keys, end, clusters) for end in _BOOTSTRAP)
         usual = re.sub(r"[^A-Za-z0-9._-]", "-", connector).lstrip("._-")[:90]
-        flow_name = _unique(usual or f"{source}-to-{destination}", flows)
+        flow_name = unused([usual or f"{source}-to-{destination}"], flows.__contains__)
         flow = flows[flow_name] = flow_of(connector, keys, flow_name, source, destination)
         if not flow.topics.include:
             hint = "set topic.whitelist or topic.regex, or leave the connector out"
@@ -274,7 +274,3 @@ def _addresses(connector: str, keys: Properties, end: str) -> tuple[str, ...]:
     what = "lets a config provider say where its" if addresses else "does not say where its"
     hint = f"write the addresses out as {key}"
     raise keys.failure(f"the connector {connector or keys.file} {what} {end} is", hint)
-
-
-def _unique(name: str, taken: Mapping[str, object]) -> str:
-    return unused([name], taken.__contains__)

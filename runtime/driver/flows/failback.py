@@ -221,7 +221,7 @@ async def _begin_partitions(
     for one, sides in (await _sides(source, shared.destination, partitions)).items():
         before = shared.ledger.progress(one.key)
         if isinstance(before, UndecidedProgress):
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.topic}-{one.partition} stands")
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.key.at} stands")
         begun = failback_start(
             before,
             theirs.progress[one.key],
@@ -232,9 +232,7 @@ async def _begin_partitions(
         )
         ranges = foreign_offset_ranges(before, begun, sides) if mine.life else []
         single = single_before(before, begun, sides) if mine.life else None
-        if single is not None and await holds_record(
-            source, TopicPartition(one.topic, one.partition), single
-        ):
+        if single is not None and await holds_record(source, one.key.at, single):
             ranges = [(single, single + 1), *ranges]
         records |= _records(one.key, begun, ranges, now_ms)
         size += sum(len(segment.runs) for segment in begun.segments)
