@@ -172,16 +172,22 @@ def submission(
     """
     launch = spec.launch
     cluster = launch.launcher != "local"
-    _check_options(launch.options, CLUSTER_OPTIONS if cluster else LOCAL_OPTIONS, launch.launcher)
+    check_options(launch.options, CLUSTER_OPTIONS if cluster else LOCAL_OPTIONS, launch.launcher)
     command = [str(spark / "bin" / "spark-submit"), "--master", launch.master]
     if cluster:
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
     command += ["--properties-file", str(folder.properties)]
-    command += application or (str(MAIN), "--spec", str(folder.spec), *(["--restarted"] if restarted else []))
-    return Submission(tuple(command), _variables(spec, folder, spark), properties(spec, folder), cluster)
+    command += application or driver_application(folder, restarted=restarted)
+    return Submission(tuple(command), variables(spec, folder, spark), properties(spec, folder), cluster)
 
 
-def _variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
+def driver_application(folder: JobFolder, *, restarted: bool) -> tuple[str, ...]:
+    """Returns the driver's program with its arguments."""
+    return (str(MAIN), "--spec", str(folder.spec), *(("--restarted",) if restarted else ()))
+
+
+def variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
+    """Returns the environment variables that Spark and the driver need."""
     python = spec.launch.options.get("python", sys.executable)
     environment = {
         "SPARK_HOME": str(spark),
@@ -314,8 +320,9 @@ def _escaped(text: str, *, key: bool = False) -> str:
     return "".join(chr(unit) if unit < 0x7F else f"\\u{unit:04x}" for unit in units)
 
 
-def _check_options(options: Mapping[str, str], allowed: frozenset[str], launcher: str) -> None:
-    unknown = sorted(set(options) - allowed)
+def check_options(options: Mapping[str, str], allowed: Collection[str], launcher: str) -> None:
+    """Raises LaunchError for an option that the launcher does not have."""
+    unknown = sorted(options.keys() - set(allowed))
     if unknown:
         raise LaunchError(
             f"the launcher {launcher} has no option {', '.join(unknown)}",

@@ -19,7 +19,7 @@ from runtime.contract.launching import LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.launch.command import HEAP
+from runtime.launch.command import HEAP, check_options
 from runtime.launch.launcher import referenced_variables, refuse_secrets
 
 OPTIONS = {
@@ -40,7 +40,6 @@ SPEC, AUTHENTICATION = "spec.json", "authentication"
 STATE: Final = "/var/lib/repl/jobs"  # a folder that lives as long as the pod
 _SECRETS = "/etc/repl/secrets"
 _GROUP = 10001  # that of the image; it reads the mounted Secrets
-_REQUEST_CORES, _LIMIT_CORES = "spark.kubernetes.driver.request.cores", "spark.kubernetes.driver.limit.cores"
 _NODE_SELECTORS = ("spark.kubernetes.node.selector.", "spark.kubernetes.driver.node.selector.")
 _LABEL, _ANNOTATION = "spark.kubernetes.driver.label.", "spark.kubernetes.driver.annotation."
 # Kubernetes waits 300 s by default before it starts a pod of a lost node elsewhere. A driver that still runs
@@ -88,10 +87,7 @@ def check(spec: JobSpec) -> None:
     """Raises LaunchError for what can be known to be wrong before Kubernetes sees it."""
     refuse_secrets(spec)
     options, variables = spec.launch.options, referenced_variables(spec)
-    if unknown := sorted(set(options) - set(OPTIONS)):
-        raise LaunchError(
-            f"the launcher kubernetes has no option {', '.join(unknown)}", f"it knows {', '.join(OPTIONS)}"
-        )
+    check_options(options, OPTIONS, "kubernetes")
     if "image" not in options:
         raise LaunchError("the launcher kubernetes needs the option image", "add options: {image: …}")
     if variables and "secret" not in options:
@@ -103,8 +99,8 @@ def check(spec: JobSpec) -> None:
             f"options.{own[0]}: {secret_of(spec.job)} is the job's own Secret, which is deleted with the job",
             "name another Secret",
         )
-    _driver_memory(spec.launch)
-    _executor_memory(spec.launch)
+    for role in (DRIVER, EXECUTOR):
+        _memory(spec.launch, role)
 
 
 def secret(spec: JobSpec, authentication: str) -> Resource:
@@ -121,11 +117,6 @@ def secret(spec: JobSpec, authentication: str) -> Resource:
 def deployment(spec: JobSpec) -> Resource:
     """Returns the Deployment of the driver, with one pod."""
     conf, labels = spec.launch.conf, _labels(spec.job, DRIVER)
-    cpu = {"requests": {"cpu": conf.get(_REQUEST_CORES, "1")}}
-    if _LIMIT_CORES in conf:
-        cpu["limits"] = {"cpu": conf[_LIMIT_CORES]}
-    memory = {"memory": _driver_memory(spec.launch)}
-    resources = {kind: {**cpu.get(kind, {}), **memory} for kind in ("requests", "limits")}
     fields = {"POD_IP": "status.podIP", "POD_NAME": "metadata.name"}
     pod: Resource = {
         **_pod(spec, DRIVER),
@@ -145,7 +136,6 @@ def deployment(spec: JobSpec) -> Resource:
         pod["nodeSelector"] = selector
     (container,) = pod["containers"]
     container["args"] = [DRIVER]
-    container["resources"] = resources
     container["env"] += [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}} for name, field in fields.items()
     ]
@@ -177,19 +167,11 @@ def executor_pod(spec: JobSpec) -> Resource:
     They ask the API server for nothing, so they get no token. Image and resources are those that Spark fills
     in, so that the driver can ask whether the namespace has room for one more.
     """
-    conf, pod = spec.launch.conf, _pod(spec, EXECUTOR)
-    memory = _executor_memory(spec.launch)
-    cores = conf.get("spark.kubernetes.executor.request.cores", conf.get("spark.executor.cores", "1"))
-    (container,) = pod["containers"]
-    limits = {"memory": memory}
-    if limit := conf.get("spark.kubernetes.executor.limit.cores"):
-        limits["cpu"] = limit
-    container["resources"] = {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"labels": _labels(spec.job, EXECUTOR), "annotations": {JOB: spec.job}},
-        "spec": {**pod, "automountServiceAccountToken": False},
+        "spec": {**_pod(spec, EXECUTOR), "automountServiceAccountToken": False},
     }
 
 
@@ -245,6 +227,7 @@ def _pod(spec: JobSpec, role: str) -> Resource:
         "imagePullPolicy": "IfNotPresent",
         "command": ["tini", "--", "python3", "-m", "runtime.launch.pod"],
         "env": [{"name": "PYTHONPATH", "value": options.get("path", "/opt/repl").rstrip("/")}],
+        "resources": _resources(spec.launch, role),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -305,16 +288,19 @@ def _below(conf: Any, prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in conf.items() if key.startswith(prefix)}
 
 
-def _driver_memory(launch: LaunchSpec) -> str:
-    return _sum(launch, "spark.driver.memory", "spark.driver.memoryOverhead")
+def _resources(launch: LaunchSpec, role: str) -> Resource:
+    """Returns what Spark requests for the container of a driver or an executor. Raises LaunchError."""
+    conf, memory = launch.conf, _memory(launch, role)
+    cores = conf.get(f"spark.kubernetes.{role}.request.cores", conf.get(f"spark.{role}.cores", "1"))
+    limits = {"memory": memory}
+    if limit := conf.get(f"spark.kubernetes.{role}.limit.cores"):
+        limits["cpu"] = limit
+    return {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
 
 
-def _executor_memory(launch: LaunchSpec) -> str:
-    return _sum(launch, "spark.executor.memory", "spark.executor.memoryOverhead")
-
-
-def _sum(launch: LaunchSpec, heap: str, overhead: str) -> str:
+def _memory(launch: LaunchSpec, role: str) -> str:
     """Returns the memory of a JVM and of Python, in KiB as Kubernetes writes it. Raises LaunchError."""
+    heap, overhead = f"spark.{role}.memory", f"spark.{role}.memoryOverhead"
     sizes = {heap: launch.conf.get(heap, HEAP), overhead: launch.conf.get(overhead, launch.memory)}
     return f"{sum(_bytes(setting, size) for setting, size in sizes.items()) + 1023 >> 10}Ki"
 

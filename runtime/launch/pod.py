@@ -16,7 +16,14 @@ from runtime.contract.launching import EXECUTOR_POD, LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobExit, JobSpec
 from runtime.launch import manifest
-from runtime.launch.command import MAIN, find_java, properties, properties_file, spark_home
+from runtime.launch.command import (
+    driver_application,
+    find_java,
+    properties,
+    properties_file,
+    spark_home,
+    variables,
+)
 from runtime.launch.folder import JobFolder, write
 
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -57,16 +64,12 @@ def driver(environ: Mapping[str, str], mounted: Path, state: Path) -> tuple[list
     conf = {**_PORTS, **properties(spec, folder), **_fixed(spec, template, environ)}
     write(folder.properties, properties_file(conf))
     submit = ("--master", spec.launch.master, "--deploy-mode", "client", "--properties-file")
-    variables = {
+    own = {
         EXECUTOR_POD: str(template),
-        "SPARK_HOME": str(spark),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONUNBUFFERED": "1",
-        "SPARK_LOCAL_DIRS": str(folder.scratch),
         "PYSPARK_SUBMIT_ARGS": shlex.join((*submit, str(folder.properties), "pyspark-shell")),
     }
-    command = [sys.executable, str(MAIN), "--spec", str(folder.spec), *(["--restarted"] if restarted else [])]
-    return command, {**environ, **variables}
+    command = [sys.executable, *driver_application(folder, restarted=restarted)]
+    return command, {**environ, **variables(spec, folder, spark), **own}
 
 
 def _fixed(spec: JobSpec, template: Path, environ: Mapping[str, str]) -> dict[str, str]:

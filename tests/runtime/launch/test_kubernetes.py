@@ -107,6 +107,21 @@ def test_the_pod_that_is_tried_has_the_cores_that_spark_gives_an_executor():
     assert (resources["requests"]["cpu"], resources["limits"]["cpu"]) == ("1", "2")
 
 
+@pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({}, "1"),
+        ({"spark.driver.cores": "2"}, "2"),
+        ({"spark.kubernetes.driver.request.cores": "50m"}, "50m"),
+    ],
+)
+def test_the_driver_requests_the_cores_that_spark_would(conf: dict[str, str], cores: str):
+    spec = replace(
+        SPEC, launch=replace(SPEC.launch, conf={"spark.driver.cores": "2", **conf} if conf else {})
+    )
+    assert container_of(manifest.deployment(spec))["resources"]["requests"]["cpu"] == cores
+
+
 @pytest.mark.parametrize("size", ["512mib", "1.5g", "-1g", "", "g"])
 @pytest.mark.parametrize("setting", ["spark.driver.memory", "spark.executor.memoryOverhead"])
 def test_a_size_that_spark_would_refuse_is_refused_before_the_launch(setting: str, size: str):
