@@ -87,7 +87,8 @@ class Launcher(Protocol):
     def stop(self, job: str, grace_s: float) -> str:
         """Requests a stop, waits up to `grace_s`, then kills the job, so that nothing starts it again.
 
-        A job that is gone already is a success. Returns what could not be killed; "" if nothing is left.
+        A job that is gone already, or was not started from here, is a success. Returns what could not be
+        killed; "" if nothing is left. Raises LaunchError where something may start the job again.
         """
         ...
 

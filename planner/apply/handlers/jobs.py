@@ -459,16 +459,12 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
             context.timeouts.stopped_s,
             _until_heartbeats_stop(context, watch, step.job, context.timeouts.heartbeat_s),
         )
-    problem, left = "", ""
     launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
     try:
         launcher = context.launcher(launch)
         left = await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchError as failure:
-        problem = str(failure)
-    if problem and launch.launcher == "kubernetes":
-        # Its Deployment may still be there, and would start the job again on another node.
-        return failed(f"its Deployment could not be deleted: {problem}")
+        return failed(f"something may start it again: {failure}")
     status = watch.job(step.job)
     if not _is_running(watch, step.job):
         if status is not None and not status.stop_requested:
@@ -478,8 +474,7 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
     if await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
         return failed(
-            f"it does not stop, and runs as {where}:"
-            f" {problem or left or 'it was not started on this machine'}"
+            f"it does not stop, and runs as {where}: {left or 'it was not started on this machine'}"
         )
     await _publish_stopped(context, status)
     return StepResult(Result.DONE, left)

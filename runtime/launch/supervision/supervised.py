@@ -72,8 +72,7 @@ class SupervisedLauncher:
     def stop(self, job: str, grace_s: float) -> str:
         folder = self._folder(job)
         state = folder.supervision()
-        if state is not None:
-            _refuse_other_host(folder, state)
+        if state is not None and state.host == _hostname():
             if grace_s > 0:
                 _request_stop(folder, grace_s)
             self._kill(folder)
@@ -112,8 +111,8 @@ class SupervisedLauncher:
 
     def _refuse_elsewhere(self, folder: JobFolder) -> None:
         state = folder.supervision()
-        if state is not None and state.phase != "ended":
-            _refuse_other_host(folder, state)
+        if state is not None and state.phase != "ended" and state.host != _hostname():
+            raise LaunchError(f"the job {folder.job} was started on {state.host}", "do it there")
 
     def _kill_remaining(self, folder: JobFolder) -> None:
         """Kills remaining processes of an earlier start. The lock is held, so no supervisor owns them."""
@@ -242,11 +241,6 @@ def _handle(folder: JobFolder, state: Supervision | None) -> LaunchHandle:
 
 def _hostname() -> str:
     return socket.gethostname()
-
-
-def _refuse_other_host(folder: JobFolder, state: Supervision) -> None:
-    if state.host != _hostname():
-        raise LaunchError(f"the job {folder.job} was started on {state.host}", "do it there")
 
 
 def _check_cluster(launch: LaunchSpec, environ: dict[str, str]) -> None:
