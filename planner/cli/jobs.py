@@ -1,5 +1,7 @@
 """`repl jobs`: what a cluster needs before it runs the jobs of a topology."""
 
+from functools import partial
+
 import click
 
 from planner.cli.command import command
@@ -11,7 +13,7 @@ def jobs() -> None:
     """Show what a Kubernetes cluster needs for the jobs of a topology."""
 
 
-@command
+@partial(command, without=("timeout_ms",))
 def manifest(request: TopologyRequest) -> int:
     """Print service accounts and rights for Kubernetes, as YAML for kubectl apply.
 
