@@ -97,6 +97,13 @@ def _(town: Town) -> None:
     town.apply()
 
 
+@given("the gates compare every record")
+def _(town: Town) -> None:
+    for wave in town.topology.more["cutovers"][0]["waves"]:
+        wave["gate"] = {**wave["gate"], "verify": "100%"}
+    town.apply()
+
+
 @given(parsers.parse("app writes {orders:d} records to orders and {payments:d} to payments at dc1"))
 def _(town: Town, orders: int, payments: int) -> None:
     eventually(lambda: write_as_app(town, "orders", "dc1", 1) == {None}, about="the rules of app")
@@ -129,7 +136,7 @@ def _(town: Town) -> None:
 
 @when(
     parsers.re(
-        r"the engineer runs repl cutover (?P<words>to-cloud(?: --wave billing)?(?: --back)?(?: --switch)?)$"
+        r"the engineer runs repl cutover (?P<words>to-cloud(?: --wave \w+)?(?: --back)?(?: --switch)?)$"
     )
 )
 def _(town: Town, words: str) -> None:
@@ -139,6 +146,11 @@ def _(town: Town, words: str) -> None:
 @when(parsers.re(r"the engineer runs repl failback (?P<words>dc1(?: --switch)?)$"))
 def _(town: Town, words: str) -> None:
     town.run("failback", *words.split(), "--path", str(town.topology.file), "--auto-approve")
+
+
+@when("the engineer runs repl cutover to-cloud --timeout 30s")
+def _(town: Town) -> None:
+    town.run("cutover", "to-cloud", "--timeout", "30s", "--path", str(town.topology.file), "--auto-approve")
 
 
 @when("the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders")
@@ -153,9 +165,9 @@ def _(town: Town, words: str, text: str) -> None:
     killed_once_it_says(town, text, words)
 
 
-@when(parsers.parse("a super user writes {count:d} records to {word} at dc1"))
-def _(town: Town, count: int, word: str) -> None:
-    town.write(word, "dc1", count)
+@when(parsers.re(r"a super user writes (?P<count>\d+) records? to (?P<word>\w+) at (?P<cluster>dc\d)$"))
+def _(town: Town, count: str, word: str, cluster: str) -> None:
+    town.write(word, cluster, int(count))
 
 
 # Then
@@ -174,6 +186,7 @@ def _(town: Town, count: int, word: str, cluster: str) -> None:
     assert write_as_app(town, word, cluster, count - 1) == {None}
 
 
+@given(parsers.parse("the records of {word} are copied"))
 @then(parsers.parse("new records of {word} arrive at dc2"))
 @then(parsers.parse("{word} at dc2 holds what dc1 has, each once and in order"))
 def _(town: Town, word: str) -> None:
@@ -195,13 +208,14 @@ def _(town: Town, read: list[bytes], cluster: str) -> None:
     assert sorted([*read, *rest]) == sorted(every)
 
 
-@then("repl status shows billing as moved and rest as waiting")
-def _(town: Town) -> None:
-    waves = town.status().waves
-    assert [(wave.wave, wave.state) for wave in waves] == [("billing", "moved"), ("rest", "waiting")]
-    assert waves[0].pause_ms is not None
-    assert 0 < waves[0].pause_ms < 60_000
-    assert waves[1].pause_ms is None
+@then(parsers.parse("repl status shows {moved} as moved and {waiting} as waiting"))
+def _(town: Town, moved: str, waiting: str) -> None:
+    waves = {wave.wave: wave for wave in town.status().waves}
+    assert (waves[moved].state, waves[waiting].state) == ("moved", "waiting")
+    pause_ms = waves[moved].pause_ms
+    assert pause_ms is not None
+    assert 0 < pause_ms < 60_000
+    assert waves[waiting].pause_ms is None
 
 
 @then("the handed-out files of billing lead clients to dc2")
