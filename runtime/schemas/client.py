@@ -62,6 +62,10 @@ class RegistryUnavailable(Exception):
     """The registry does not answer, or refuses to: the same request may succeed later."""
 
 
+class UnreadableAnswer(RegistryUnavailable):
+    """An answer is not what this request's should be."""
+
+
 class NotInRegistry(Exception):
     """The registry does not have what was asked for."""
 
@@ -265,7 +269,7 @@ class SchemaRegistry:
         """Returns the versions of all subjects, in their order.
 
         With `deleted` also those that were soft-deleted. They are listed in pages. A registry that knows no
-        such list is asked for each version.
+        such list, or lists texts alone, is asked for each version.
         """
         try:
             async with asyncio.timeout(_LIST_S):
@@ -277,7 +281,7 @@ class SchemaRegistry:
     async def _every_version(self, deleted: bool) -> dict[str, tuple[SchemaVersion, ...]]:
         try:
             listed = await self._listed(deleted)
-        except (NotInRegistry, RegistryRefused):
+        except (NotInRegistry, RegistryRefused, UnreadableAnswer):
             subjects = await self.subjects(deleted=deleted)
             versions = await asyncio.gather(
                 *(self.versions(subject, deleted=deleted) for subject in subjects)
@@ -429,7 +433,7 @@ class SchemaRegistry:
         try:
             return msgspec.json.decode(content, type=kind)
         except _UNREADABLE:
-            raise RegistryUnavailable(f"{self.url}: {what}: the answer is not that of a registry") from None
+            raise UnreadableAnswer(f"{self.url}: {what}: the answer is not that of a registry") from None
 
     def _raise(self, status: int, content: bytes, what: str, *, setting: bool) -> None:
         try:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 _NOT_READ_WRITE, _INVALID, _NO_VERSION, _INCOMPATIBLE = 42205, 42201, 42202, 409
@@ -31,9 +31,9 @@ class RegistryServer:
     The versions in `soft_deleted` are listed for who asks for them.
     Without `authorization`, no credentials are asked for. While `down`, it answers 503.
     Without `guids`, it finds no schema by its GUID, and without `lists`, it has no list of all schemas, as
-    older registries. Without `levels_of_new`, a subject has a version before it has a compatibility, as in
-    Apicurio. Each answer takes `slow_s`, and waits
-    until `open` is set.
+    older registries; with "texts", the list names no subjects, as in Apicurio 3.3. Without `levels_of_new`,
+    a subject has a version before it has a compatibility, as in Apicurio. Each answer takes `slow_s`, and
+    waits until `open` is set.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class RegistryServer:
         self.asked: list[str] = []
         self.authorization: str | None = None
         self.down = False
-        self.lists = True
+        self.lists: bool | Literal["texts"] = True
         self.guids = True
         self.levels_of_new = True
         self.slow_s = 0.0
@@ -99,6 +99,8 @@ class RegistryServer:
 
     def _schemas(self, at: list[str], query: dict[str, list[str]]) -> Any:
         match at:
+            case [] if self.lists == "texts":
+                return [{"schema": version["schema"]} for version in self._page(query)]
             case [] if self.lists:
                 return self._page(query)
             case "ids", known:

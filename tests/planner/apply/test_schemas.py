@@ -114,8 +114,10 @@ def errors(plan: Plan) -> list[str]:
     return [found.summary for found in plan.diagnostics if found.severity is Severity.ERROR]
 
 
-@pytest.mark.parametrize("lists", [True, False], ids=["a list of all", "each version by itself"])
-def test_ids_are_kept_and_a_second_plan_has_nothing_to_do(pair: Pair, lists: bool) -> None:
+@pytest.mark.parametrize(
+    "lists", [True, False, "texts"], ids=["a list of all", "each version by itself", "a list of texts alone"]
+)
+def test_ids_are_kept_and_a_second_plan_has_nothing_to_do(pair: Pair, lists: bool | Literal["texts"]) -> None:
     pair.source.lists = pair.destination.lists = lists
     pair.source.add(7, record("a"), "orders-value", 1)
     pair.source.add(9, record("a", "b"), "orders-value", 3)

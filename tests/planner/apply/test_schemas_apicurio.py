@@ -56,7 +56,7 @@ def test_ids_are_translated_and_a_registry_without_modes_refuses_to_keep_them(ur
         # Apicurio says NONE for a subject without a compatibility of its own.
         "schema.dc2.copy.orders-key": ("create", {"versions": 1, "compatibility": "NONE"}),
         "schema.dc2.copy.orders-value": ("create", {"versions": 3, "compatibility": "FULL"}),
-        "schema.dc2.customer": ("create", {"versions": 1}),
+        "schema.dc2.customer": ("create", {"versions": 1, "compatibility": "NONE"}),
     }
     assert pair.apply(first) == {}
     assert {change.action for change in pair.plan(shop).changes if change.address.kind == "schema"} == {
