@@ -1,7 +1,7 @@
 """Reports of records, groups, clusters and drills: golden/report-*.txt hold what is shown, to the letter."""
 
-import json
 from collections.abc import Callable, Iterable
+from difflib import ndiff
 from pathlib import Path
 from typing import Any, TypeVar
 from xml.etree import ElementTree
@@ -61,7 +61,7 @@ from runtime.contract.results.records import (
     VerifiedPartition,
 )
 from runtime.contract.results.waves import WaveProgress, WaveState
-from tests.fakes.golden import agreed
+from tests.fakes.golden import agreed, fitted
 from tests.fakes.replacing import replace as changed
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -70,17 +70,23 @@ Shown = str | Iterable[Any]
 T = TypeVar("T")
 
 
+def lines_of(shown: Shown) -> list[str]:
+    lines = [shown] if isinstance(shown, str) else [getattr(line, "plain", line) for line in shown]
+    return [part.rstrip() for line in lines for part in line.split("\n")]
+
+
+def against(page: Shown, shown: Shown) -> list[str]:
+    """The lines by which a page is not another one, as a diff shows them."""
+    return [line for line in ndiff(lines_of(page), lines_of(shown)) if line[0] in "+-"]
+
+
 def document(scenes: dict[str, Shown]) -> str:
-    """One section for each scene, its lines without their colours."""
+    """One section for each scene, without colours; a sentence is one line."""
     sections = []
     for name, shown in scenes.items():
-        lines = [shown] if isinstance(shown, str) else [getattr(one, "plain", one) for one in shown]
-        sections.append("\n".join([f"== {name}", *(line.rstrip() for line in lines)]))
-    return "\n\n".join(sections) + "\n"
-
-
-def text(tree: Any) -> str:
-    return json.dumps(tree, indent=1, ensure_ascii=False)
+        lines = lines_of(shown)
+        sections.append(f"{name}: {lines[0]}" if len(lines) == 1 else "\n".join([f"== {name}", *lines]))
+    return "\n".join(sections) + "\n"
 
 
 def view(kind: type[T], *values: Any, **more: Any) -> T:
@@ -126,45 +132,49 @@ BYTES = replace(verified(topic="a.log"), unit="bytes")
 
 
 def verify() -> dict[str, Shown]:
-    screen = verify_report.screen
+    def page(of: VerificationReport, width: int | None = None) -> Shown:
+        return lines_of(verify_report.screen(of, width))
+
+    def tree(of: VerificationReport) -> str:
+        return fitted(verify_report.document(of))
+
+    def change(of: VerificationReport) -> Shown:
+        return against(page(REPORT), page(of))
+
+    lacking: dict[str, Any] = {"expected": None, "why": "w"}
+    foreign: dict[str, Any] = {"kind": "foreign", "destination_offset": 9, "why": "not from the source"}
+    changed: dict[str, Any] = {"kind": "changed", "why": "w"}
     return {
-        "equal": screen(REPORT, None),
-        "a sample": screen(replace(REPORT, sample=5.0), None),
-        "not comparable": screen(verified(not_comparable=[BEHIND]), None),
-        "nothing to compare": screen(verified(compared=0), None),
-        "not read": screen(verified(unread=UNREAD), None),
-        "many differences": screen(verified(differences=[MISSING] * 12, equal_up_to=417), None),
-        "replayed": screen(verified(replayed=17), None),
-        "counts of their own": screen(
-            verified(kept_back=3, given_up=2, others=1, compacted=4, more=True), None
+        "equal": page(REPORT),
+        "a sample": change(replace(REPORT, sample=5.0)),
+        "not comparable": change(verified(not_comparable=[BEHIND])),
+        "nothing to compare": change(verified(compared=0)),
+        "not read": change(verified(unread=UNREAD)),
+        "many differences": change(verified(differences=[MISSING] * 12, equal_up_to=417)),
+        "counts of their own": change(
+            verified(kept_back=3, given_up=2, others=1, compacted=4, replayed=17, more=True)
         ),
-        "narrow": screen(verified(kept_back=3), 40),
-        "a file": screen(BYTES, None),
+        "narrow": page(verified(kept_back=3), 40),
+        "a file": change(BYTES),
         "missing": differs(),
-        "missing, the place unknown": differs(expected=None, why="w"),
-        "missing, no key": differs(source_offset=50, key="", expected=None, why="w"),
+        "missing, the place unknown": differs(**lacking),
+        "missing, no key": differs(source_offset=50, key="", **lacking),
         "doubled": differs(kind="doubled", destination_offset=9),
         "swapped": differs(kind="swapped", destination_offset=9),
-        "changed": differs(kind="changed", destination_offset=402, fields=["key", "value"], why="w"),
+        "changed": differs(**changed, destination_offset=402, fields=["key", "value"]),
         "moved": differs(kind="moved", destination_offset=9, why="w"),
-        "foreign": differs(kind="foreign", destination_offset=9, why="not from the source"),
+        "foreign": differs(**foreign),
         "doubled in a file": differs(kind="doubled", destination_offset=417, file="orders/a.jsonl"),
         "damaged": differs(kind="damaged", key="", file="orders/a.log", why="source offsets 417 to 419: w"),
-        "a byte": differs(
-            BYTES, kind="changed", key="null", destination_offset=9, fields=["value"], why="w", file="a.log"
-        ),
+        "a byte": differs(BYTES, **changed, key="null", destination_offset=9, fields=["value"], file="a.log"),
         "a row": differs(
             ROWS, kind="swapped", key="null", expected=None, destination_offset=5, why="not in order"
         ),
-        "a foreign row": differs(
-            ROWS, kind="foreign", key="null", destination_offset=9, why="not from the source"
-        ),
+        "a foreign row": differs(ROWS, **foreign, key="null"),
         "a missing row": differs(ROWS, expected=None),
         "missing in files": differs(IN_FILES),
-        "equal, for programs": text(verify_report.document(verified(replayed=17, differences=[]))),
-        "not read, for programs": text(
-            verify_report.document(replace(verified(unread=UNREAD), unit="bytes"))
-        ),
+        "for programs": tree(verified(replayed=17)),
+        "not read, for programs": against(tree(REPORT), tree(replace(verified(unread=UNREAD), unit="bytes"))),
     }
 
 
@@ -204,57 +214,57 @@ def missing(*partitions: SalvagedPartition, state: str = "failed_over") -> Salva
 
 
 def salvage() -> dict[str, Shown]:
-    def screen(*partitions: SalvagedPartition, **more: Any) -> Shown:
-        return salvage_report.screen(missing(*partitions, **more), None)
+    def screen(*partitions: SalvagedPartition, **more: Any) -> list[str]:
+        return lines_of(salvage_report.screen(missing(*partitions, **more), None))
+
+    def replayed(*parts: ReplayedPartition) -> list[str]:
+        return lines_of(salvage_report.replay_screen(parts, None))
+
+    def planned(*partitions: SalvagedPartition, to: str | None = None) -> list[str]:
+        return lines_of(salvage_report.replay_plan(missing(*partitions), to, None))
+
+    page = screen(partition(RECORD))
 
     def of(**changes: Any) -> Shown:
-        return screen(partition(RECORD, **changes))
+        return against(page, screen(partition(RECORD, **changes)))
 
     def by(flow: str | None, *came_from: Any) -> Shown:
-        return screen(partition(replace(RECORD, flow=flow, came_from=list(came_from))))
+        return against(page, screen(partition(replace(RECORD, flow=flow, came_from=list(came_from)))))
 
+    kept = ("id-0", "far", 0, 7)
     many = [
-        partition(*[RECORD] * min(held, 10), partition=at, records=held)
-        for at, held in enumerate((12, 10, 8))
+        partition(*[RECORD] * min(held, 2), partition=at, records=held) for at, held in enumerate((3, 2, 1))
     ]
     odd = holding(key=b"\xff\x00", value=None), holding(key=b"", value=b"x" * 500)
     headers: Any = (("h", "ď".encode()), ("n", None))
     done = [ReplayedPartition("orders", 0, "orders", 31), ReplayedPartition("orders", 1, "orders", 1)]
-    aside = [ReplayedPartition("orders", 0, "aside", 1)]
+    half, aside = ReplayedPartition("orders", 0, "orders", 31, "no leader"), missing(partition(RECORD))
+    noted = [ReplayedPartition("orders", number, "orders", 31, note="it is unchecked") for number in (0, 1)]
     return {
+        "one": page,
         "nothing": screen(partition()),
-        "an active flow": screen(partition(), state="active"),
-        "some": of(records=31),
-        "many": screen(*many),
-        "a kept header": by(None, ("id-0", "far", 0, 7)),
+        "an active flow": against(screen(partition()), screen(partition(), state="active")),
+        "some of many": of(records=31),
+        "of several partitions": against(page, screen(*many)),
         "by a flow": by("near"),
-        "by a flow from another": by("near", ("id-0", "far", 0, 7)),
+        "by a flow from another": by("near", kept),
         "never begun": of(begun=False),
         "lost": of(lost=4),
         "filtered": of(kept_back=3),
         "not read": of(unread="it is gone"),
         "given up": of(stretches=[(5, 9, "orphaned")]),
-        "bytes that are no text": screen(partition(*odd)),
+        "bytes that are no text": against(page, screen(partition(*odd))),
         "a line of a file": salvage_report.line(holding(key=b"\xff", value=None, headers=headers)),
-        "for programs": text(salvage_report.document(missing(partition(RECORD), partition(RECORD, RECORD)))),
-        "before a replay": salvage_report.replay_plan(
-            missing(partition(RECORD, records=31, lost=4), partition(partition=1)), None, None
-        ),
-        "into another topic": salvage_report.replay_plan(missing(partition(RECORD)), "aside", None),
-        "nothing can be read": salvage_report.replay_plan(
-            missing(partition(RECORD, unread="it was recreated")), None, None
-        ),
-        "nothing is left": salvage_report.replay_plan(missing(partition(lost=4)), None, None),
-        "after a replay": salvage_report.replay_screen(done, None),
-        "after half a replay": salvage_report.replay_screen(
-            [ReplayedPartition("orders", 0, "orders", 31, "no leader")], None
-        ),
-        "after a replay with a note": salvage_report.replay_screen(
-            [ReplayedPartition("orders", number, "orders", 31, note="it is unchecked") for number in (0, 1)],
-            None,
-        ),
-        "a replay, for programs": text(
-            salvage_report.replay_document(missing(partition(RECORD)), "aside", aside)
+        "for programs": fitted(salvage_report.document(missing(partition(RECORD)))),
+        "before a replay": planned(partition(RECORD, records=31, lost=4), partition(partition=1)),
+        "into another topic": against(planned(partition(RECORD)), planned(partition(RECORD), to="aside")),
+        "nothing can be read": planned(partition(RECORD, unread="it was recreated")),
+        "nothing is left": planned(partition(lost=4)),
+        "after a replay": replayed(*done),
+        "after half a replay": against(replayed(*done), replayed(half)),
+        "after a replay with a note": against(replayed(*done), replayed(*noted)),
+        "a replay, for programs": fitted(
+            salvage_report.replay_document(aside, "aside", [ReplayedPartition("orders", 0, "aside", 1)])
         ),
     }
 
@@ -290,8 +300,14 @@ def read() -> dict[str, Shown]:
             ["the ledger can't be read"],
         )
 
-    def screen(**changes: Any) -> Shown:
-        return records.screen(seen(**changes))
+    def screen(**changes: Any) -> list[str]:
+        return lines_of(records.screen(seen(**changes)))
+
+    def origin(**changes: Any) -> str:
+        """The line that says where the record comes from: all other lines are as they are for one of here."""
+        line, *others = screen(**changes)
+        assert others == screen()[1:]
+        return line
 
     own = TopicContent(topic="own", partitions=1, offsets=None, flows=[])
     orders = TopicContent(topic="orders", partitions=12, offsets=12_345, flows=["one"])
@@ -299,11 +315,11 @@ def read() -> dict[str, Shown]:
     two_hops = [hop(None, "a", 1), hop("dc1", "b", 2)]
     return {
         "written here": screen(),
-        "with a header of others": screen(claimed=[hop("dc1", "orders", 4)]),
-        "by batch": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", 40)]),
-        "offset unknown": screen(provenance="batch", flow="one", hops=[hop("dc1", "orders", None)]),
-        "two hops": screen(provenance="headers", flow="two", hops=two_hops),
-        "for programs": text(records.document(seen(record=replace(content, key=b"\xff", value=b"text")))),
+        "with a header of others": origin(claimed=[hop("dc1", "orders", 4)]),
+        "by batch": origin(provenance="batch", flow="one", hops=[hop("dc1", "orders", 40)]),
+        "offset unknown": origin(provenance="batch", flow="one", hops=[hop("dc1", "orders", None)]),
+        "two hops": origin(provenance="headers", flow="two", hops=two_hops),
+        "for programs": fitted(records.document(seen(record=replace(content, key=b"\xff", value=b"text")))),
         "a cluster": records.cluster_screen(
             view(ClusterContent, "dc2", "id-2", 3, [own, orders], 9, [copied], []), 120
         ),
@@ -352,16 +368,19 @@ def clients() -> dict[str, Shown]:
         topic = TopicClients(topic="orders", partitions=3, producers=list(producers), consumers=consumers)
         return view(ClusterClients, "dc1", "id-1", NOW, 0, [topic], ["a note"])
 
-    flow = [producer(one, flow="back", name=f"repl.{one}", ago_ms=5_000) for one in (7, 8)]
+    def screen(seen: ClusterClients, width: int = 120) -> list[str]:
+        return lines_of(clients_report.screen(seen, width))
+
+    flow = [producer(number, flow="back", name=f"repl.{number}", ago_ms=5_000) for number in (7, 8)]
     quiet = TopicClients(topic="quiet", partitions=1, producers=[], consumers=[])
+    many = screen(orders(*map(producer, range(14))))
+    both = screen(orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow))
     return {
-        "both": clients_report.screen(
-            orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow), 120
-        ),
-        "none": clients_report.screen(view(ClusterClients, "dc1", "id-1", NOW, 0, [quiet], []), 120),
-        "many": clients_report.screen(orders(*(producer(one) for one in range(14))), 120),
-        "narrow": clients_report.screen(orders(producer(9)), 40),
-        "for programs": text(clients_report.document(orders(producer(9, name="till")))),
+        "both": both,
+        "none": against(both, screen(view(ClusterClients, "dc1", "id-1", NOW, 0, [quiet], []))),
+        "many": [line for line in many if "id 9" in line or "more" in line],
+        "narrow": against(both, screen(orders(producer(9)), 40)),
+        "for programs": fitted(clients_report.document(orders(producer(9, name="till")))),
     }
 
 
@@ -415,7 +434,7 @@ def offsets() -> dict[str, Shown]:
     return {
         "a group": offsets_report.screen(seen, None),
         "a source that is down": offsets_report.screen(silent, 80),
-        "for programs": text(to_builtins(seen)),
+        "for programs": fitted(to_builtins(seen)),
         **{f"{one} there": located(one) for one in LocateResult},
         **{f"{one} back": located(one, reverse=True) for one in LocateResult},
         "in a file": located(LocateResult.EXACT, **file),
@@ -487,14 +506,22 @@ def cluster() -> dict[str, Shown]:
     lacking = TopicRightsReport("orders", use, {"WRITE": "copy records to it"})
     untold = TopicRightsReport("returns", ("source of a flow",), None, "the broker does not tell")
     rights = changed(old, topic_rights=(lacking, untold, whole))
+
+    def screen(seen: ClusterReport) -> list[str]:
+        return lines_of(doctor.screen(seen, None))
+
+    many = screen(changed(old, topic_rights=(lacking,) * 30))
+    listed = [line for line in many if "mirror of a flow" in line]
+    managed = changed(old, service=service_at(["x.confluent.cloud:9092"]))
     return {
-        "an old one": doctor.screen(old, None),
-        "missing rights": doctor.screen(rights, None),
-        "many missing rights": doctor.screen(changed(old, topic_rights=(lacking,) * 30), None),
-        "at a managed service": doctor.screen(
-            changed(old, service=service_at(["x.confluent.cloud:9092"])), None
-        ),
-        "for programs": text(doctor.as_json(rights)),
+        "an old one": screen(old),
+        "missing rights": against(screen(old), screen(rights)),
+        "many missing rights": [
+            f"{len(listed)} topics are listed",
+            *(line for line in many if "more" in line),
+        ],
+        "at a managed service": against(screen(old), screen(managed)),
+        "for programs": fitted(doctor.as_json(rights)),
     }
 
 
@@ -531,19 +558,26 @@ def drills() -> dict[str, Shown]:
         stored = [StoredDrill("", one, {}, "not signed") for one in reports]
         return drill.history_screen(stored, None)
 
+    def screen(*scenarios: Scenario) -> list[str]:
+        return lines_of(drill.screen(report(*scenarios)))
+
+    def samples(text: str) -> list[str]:
+        return [line for line in lines_of(text) if not line.startswith("#")]
+
+    metrics = drill.metrics(changed(report(FOUND), every_ms=604_800_000), 1.795e9, None)
     lines = ["repl apply failed:", *(f"step {number}" for number in range(30)), "error: no right\x1b[2J"]
     other = report(Scenario("b", "b", STEPS, [KEPT]))
     return {
-        "broken": drill.screen(report(FOUND)),
-        "passed": drill.screen(report(PASSED)),
-        "nothing to rehearse": drill.screen(report()),
-        "not finished": drill.screen(report(CUT)),
-        "a long problem": drill.screen(report(changed(CUT, problem="\n".join(lines)))),
-        "for programs": text(drill.document(report(FOUND))),
-        "broken, as metrics": drill.metrics(changed(report(FOUND), every_ms=604_800_000), 1.795e9, None),
-        "passed, as metrics": drill.metrics(report(PASSED), 1_795_000_000.0, None),
-        "broken after a success": drill.metrics(report(FOUND), 1_795_000_500.0, 1_795_000_000.0),
-        "live, as metrics": drill.metrics(changed(RISK, every_ms=5_000), 100.0, 7.0),
+        "broken": screen(FOUND),
+        "passed": screen(PASSED),
+        "nothing to rehearse": screen(),
+        "not finished": screen(CUT),
+        "a long problem": against(screen(CUT), screen(changed(CUT, problem="\n".join(lines)))),
+        "for programs": fitted(drill.document(report(FOUND))),
+        "broken, as metrics": metrics,
+        "passed, as metrics": samples(drill.metrics(report(PASSED), 1_795_000_000.0, None)),
+        "broken after a success": samples(drill.metrics(report(FOUND), 1_795_000_500.0, 1_795_000_000.0)),
+        "live, as metrics": samples(drill.metrics(changed(RISK, every_ms=5_000), 100.0, 7.0)),
         "each against the one before": history(report(FOUND, Scenario("b", "b")), report(BETTER)),
         "what was not tried is not kept again": history(report(FOUND), other),
         "each against the one of its kind": history(report(FOUND), RISK, report(BETTER)),
