@@ -10,7 +10,7 @@ from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode, Failure
 from planner.workflows.flows.failover import with_failback_flows
 from planner.workflows.flows.states import chosen_of
-from runtime.contract.results.status import FlowHealth, TopicHealth
+from tests.fakes.health import flow_health, topic_health
 from tests.fakes.tables import cases
 from tests.runtime.files.backups import ONE, WrittenBackup, text_of
 from tests.topologies import SHOP_HEAD, shop
@@ -139,17 +139,8 @@ def test_the_flow_of_a_failback_is_the_one_that_is_there_or_has_a_name_of_its_ow
 # Which topics a promotion is about.
 
 
-def flow_with(**states: str) -> FlowHealth:
-    topics = []
-    for name, state in states.items():
-        values: dict[str, object] = dict.fromkeys(TopicHealth.__struct_fields__)
-        name = name.replace("_", ".")
-        topics.append(TopicHealth(**{**values, "topic": name, "destination_topic": name, "state": state}))  # type: ignore[arg-type]
-    values = dict.fromkeys(FlowHealth.__struct_fields__)
-    return FlowHealth(**{**values, "name": "there", "topics": topics})  # type: ignore[arg-type]
-
-
-FLOW = flow_with(pay_eu="caught_up", pay_us="caught_up", orders="caught_up", old="promoted")
+STATES = {"pay.eu": "caught_up", "pay.us": "caught_up", "orders": "caught_up", "old": "promoted"}
+FLOW = flow_health(*(topic_health(topic=name, state=state) for name, state in STATES.items()), name="there")
 
 
 @cases(

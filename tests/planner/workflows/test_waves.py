@@ -1,5 +1,6 @@
 """How far the waves of cutovers are: write pause, stragglers, the gate, the drain, and what is edited."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from planner.graph.cutovers import WaveTopics, waves_of
 from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import Failure
-from planner.model.observed import RegistryEntry, acl_spec
+from planner.model.observed import ObservedCluster, RegistryEntry, acl_spec
 from planner.model.plan import Mode, Plan, PlanInputs
 from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import Cluster, Cutover, Fence, Topology, Wave
@@ -61,21 +62,24 @@ from runtime.contract.results.records import (
     TopicClients,
     TopicProducer,
 )
-from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus, TopicHealth
+from runtime.contract.results.status import ReplicationStatus
 from runtime.contract.results.waves import WaveState
 from runtime.contract.spec.acls import denial
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
+from tests.fakes.health import flow_health, partition_health, status_of, topic_health
+from tests.fakes.replacing import replace as changed
+from tests.fakes.tables import cases
 from tests.planner.graph.build import cluster, flow, observed, topology
 
 
 def wave(
-    *topics: str, others: tuple[str, ...] = (), patterns: tuple[str, ...] = ("orders.*",), **more: Any
+    *topics: str, patterns: tuple[str, ...] = ("orders.*",), fence: Fence = Fence.ACL, **declared: Any
 ) -> WaveTopics:
-    declared = Wave("billing", patterns, fenced=True)
-    cutover = Cutover("to-cloud", ("go",), (declared,), Fence.ACL)
-    names = {"go": topics or ("orders",)}
-    return WaveTopics(cutover, declared, names, {"go": frozenset()}, {"go": others}, **more)
+    """The wave billing, which is fenced unless a test says otherwise; its flow go copies these topics."""
+    billing = Wave("billing", patterns, **{"fenced": True, **declared})
+    cutover = Cutover("to-cloud", ("go",), (billing,), fence)
+    return WaveTopics(cutover, billing, {"go": topics or ("orders",)}, {"go": frozenset()}, {"go": ()})
 
 
 def shop() -> Topology:
@@ -101,203 +105,144 @@ def flow_step(state: Any = "active", *promoted: str) -> Own:
 
 
 def applied(at_ms: int, *steps: Any, result: Result = Result.DONE) -> ApplyRecord:
-    return ApplyRecord(
-        id=str(at_ms),
-        topology="t",
-        mode="apply",
-        plan="",
-        user="",
-        host="",
-        pid=1,
-        git=None,
-        clusters={},
-        total=len(steps),
-        started_ms=at_ms,
-        finished_ms=at_ms + 500,
-        steps=steps,
-        outcomes={step.id: StepResult(result) for step in steps},
-    )
+    done = {step.id: StepResult(result) for step in steps}
+    record = ApplyRecord(str(at_ms), "t", "apply", "", "", "", 1, None, {}, len(steps), at_ms)
+    return changed(record, finished_ms=at_ms + 500, steps=steps, outcomes=done)
 
 
-@pytest.mark.parametrize(
-    ("history", "fenced", "promoted"),
-    [
-        ([], None, None),
-        ([applied(1_000, FENCE_STEP)], None, None),
-        (
-            [applied(1_000, FENCE_STEP, result=Result.FAILED), applied(2_000, flow_step("promoted"))],
-            None,
-            2_500,
+def fenced(at_ms: int) -> ApplyRecord:
+    return applied(at_ms, FENCE_STEP)
+
+
+PROMOTED, ONE_PROMOTED = applied(2_000, flow_step("promoted")), applied(6_000, flow_step("active", "orders"))
+
+
+@cases(
+    "history pause",
+    {
+        "nothing was applied": ([], (None, None)),
+        "it is fenced": ([fenced(1_000)], (None, None)),
+        "its fence failed": ([applied(1_000, FENCE_STEP, result=Result.FAILED), PROMOTED], (None, 2_500)),
+        "its topic is promoted": ([fenced(1_000), ONE_PROMOTED], (1_000, 6_500)),
+        "its flow is promoted": ([fenced(1_000), PROMOTED], (1_000, 2_500)),
+        "another topic is": ([fenced(1_000), applied(2_000, flow_step("active", "refunds"))], (None, None)),
+        "a topic was created behind the promotion, and fenced": (
+            [fenced(1_000), PROMOTED, fenced(8_000)],
+            (1_000, 2_500),
         ),
-        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "orders"))], 1_000, 2_500),
-        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("promoted"))], 1_000, 2_500),
-        ([applied(1_000, FENCE_STEP), applied(2_000, flow_step("active", "refunds"))], None, None),
-        # A topic was created behind the promotion, and fenced.
-        (
-            [applied(1_000, FENCE_STEP), applied(2_000, flow_step("promoted")), applied(8_000, FENCE_STEP)],
-            1_000,
-            2_500,
+        "it was taken back and fenced again, and the flow recorded for another wave": (
+            [fenced(1_000), fenced(5_000), ONE_PROMOTED, applied(9_000, flow_step("promoted"))],
+            (5_000, 6_500),
         ),
-        # It was taken back and fenced again; the flow is recorded again for another wave.
-        (
-            [
-                applied(1_000, FENCE_STEP),
-                applied(5_000, FENCE_STEP),
-                applied(6_000, flow_step("active", "orders")),
-                applied(9_000, flow_step("promoted")),
-            ],
-            5_000,
-            6_500,
-        ),
-    ],
+    },
 )
-def test_the_history_says_when_a_wave_was_fenced_and_promoted(
-    history: list[ApplyRecord], fenced: int | None, promoted: int | None
-) -> None:
-    assert pause_of(wave(), fenced_at(wave(), shop(), history), history) == (fenced, promoted)
-
-
-def partition(
-    number: int = 0, *, end: int = 10, position: int = 10, high: int | None = None
-) -> PartitionHealth:
-    values: dict[str, Any] = dict.fromkeys(PartitionHealth.__struct_fields__)
-    values |= {"topic": "orders", "partition": number, "state": "caught_up", "why": "", "next": ""}
-    values |= {"needs_someone": False, "foreign_writes": False, "records": 0, "bytes": 0, "dropped": 0}
-    values |= {"given_up": 0, "quarantined": 0, "tombstones": 0, "source_end": end, "position": position}
-    values |= {"source_high_watermark": end if high is None else high, "lag_records": max(end - position, 0)}
-    return PartitionHealth(**values)
-
-
-def health(*partitions: PartitionHealth) -> TopicHealth:
-    return TopicHealth(
-        topic="orders",
-        destination_topic="orders",
-        state="caught_up",
-        lag_records=sum(part.lag_records or 0 for part in partitions),
-        lag_ms=0,
-        records_per_s=None,
-        bytes_per_s=None,
-        partitions=list(partitions),
-    )
+def test_the_history_says_when_a_wave_was_fenced_and_promoted(history, pause) -> None:
+    assert pause_of(wave(), fenced_at(wave(), shop(), history), history) == pause
 
 
 def producer(at_ms: int, flow: str | None = None) -> TopicProducer:
-    return TopicProducer(
-        producer_id=7,
-        epoch=0,
-        transactional_id="shop",
-        flow=flow,
-        last_timestamp_ms=at_ms,
-        partitions=[0],
-        open_since={},
-    )
+    at: dict[str, Any] = {"last_timestamp_ms": at_ms, "partitions": [0], "open_since": {}}
+    return TopicProducer(producer_id=7, epoch=0, transactional_id="shop", flow=flow, **at)
 
 
-def group(*members: str) -> ConsumerGroup:
-    there = [GroupMember(client_id=name, host="h", member_id=name, partitions=[0]) for name in members]
-    return ConsumerGroup(
-        group="billing", state="Stable", members=there, lag=0, records_per_s=None, partitions=[]
-    )
-
-
-@pytest.mark.parametrize(
-    ("end", "producers", "groups", "left"),
-    [
-        (10, [producer(2_000)], [group()], []),
-        (13, [producer(2_000)], [group()], [(3, ("shop",), ())]),
-        (13, [producer(500)], [], [(3, (), ())]),  # its newest record is older than the promotion
-        (13, [producer(2_000, "back")], [], [(3, (), ())]),  # a flow of ours
-        (10, [], [group("one")], [(0, (), ("billing",))]),
-    ],
-)
-def test_what_clients_still_do_at_the_source_is_told(
-    end: int, producers: list[TopicProducer], groups: list[ConsumerGroup], left: list[Any]
-) -> None:
-    at_source = TopicClients(topic="orders", partitions=1, producers=producers, consumers=groups)
-    found = stragglers([health(partition(end=end))], [at_source], since_ms=1_000)
-    assert [(one.records, one.producers, one.groups) for one in found] == left
-
-
-def reading(name: str, *positions: tuple[int | None, int], members: int = 1) -> ConsumerGroup:
+def group(name: str, *positions: tuple[int | None, int], members: int = 1) -> ConsumerGroup:
     """A group with what it committed in each partition, and the ends of these."""
-    partitions = [
-        ConsumerPosition(
-            partition=number,
-            offset=offset,
-            end=end,
-            lag=end - offset if offset is not None else None,
-            records_per_s=None,
-        )
-        for number, (offset, end) in enumerate(positions)
-    ]
+    partitions = []
+    for number, (offset, end) in enumerate(positions):
+        lag = None if offset is None else end - offset
+        place = ConsumerPosition(partition=number, offset=offset, end=end, lag=lag, records_per_s=None)
+        partitions.append(place)
     there = [GroupMember(client_id=name, host="h", member_id=name, partitions=[0])] * members
     return ConsumerGroup(
         group=name, state="Stable", members=there, lag=None, records_per_s=None, partitions=partitions
     )
 
 
-@pytest.mark.parametrize(
-    ("topic", "group", "left"),
-    [
-        ("orders", reading("billing", (7, 10), (5, 5)), {"billing": 3}),
-        ("orders", reading("billing", (None, 10)), {"billing": 10}),  # it never committed
-        ("orders", reading("billing", (10, 10)), {}),
-        ("orders", reading("billing", (7, 10), members=0), {}),
-        ("orders", reading("audit", (7, 10)), {}),
-        ("refunds", reading("billing", (7, 10)), {}),
-    ],
+@cases(
+    "end producers groups left",
+    {
+        "nothing": (10, [producer(2_000)], [group("billing", members=0)], []),
+        "a producer writes": (13, [producer(2_000)], [group("billing", members=0)], [(3, ("shop",), ())]),
+        "its newest record is older than the promotion": (13, [producer(500)], [], [(3, (), ())]),
+        "a flow of ours writes": (13, [producer(2_000, "back")], [], [(3, (), ())]),
+        "a group reads": (10, [], [group("billing")], [(0, (), ("billing",))]),
+    },
 )
-def test_groups_of_the_wave_that_still_read_at_the_source_are_waited_for(
-    topic: str, group: ConsumerGroup, left: dict[str, int]
-) -> None:
-    declared = Wave("billing", ("orders",), groups=("billing",))
-    (of_orders,) = waves_of(Cutover("to-cloud", ("go",), (declared,)), shop(), {"go": ["orders"]})
+def test_what_clients_still_do_at_the_source_is_told(end, producers, groups, left) -> None:
+    at_source = TopicClients(topic="orders", partitions=1, producers=producers, consumers=groups)
+    found = stragglers([topic_health(partition_health(end=end))], [at_source], since_ms=1_000)
+    assert [(straggler.records, straggler.producers, straggler.groups) for straggler in found] == left
+
+
+@cases(
+    "topic group left",
+    {
+        "it is behind in one partition": ("orders", group("billing", (7, 10), (5, 5)), {"billing": 3}),
+        "it never committed": ("orders", group("billing", (None, 10)), {"billing": 10}),
+        "it has read all": ("orders", group("billing", (10, 10)), {}),
+        "it has no member": ("orders", group("billing", (7, 10), members=0), {}),
+        "it is no group of the wave": ("orders", group("audit", (7, 10)), {}),
+        "it is no topic of the wave": ("refunds", group("billing", (7, 10)), {}),
+    },
+)
+def test_groups_of_the_wave_that_still_read_at_the_source_are_waited_for(topic, group, left) -> None:
     clients = TopicClients(topic=topic, partitions=2, producers=[], consumers=[group])
-    assert readers_left(of_orders, [clients]) == left
+    assert readers_left(wave(groups=("billing",)), [clients]) == left
 
 
-def seen(*partitions: PartitionHealth) -> SeenWave:
-    return SeenWave([health(*partitions)], "")
+def seen(end: int, position: int, high: int | None = None) -> SeenWave:
+    high = end if high is None else high
+    return SeenWave(
+        [topic_health(partition_health(end=end, position=position, source_high_watermark=high))], ""
+    )
 
 
-def test_the_gate_compares_with_what_the_source_held_a_look_before() -> None:
+def unseen(why: str) -> SeenWave:
+    return SeenWave([], why)
+
+
+@cases(
+    "lag for_s looks",
+    {
+        "what counts is what the source held a look before": (
+            *(0, 2),
+            [
+                (1, seen(10, 5), "5 records behind, the gate allows 0"),
+                (1, seen(15, 10), "must hold for 2 s"),  # producers go on
+                (1, seen(20, 16), "must hold for 2 s"),
+                (0, seen(25, 20), ""),
+            ],
+        ),
+        "one that was lost begins again": (
+            *(2, 1),
+            [
+                (1, seen(10, 8), "must hold for 1 s"),
+                (1, seen(20, 5), "5 records behind"),
+                (1, seen(20, 20), "must hold for 1 s"),
+                (0, seen(20, 20), ""),
+            ],
+        ),
+        "time in which nothing was seen does not count": (
+            *(0, 30),
+            [
+                (10, seen(10, 10), "must hold for 30 s"),
+                (20, unseen("job.dc2 does not run"), "job.dc2 does not run"),
+                (1, seen(100_000, 10), "99,990 records behind"),
+                (29, seen(100_000, 100_000), "must hold for 30 s"),
+                (1, unseen("flow.go: a lag is not known"), "flow.go: a lag is not known"),
+                (0, seen(100_000, 100_000), "must hold for 30 s"),
+            ],
+        ),
+    },
+)
+def test_the_gate_opens_once_copies_have_kept_up_for_a_while(lag, for_s, looks) -> None:
     now = 100.0
-    gate = CopiesKeepUp(0, 2.0, lambda: now)
-    assert gate.left(seen(partition(end=10, position=5))) == "5 records behind, the gate allows 0"
-    now += 1
-    assert "must hold for 2 s" in gate.left(seen(partition(end=15, position=10)))  # producers go on
-    now += 1
-    assert "must hold for 2 s" in gate.left(seen(partition(end=20, position=16)))
-    now += 1
-    assert gate.left(seen(partition(end=25, position=20))) == ""
-
-
-def test_a_gate_that_was_lost_begins_again() -> None:
-    now = 100.0
-    gate = CopiesKeepUp(2, 1.0, lambda: now)
-    assert gate.left(seen(partition(end=10, position=8)))
-    now += 1
-    assert gate.left(seen(partition(end=20, position=5))).startswith("5 records behind")
-    now += 1
-    assert gate.left(seen(partition(end=20, position=20)))
-    now += 1
-    assert gate.left(seen(partition(end=20, position=20))) == ""
-
-
-def test_time_in_which_nothing_was_seen_does_not_reach_the_gate() -> None:
-    now = 100.0
-    gate = CopiesKeepUp(0, 30.0, lambda: now)
-    assert gate.left(seen(partition(end=10, position=10)))
-    now += 10
-    assert gate.left(SeenWave([], "job.dc2 does not run")) == "job.dc2 does not run"
-    now += 20
-    assert gate.left(seen(partition(end=100_000, position=10))).startswith("99,990 records behind")
-    now += 1
-    assert gate.left(seen(partition(end=100_000, position=100_000)))
-    now += 29
-    assert gate.left(SeenWave([], "flow.go: a lag is not known"))
-    now += 1
-    assert "must hold for 30 s" in gate.left(seen(partition(end=100_000, position=100_000)))
+    gate = CopiesKeepUp(lag, for_s, lambda: now)
+    for seconds, look, left in looks:
+        told = gate.left(look)
+        assert left in told
+        assert bool(told) is bool(left)
+        now += seconds
 
 
 @pytest.mark.parametrize(
@@ -320,7 +265,7 @@ def test_a_wave_is_drained_when_nothing_is_left_and_nothing_comes(
     now = 100.0
     left_of = not_drained(quiet_s, lambda: now)
     for end, position, high in looks:
-        last = left_of(seen(partition(end=end, position=position, high=high)))
+        last = left_of(seen(end, position, high))
         now += 1
     assert last.startswith(left)
     assert bool(last) is bool(left)
@@ -342,67 +287,63 @@ OWNED = (recorded(FENCED_TOPIC),)
 
 
 def planned(
-    actions: dict[Address, Action],
-    *steps: Any,
-    answers: bool = True,
-    acls: Any = (FENCE,),
-    owned: tuple[RegistryEntry, ...] = OWNED,
+    source: ObservedCluster | None, changes: dict[Address, Action], *steps: Any, of: Topology | None = None
 ) -> Plan:
-    source = [cluster("dc1", "orders", acls=acls, owned=owned)] if answers else []
-    live = observed(*source, cluster("dc2"))
-    changes = tuple(Change(address, action, "") for address, action in actions.items())
-    return Plan(PlanInputs(release="", mode=Mode.APPLY, topology=shop(), observed=live), changes, steps)
+    """A plan with these changes; without a `source` it does not answer."""
+    live = observed(*([source] if source else []), cluster("dc2", "orders"))
+    inputs = PlanInputs(release="", mode=Mode.APPLY, topology=of or shop(), observed=live)
+    return Plan(inputs, tuple(Change(address, action, "") for address, action in changes.items()), steps)
+
+
+def source(acls: Any = (FENCE,), owned: Any = OWNED, **more: Any) -> ObservedCluster:
+    return cluster("dc1", "orders", acls=acls, owned=owned, **more)
 
 
 def owned_by_wave(address: Address, wave: str = "billing") -> Own:
     return Own(f"own:{address}", address, "dc1", entry=recorded(address, wave))
 
 
-@pytest.mark.parametrize(
-    ("plan", "begun", "missing"),
-    [
-        (planned({FENCED_TOPIC: Action.NO_OP}), True, set()),
-        # Killed behind the edit: the YAML says fenced, the source does not.
-        (planned({FENCED_TOPIC: Action.CREATE}, acls=(), owned=()), False, {FENCED_TOPIC}),
-        (planned({FENCED_TOPIC: Action.CREATE}, acls=()), False, {FENCED_TOPIC}),  # removed by hand
-        (planned({FENCED_TOPIC: Action.UNKNOWN}, acls=()), False, {FENCED_TOPIC}),
-        (planned({}, answers=False), False, {FENCED_TOPIC}),
-        # Without an authorizer no rule can be made.
-        (planned({FENCED_TOPIC: Action.NO_OP}, acls=None), False, {FENCED_TOPIC}),
-        # Somebody else's rule of last year stops the producers of one topic: nobody has fenced the wave.
-        (planned({FENCED_TOPIC: Action.NO_OP}, owned=()), False, set()),
-        (
-            planned(
-                {FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}, owned_by_wave(NEW_TOPIC), owned=()
-            ),
-            False,
-            {NEW_TOPIC},
+UNCHANGED, NEW = {FENCED_TOPIC: Action.NO_OP}, {FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}
+MADE = {FENCED_TOPIC: Action.CREATE}
+
+
+@cases(
+    "plan begun missing",
+    {
+        "it is fenced": (planned(source(), UNCHANGED), True, set()),
+        "killed behind the edit: the YAML says fenced, the source does not": (
+            *(planned(source((), ()), MADE), False),
+            {FENCED_TOPIC},
         ),
-        # A topic that was created since belongs to the wave too.
-        (
-            planned({FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}, owned_by_wave(NEW_TOPIC)),
-            True,
-            {NEW_TOPIC},
+        "removed by hand": (planned(source(()), MADE), False, {FENCED_TOPIC}),
+        "not known": (planned(source(()), {FENCED_TOPIC: Action.UNKNOWN}), False, {FENCED_TOPIC}),
+        "the source does not answer": (planned(None, {}), False, {FENCED_TOPIC}),
+        "without an authorizer no rule can be made": (
+            *(planned(source(None), UNCHANGED), False),
+            {FENCED_TOPIC},
         ),
-        (
-            planned({FENCED_TOPIC: Action.NO_OP, NEW_TOPIC: Action.CREATE}, owned_by_wave(NEW_TOPIC, "rest")),
-            True,
+        "a rule of last year stops the producers, and no apply has fenced the wave": (
+            *(planned(source(owned=()), UNCHANGED), False),
             set(),
         ),
-    ],
+        "the same, and a topic that was created since": (
+            *(planned(source(owned=()), NEW, owned_by_wave(NEW_TOPIC)), False),
+            {NEW_TOPIC},
+        ),
+        "a topic that was created since belongs to the wave too": (
+            *(planned(source(), NEW, owned_by_wave(NEW_TOPIC)), True),
+            {NEW_TOPIC},
+        ),
+        "a topic of another wave": (planned(source(), NEW, owned_by_wave(NEW_TOPIC, "rest")), True, set()),
+    },
 )
-def test_the_source_says_whether_a_wave_is_fenced(plan: Plan, begun: bool, missing: set[Address]) -> None:
+def test_the_source_says_whether_a_wave_is_fenced(plan, begun, missing) -> None:
     fence = fence_in(plan, wave())
-    assert fence.begun is begun
-    assert fence.missing == missing
+    assert (fence.begun, fence.missing) == (begun, missing)
     assert fence.is_complete(wave()) is not bool(missing)
-    not_fenced = replace(wave(), wave=replace(wave().wave, fenced=False))
-    assert not fence.is_complete(not_fenced)
-    assert LiveFence().is_complete(replace(not_fenced, cutover=replace(wave().cutover, fence=Fence.NONE)))
-    if missing:
-        with pytest.raises(Failure, match="not at the source any more"):
-            check_still_fenced(wave(), plan)
-    else:
+    assert not fence.is_complete(wave(fenced=False))
+    assert LiveFence().is_complete(wave(fenced=False, fence=Fence.NONE))
+    with pytest.raises(Failure, match="not at the source any more") if missing else nullcontext():
         check_still_fenced(wave(), plan)
 
 
@@ -425,13 +366,9 @@ def limited(name: str, origin: str, rate: float = 1) -> RegistryEntry:
     ],
 )
 def test_a_limit_is_of_the_wave_that_it_was_made_for(entry: RegistryEntry, fenced: bool, live: bool) -> None:
-    declared = Wave("billing", ("orders",), producers=("shop",), fenced=fenced)
-    cutover = Cutover("to-cloud", ("go",), (declared,), Fence.QUOTA)
-    (of_orders,) = waves_of(cutover, shop(), {"go": ["orders"]})
-    quotas = {entry.address.name: entry.limits}
-    source = cluster("dc1", "orders", quotas=quotas, owned=(entry,))
-    plan = Plan(PlanInputs(release="", mode=Mode.APPLY, topology=shop(), observed=observed(source)), (), ())
-    assert is_live(of_orders, plan) is live
+    made = source(None, (entry,), quotas={entry.address.name: entry.limits})
+    moving = wave(producers=("shop",), fenced=fenced, fence=Fence.QUOTA)
+    assert is_live(moving, planned(made, {})) is live
 
 
 @pytest.mark.parametrize(
@@ -448,22 +385,17 @@ def test_a_rule_that_was_there_before_the_fence_stops_the_way_back_only_where_it
     created: bool, principal: str, producers: tuple[str, ...], stays: bool, refused: bool
 ) -> None:
     clusters = {name: Cluster(name, bootstrap="a:1", principal="User:repl") for name in ("dc1", "dc2")}
-    declared = topology(flow("go=dc1>dc2"), clusters=clusters)
     rule = denial("dc1", "orders", principal)
     address = Address(Kind.ACL, "dc1", rule.name)
     entry = replace(recorded(FENCED_TOPIC, created=created), address=address, spec=acl_spec(rule))
-    source = cluster("dc1", "orders", acls=(rule,), owned=(entry,))
-    plan = Plan(PlanInputs(release="", mode=Mode.APPLY, topology=declared, observed=observed(source)), (), ())
-    of_orders = wave()
-    of_orders = replace(of_orders, wave=replace(of_orders.wave, producers=producers))
+    plan = planned(source((rule,), (entry,)), {}, of=topology(flow("go=dc1>dc2"), clusters=clusters))
+    moving = [wave(producers=producers)]
     warned: list[Any] = []
-    warn_of_rules_that_stay([of_orders], warned.append, plan)
+    warn_of_rules_that_stay(moving, warned.append, plan)
     assert [str(address) in told.diagnostic.summary for told in warned] == [True] * stays
-    if refused:
-        with pytest.raises(Failure, match="there before it was fenced, so not removed, and denying WRITE"):
-            check_jobs_may_write([of_orders], plan)
-    else:
-        check_jobs_may_write([of_orders], plan)
+    why = "there before it was fenced, so not removed, and denying WRITE"
+    with pytest.raises(Failure, match=why) if refused else nullcontext():
+        check_jobs_may_write(moving, plan)
 
 
 @pytest.mark.parametrize(
@@ -484,27 +416,27 @@ def test_the_ledgers_say_whether_a_wave_that_the_topology_promotes_has_moved(
     flows = [flow("go=dc1>dc2", state="promoted")]
     if reverse is not None:
         flows.append(flow("go-back=dc2>dc1", reverse_of="go", state=reverse))
-    declared = topology(*flows, cutovers=(Cutover("to-cloud", ("go",), (Wave("billing", ("orders",)),)),))
-    (of_orders,) = waves_of(declared.cutovers[0], declared, {"go": ["orders"]})
-    assert state_of(of_orders, declared, flow_status(ledger), fenced=fenced) is state
+    cutover = Cutover("to-cloud", ("go",), (Wave("billing", ("orders",)),))
+    (moving,) = waves_of(cutover, topology(*flows), {"go": ["orders"]})
+    assert state_of(moving, topology(*flows), flow_status(ledger), fenced=fenced) is state
 
 
-def flow_status(state: str, *topics: str, answers: bool = True) -> ReplicationStatus:
-    values: dict[str, Any] = dict.fromkeys(FlowHealth.__struct_fields__)
-    topic = replace(health(partition()), state=state)
-    values |= {"name": "go", "topics": [replace(topic, topic=name) for name in topics or ("orders",)]}
-    values |= {"source_answers": True, "destination_answers": answers, "why": "destination dc2 is away"}
-    return ReplicationStatus(
-        topology="t", at_ms=0, over_ms=0, clusters=[], jobs=[], flows=[FlowHealth(**values)]
-    )
+def flow_status(state: str, *topics: str, **more: Any) -> ReplicationStatus:
+    held = [topic_health(partition_health(), topic=name, state=state) for name in topics or ("orders",)]
+    return status_of(flow_health(*held, **more))
+
+
+def request_of(path: Path = Path("t.yaml"), **more: Any) -> CutoverRequest:
+    return CutoverRequest(path=path, cutover="to-cloud", **more)
 
 
 @pytest.mark.parametrize("named", [None, "billing"])
 def test_no_wave_returns_while_the_ledgers_do_not_say_whether_it_has_moved(named: str | None) -> None:
-    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", wave=named, back=True)
+    request = request_of(wave=named, back=True)
     check_ledgers_read([wave()], flow_status("promoted"), request)
+    away = flow_status("unknown", destination_answers=False, why="destination dc2 is away")
     with pytest.raises(Failure, match=r"is not known: flow\.go: destination dc2 is away"):
-        check_ledgers_read([wave()], flow_status("unknown", answers=False), request)
+        check_ledgers_read([wave()], away, request)
 
 
 @pytest.mark.parametrize(
@@ -525,12 +457,11 @@ def test_the_status_shows_the_fence_that_is_at_the_source(
     fenced: bool, fence: Fence, shown: set[str] | None, stops: bool, text: str
 ) -> None:
     producers = ("shop", "desk") if fence is Fence.QUOTA else ()
-    declared = Wave("billing", ("orders",), producers=producers, fenced=fenced)
-    (of_orders,) = waves_of(Cutover("to-cloud", ("go",), (declared,), fence), shop(), {"go": ["orders"]})
     made = (recorded(FENCED_TOPIC), limited("shop", "cutover to-cloud, wave billing"))
     owned = () if shown is not None and "of others" in shown else made
     source_has = SourceFences(owned, frozenset(shown)) if shown is not None else None
-    assert fence_at_source(of_orders, shop(), source_has) == (stops, text)
+    moving = wave(producers=producers, fenced=fenced, fence=fence)
+    assert fence_at_source(moving, shop(), source_has) == (stops, text)
 
 
 @pytest.mark.parametrize(
@@ -548,17 +479,15 @@ def test_the_way_back_takes_the_last_wave_that_is_fenced_and_has_not_moved(
 ) -> None:
     declared = tuple(Wave(name, (name,), fenced=name in fenced) for name in "abc")
     waves = waves_of(Cutover("to-cloud", ("go",), declared), shop(), {"go": ["a", "b", "c"]})
-    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True)
-    assert wave_to_return(waves, moved, live, request).wave.name == chosen
+    assert wave_to_return(waves, moved, live, request_of(back=True)).wave.name == chosen
 
 
 def test_no_wave_returns_where_none_has_begun() -> None:
-    waves = waves_of(Cutover("to-cloud", ("go",), (Wave("a", ("a",)),)), shop(), {"go": ["a"]})
-    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True)
+    unfenced = [wave(fenced=False)]
     with pytest.raises(Failure, match="has begun"):
-        wave_to_return(waves, [], [], request)
+        wave_to_return(unfenced, [], [], request_of(back=True))
     with pytest.raises(Failure, match="moved to the destination"):
-        wave_to_return(waves, ["a"], ["a"], request)
+        wave_to_return(unfenced, ["billing"], ["billing"], request_of(back=True))
 
 
 TEXT = """\
@@ -659,12 +588,8 @@ def test_a_wave_returns_alone_where_its_flows_are_its_own_and_all_of_it_has_move
     status = flow_status("promoted", *topics)
     cutover = Cutover("to-cloud", ("go",), (Wave("billing", ("orders",)),))
     (moving,) = waves_seen(cutover, declared, status)
-    request = CutoverRequest(path=Path("t.yaml"), cutover="to-cloud", back=True, switch=switch)
-    if refused:
-        with pytest.raises(Failure, match=refused):
-            check_returns_alone(declared, moving, status, request)
-    else:
-        check_returns_alone(declared, moving, status, request)
+    with pytest.raises(Failure, match=refused) if refused else nullcontext():
+        check_returns_alone(declared, moving, status, request_of(back=True, switch=switch))
 
 
 @pytest.mark.parametrize("fenced", [False, True])
@@ -674,10 +599,9 @@ def test_the_yaml_says_whether_an_apply_of_the_fence_may_have_begun(tmp_path: Pa
         f"{TEXT}cutovers:\n  - name: to-cloud\n    flows: [go]\n"
         f"    waves: [{{name: billing, topics: [orders], fenced: {str(fenced).lower()}}}]\n"
     )
-    request = CutoverRequest(path=file, cutover="to-cloud")
-    assert is_fence_written(wave(), request) is fenced
+    assert is_fence_written(wave(), request_of(file)) is fenced
     file.write_text("no topology")
-    assert is_fence_written(wave(), request)
+    assert is_fence_written(wave(), request_of(file))
 
 
 def test_the_flows_of_a_cutover_end_with_its_last_wave(tmp_path: Path) -> None:
@@ -706,12 +630,9 @@ def test_the_flows_of_a_cutover_end_with_its_last_wave(tmp_path: Path) -> None:
 def test_a_topic_that_no_job_copies_yet_is_never_promoted(at_source: tuple[str, ...], refused: bool) -> None:
     before = topology(flow("go=dc1>dc2"))
     edited = topology(flow("go=dc1>dc2", state="promoted"))
-    live = observed(cluster("dc1", *at_source), cluster("dc2", "orders"))
-    plan = Plan(PlanInputs(release="", mode=Mode.APPLY, topology=edited, observed=live), (), ())
-    if refused:
-        with pytest.raises(Failure, match=r"the topic orders\.new would be promoted with the wave billing"):
-            check_promotes_only(wave(), before, plan)
-    else:
+    plan = planned(cluster("dc1", *at_source), {}, of=edited)
+    why = r"the topic orders\.new would be promoted with the wave billing"
+    with pytest.raises(Failure, match=why) if refused else nullcontext():
         check_promotes_only(wave(), before, plan)
 
 
@@ -755,9 +676,7 @@ def test_the_fence_of_one_cutover_never_fences_another(tmp_path: Path, waves: st
     fence_edit(edits, [of_first], fenced=True)
     file.write_text(edits[file])
     after = load(file)
-    if shared:
-        with pytest.raises(Failure, match="shares its text with the cutover second"):
-            check_fenced([of_first], after, fenced=True)
-    else:
+    with pytest.raises(Failure, match="shares its text with the cutover second") if shared else nullcontext():
         check_fenced([of_first], after, fenced=True)
+    if not shared:
         assert [wave.fenced for cutover in after.cutovers for wave in cutover.waves] == [True, False]
