@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from planner.cli import app
 from runtime.contract.client.secrets import remember
 
@@ -54,9 +52,7 @@ def test_help_loads_no_more_than_the_command_line() -> None:
     assert {name: added for name, added in own.items() if len(added) > 8} == {}
 
 
-def test_a_command_that_breaks_says_so_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_command_that_breaks_says_so_in_one_line(monkeypatch, capsys, tmp_path) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("divided hush-hush by 0\nsecond line")
 

@@ -93,9 +93,7 @@ def test_a_name_in_a_file_makes_no_line_of_its_own(tmp_path: Path) -> None:
         (("dc1", "--bootstrap", "a:1", "--client-config", "no-such-file"), "no-such-file can't be read"),
     ],
 )
-def test_what_can_not_be_imported_is_said_in_one_line(
-    arguments: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_can_not_be_imported_is_said_in_one_line(arguments, why, capsys) -> None:
     assert run(["import", *arguments]) == 1
     said = capsys.readouterr()
     assert why in said.err

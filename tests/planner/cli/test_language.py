@@ -32,9 +32,7 @@ class TestInit:
         assert json.loads(capsys.readouterr().out) == {"format_version": 1, "files": written}
 
     @pytest.mark.parametrize("name", ["shop.yaml", "new/shop.YML"])
-    def test_a_name_with_a_yaml_suffix_is_a_file(
-        self, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_name_with_a_yaml_suffix_is_a_file(self, name, tmp_path, capsys) -> None:
         file = tmp_path / name
         schema = file.parent / "topology.schema.json"
         file.parent.mkdir(exist_ok=True)
@@ -56,9 +54,7 @@ class TestInit:
             ("file/below", "Not a directory"),
         ],
     )
-    def test_it_overwrites_nothing(
-        self, path: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_it_overwrites_nothing(self, path, why, tmp_path, capsys) -> None:
         for name in ("topology.yaml", "file"):
             (tmp_path / name).write_text("mine\n")
         assert run(["init", str(tmp_path / path)]) == 1
@@ -81,9 +77,7 @@ class TestFmt:
         assert run(["fmt", "--check", "--json", str(tmp_path)]) == 0
         assert json.loads(capsys.readouterr().out) == {"format_version": 1, "check": True, "files": []}
 
-    def test_a_file_that_is_not_yaml_stops_all(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_file_that_is_not_yaml_stops_all(self, tmp_path, capsys) -> None:
         (tmp_path / "a.yaml").write_text("topics: []\nname: x\n")
         (tmp_path / "b.yaml").write_text("a: [\n")
         assert run(["fmt", str(tmp_path)]) == 1
@@ -143,9 +137,7 @@ class TestExplain:
 
 
 class TestWithoutCommand:
-    def test_a_folder_with_a_topology(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_folder_with_a_topology(self, tmp_path, capsys, monkeypatch) -> None:
         (tmp_path / "a.yaml").write_text("kind: Deployment\napiVersion: apps/v1\n")
         (tmp_path / "shop.yaml").write_text("# mine\napiVersion: repl/v1\n")
         monkeypatch.chdir(tmp_path)
@@ -154,9 +146,7 @@ class TestWithoutCommand:
         assert begin == "This folder has a topology (shop.yaml). Next:"
         assert [line.split("  ")[1] for line in steps[:3]] == ["repl plan", "repl apply", "repl status"]
 
-    def test_any_other_folder(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_any_other_folder(self, tmp_path, capsys, monkeypatch) -> None:
         (tmp_path / "a.yaml").write_text("kind: Deployment\napiVersion: apps/v1\n")
         monkeypatch.chdir(tmp_path)
         assert run([]) == 0

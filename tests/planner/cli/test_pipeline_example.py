@@ -235,9 +235,7 @@ def test_the_action_runs_what_the_workflow_runs(pipeline: dict[Any, Any]):
 
 
 @pytest.mark.integration
-def test_a_merge_request_is_planned_and_applied_by_the_component_and_by_atlantis(
-    machine: Machine, lab: Lab, fresh
-):
+def test_a_merge_request_is_planned_and_applied_by_the_component_and_by_atlantis(machine, lab, fresh) -> None:
     made = at(lab, fresh("merged"), machine.folder / "topology")
     made.topic(fresh("orders"), partitions=2)
     made.write()

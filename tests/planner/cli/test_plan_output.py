@@ -111,9 +111,7 @@ def test_a_report_that_has_no_place(tmp_path: Path) -> None:
         PlanOutput(markdown=tmp_path / "absent" / "m").show_plan(nothing)
 
 
-def test_why_there_is_no_plan_takes_the_place_of_an_older_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_there_is_no_plan_takes_the_place_of_an_older_report(tmp_path, capsys) -> None:
     topology, comment = tmp_path / "t.yaml", tmp_path / "plan.md"
     topology.write_text("apiVersion: repl/v1\nname: shop\nclusters: {dc1: {bootstrap: 'a:1'}}\ntopcs: []\n")
     comment.write_text("### shop: Plan: 5 to add")
@@ -127,9 +125,7 @@ def test_why_there_is_no_plan_takes_the_place_of_an_older_report(
     assert "did you mean" in text
 
 
-def test_a_report_that_can_not_be_written_hides_no_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_that_can_not_be_written_hides_no_error(tmp_path, capsys) -> None:
     assert run(["plan", str(tmp_path), "--markdown", str(tmp_path / "absent" / "m")]) == ExitCode.ERROR
 
     err = capsys.readouterr().err
@@ -137,9 +133,7 @@ def test_a_report_that_can_not_be_written_hides_no_error(
     assert "the report can't be written" in err
 
 
-def test_an_empty_folder_plans_nothing_and_deletes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_folder_plans_nothing_and_deletes_nothing(tmp_path, capsys) -> None:
     assert run(["plan", str(tmp_path)]) == ExitCode.ERROR
 
     assert capsys.readouterr().out == ""

@@ -24,7 +24,6 @@ from planner.workflows.interaction import (
     PlanReady,
     ProgressEvent,
     ProgressText,
-    Question,
     StepWaits,
     SubscriptionsRead,
     UnsentRecords,
@@ -162,9 +161,7 @@ LOST = PartitionStatus("there", "orders", 0, PartitionState.DATA_LOSS, since_ms=
         (ApproveReplay("dc2"), "add --auto-approve"),
     ],
 )
-def test_without_a_terminal_a_question_is_a_failure(
-    question: Question, hint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_terminal_a_question_is_a_failure(question, hint, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
 
     with pytest.raises(Failure, match="there is no terminal to ask on, so nothing was changed") as failure:

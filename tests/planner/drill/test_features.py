@@ -193,9 +193,7 @@ class TwoSides(ScenarioRun):
         ({0: [b"1", b"2"], 1: [b"3"], 2: []}, True),  # one more partition, without records
     ],
 )
-def test_records_are_compared_partition_by_partition_in_order(
-    tokyo: dict[int, list[bytes]], kept: bool
-) -> None:
+def test_records_are_compared_partition_by_partition_in_order(tokyo, kept) -> None:
     run = TwoSides({0: [b"1", b"2"], 1: [b"3"]}, tokyo)
     assert promises.in_order(run, "paris.orders", "tokyo", "paris") is kept
     assert promises.in_order(run, "orders", "paris", "tokyo") is kept

@@ -284,9 +284,7 @@ def test_an_authorizer_is_there_where_flows_need_rules(tmp_path: Path, more: dic
         ({"brokers": 10}, "brokers"),
     ],
 )
-def test_a_version_or_a_number_that_the_lab_can_not_have_is_refused(
-    tmp_path: Path, drill: dict[str, Any], why: str
-) -> None:
+def test_a_version_or_a_number_that_the_lab_can_not_have_is_refused(tmp_path, drill, why) -> None:
     with pytest.raises(Failure) as refused:
         topology(tmp_path, drill=drill)
     (one,) = refused.value.diagnostics

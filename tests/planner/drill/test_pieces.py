@@ -102,9 +102,7 @@ DECLARED = {"max_rto": "30s", "max_rpo": 10}
         "none": ({}, {}, (None, None, 10_000)),
     },
 )
-def test_the_limits_of_a_drill(
-    declared, options, limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limits_of_a_drill(declared, options, limits, tmp_path, monkeypatch) -> None:
     seen: list[DrillRequest] = []
 
     def rehearse_live(request: DrillRequest, *_: Any) -> Any:
@@ -130,9 +128,7 @@ RTO = "paris is lost: time from the loss until a consumer of each group read on 
         (None, None, (f"{RPO}: unknown (wanted: at most 10)", f"{RTO}: unknown (wanted: at most 30 s)")),
     ],
 )
-def test_a_figure_beyond_a_limit_fails_the_drill(
-    rto_s: float | None, records: int | None, faults: tuple[str, ...]
-) -> None:
+def test_a_figure_beyond_a_limit_fails_the_drill(rto_s, records, faults) -> None:
     run = ScenarioRecord(print, "paris is lost", "paris")
     run.scenario.rto = None if rto_s is None else RecoveryTime(rto_s, 0.0, 0.0)
     run.scenario.rpo_records = records
@@ -212,9 +208,7 @@ BEHIND: list[Mapping[str, int | None]] = [
         (flow("tokyo", "paused"), "", (), 2),
     ],
 )
-def test_flows_into_files_are_waited_for(
-    files: Any, lost: str, clusters: tuple[str, ...], looks: int
-) -> None:
+def test_flows_into_files_are_waited_for(files, lost, clusters, looks) -> None:
     run = LaggingRun(files, BEHIND, lost)
     run.await_copied(*clusters)
     assert run.looked == looks

@@ -663,9 +663,7 @@ def test_a_report_is_as_it_was_agreed(name: str) -> None:
         ),
     ],
 )
-def test_a_rehearsal_never_says_that_all_schemas_are_there_where_one_is_not(
-    seen: dict[str, Any], shown: list[str]
-) -> None:
+def test_a_rehearsal_never_says_that_all_schemas_are_there_where_one_is_not(seen, shown) -> None:
     check = SchemaCheck(flow="go", source="dc1", destination="dc2", **seen)
     assert [line.plain for line in schema_lines([check])] == [f"  flow.go  {text}" for text in shown]
 

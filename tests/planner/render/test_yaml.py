@@ -247,9 +247,7 @@ def without_places(value: Any) -> Any:
         samples=st.sampled_from([(), (DrillSample(r"pay\..*", "a/b.jsonl"),)]),
     ),
 )
-def test_a_topology_is_written_so_that_it_loads_as_the_same(
-    flow: Flow, job: Job | None, internal: InternalSpec, limits: Policies, drill: Drill
-) -> None:
+def test_a_topology_is_written_so_that_it_loads_as_the_same(flow, job, internal, limits, drill) -> None:
     flow = structs.replace(flow, job="other" if job is not None else "dc2")
     topology = Topology(
         "t",

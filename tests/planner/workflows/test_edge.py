@@ -4,7 +4,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -161,11 +161,7 @@ def held_at(cluster: str) -> Any:
 
 
 @pytest.mark.parametrize("work", [prompt, second_prompt, wait, compute, terminate, cancel_all])
-def test_ctrl_c_ends_it_at_once_and_releases_its_lease(
-    work: Callable[[AsyncExitStack], Coroutine[None, None, None]],
-    log: Log,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_ends_it_at_once_and_releases_its_lease(work, log, monkeypatch) -> None:
     def terminal(*_: object, **__: object) -> str:
         signal.raise_signal(signal.SIGINT)
         time.sleep(10)

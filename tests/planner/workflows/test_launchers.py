@@ -18,9 +18,7 @@ def plan(file: str | None) -> Plan:
     return Plan(inputs(shop, observed(cluster())))
 
 
-def test_beside_the_topology_wherever_its_plan_was_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_the_topology_wherever_its_plan_was_saved(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("REPL_HOME", raising=False)
     (tmp_path / "shop").mkdir()
     file = tmp_path / "shop" / "shop.yaml"

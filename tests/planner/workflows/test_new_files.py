@@ -26,9 +26,7 @@ class Refusing:
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
 @pytest.mark.parametrize("private", [True, False])
-def test_a_file_is_written_where_the_file_system_has_no_hard_links(
-    tmp_path: Path, code: int, private: bool
-) -> None:
+def test_a_file_is_written_where_the_file_system_has_no_hard_links(tmp_path, code, private) -> None:
     file = tmp_path / "t.yaml"
     with new_file(file, private=private, link=Refusing(code)) as write:
         write("größer")
@@ -45,9 +43,7 @@ def test_a_file_is_written_where_the_file_system_has_no_hard_links(
         (errno.EEXIST, "of another", ["t.yaml"]),
     ],
 )
-def test_no_file_is_written_over_another_or_in_part(
-    tmp_path: Path, code: int, meanwhile: str, left: list[str]
-) -> None:
+def test_no_file_is_written_over_another_or_in_part(tmp_path, code, meanwhile, left) -> None:
     file = tmp_path / "t.yaml"
     with (
         pytest.raises(Failure, match="can't be written"),

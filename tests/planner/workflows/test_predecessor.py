@@ -50,9 +50,7 @@ def began(*partitions: CopiedPartition, flow: Flow = FLOW) -> tuple[object, list
         (orders(42, start=50), 50, "deleted at A before MirrorMaker 2 had copied them: orders-0 (42 to 49)"),
     ],
 )
-def test_a_partition_begins_at_the_first_record_that_was_not_copied(
-    partition: CopiedPartition, offset: int, said: str
-) -> None:
+def test_a_partition_begins_at_the_first_record_that_was_not_copied(partition, offset, said) -> None:
     start, told = began(partition)
     assert start == AtOffsets({"orders": {0: offset}})
     assert len(told) == bool(said)
@@ -127,9 +125,7 @@ def test_the_workers_of_a_flow_as_mirror_maker_names_them(more: str, topic: str,
         (("one",), ("one", "two"), "no connector of the files commits by group two"),
     ],
 )
-def test_groups_that_do_not_fit_the_connectors(
-    connectors: tuple[str, ...], groups: tuple[str, ...], why: str
-) -> None:
+def test_groups_that_do_not_fit_the_connectors(connectors, groups, why) -> None:
     found = replicators(*({"name": name, "config": CONNECTOR} for name in connectors))
     with pytest.raises(Failure, match=why):
         run(continue_replicator(found, groups, 1_000))

@@ -259,9 +259,7 @@ def test_the_gate_opens_once_copies_have_kept_up_for_a_while(lag, for_s, looks) 
         ([(10, 10, 10), (10, 10, 10), (11, 11, 11), (11, 11, 11)], 2, "all is copied; no record may come in"),
     ],
 )
-def test_a_wave_is_drained_when_nothing_is_left_and_nothing_comes(
-    looks: list[tuple[int, int, int]], quiet_s: float, left: str
-) -> None:
+def test_a_wave_is_drained_when_nothing_is_left_and_nothing_comes(looks, quiet_s, left) -> None:
     now = 100.0
     left_of = not_drained(quiet_s, lambda: now)
     for end, position, high in looks:
@@ -453,9 +451,7 @@ def test_no_wave_returns_while_the_ledgers_do_not_say_whether_it_has_moved(named
         (True, Fence.NONE, None, True, "none"),
     ],
 )
-def test_the_status_shows_the_fence_that_is_at_the_source(
-    fenced: bool, fence: Fence, shown: set[str] | None, stops: bool, text: str
-) -> None:
+def test_the_status_shows_the_fence_that_is_at_the_source(fenced, fence, shown, stops, text) -> None:
     producers = ("shop", "desk") if fence is Fence.QUOTA else ()
     made = (recorded(FENCED_TOPIC), limited("shop", "cutover to-cloud, wave billing"))
     owned = () if shown is not None and "of others" in shown else made
@@ -523,9 +519,7 @@ def in_waves(topics: str, *before: str) -> WaveTopics:
         (in_waves(".*", "a!"), "promoted: ['b', 'c\\.d', 'orders']"),
     ],
 )
-def test_the_promotion_of_a_wave_takes_only_its_topics(
-    tmp_path: Path, moving: WaveTopics, written: str
-) -> None:
+def test_the_promotion_of_a_wave_takes_only_its_topics(tmp_path, moving, written) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(TEXT)
     after: dict[Path, str] = {}
@@ -547,9 +541,7 @@ def test_the_promotion_of_a_wave_takes_only_its_topics(
         (("legacy",), (("orders",),), "untouched"),
     ],
 )
-def test_only_topics_of_returning_waves_leave_promoted(
-    tmp_path: Path, promoted: tuple[str, ...], waves: tuple[tuple[str, ...], ...], stays: Any
-) -> None:
+def test_only_topics_of_returning_waves_leave_promoted(tmp_path, promoted, waves, stays) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(TEXT.replace("    to: dc2\n", f"    to: dc2\n    promoted: {list(promoted)}\n"))
     declared = load(file)
