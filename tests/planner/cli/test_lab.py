@@ -1,8 +1,10 @@
 """repl lab: flags become specs, and the lab is shown so that a person and a script can read it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,37 +16,40 @@ from planner.workflows.requests import LabChoices
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Security
 from runtime.lab.files import LabError
 from runtime.lab.lab import BrokerStatus, ClusterStatus, KdcStatus, Lab, LabState, LabStatus
+from tests.fakes.tables import cases
 from tests.records import create_topic
 
-NOTHING = LabChoices()
+DC1 = LabClusterSpec("dc1", port=19092)
+OTHER = LabClusterSpec("x", brokers=3, security=Security.TLS, port=29092)
 
 
-def existing(*wanted: LabClusterSpec) -> dict[str, LabKafkaCluster]:
-    return {one.name: LabKafkaCluster(one, "an-id", (), Path("/lab") / one.name) for one in wanted}
+def chosen(*existing: LabClusterSpec, **flags: Any) -> list[LabClusterSpec]:
+    there = {spec.name: LabKafkaCluster(spec, "an-id", (), Path("/lab") / spec.name) for spec in existing}
+    return specs(there, LabChoices(**flags))
 
 
-def test_a_new_lab_is_dc1_and_dc2_on_their_ports() -> None:
-    assert specs({}, NOTHING) == [LabClusterSpec("dc1", port=19092), LabClusterSpec("dc2", port=29092)]
-
-
-def test_free_ports_are_left_to_the_lab() -> None:
-    assert [one.port for one in specs({}, LabChoices(ports="auto"))] == [None, None]
-
-
-def test_an_existing_lab_is_taken_as_it_is() -> None:
-    kept = LabClusterSpec("x", brokers=3, security=Security.TLS, port=29092)
-    assert specs(existing(kept), NOTHING) == [kept]
-
-
-def test_a_further_cluster_gets_the_next_free_ports() -> None:
-    kept = LabClusterSpec("dc1", port=19092)
-    _, new = specs(existing(kept), LabChoices(clusters="dc1,dc9"))
-    assert new == LabClusterSpec("dc9", port=29092)
+@cases(
+    "existing flags wanted",
+    {
+        "a new lab is dc1 and dc2 on their ports": ([], {}, [DC1, LabClusterSpec("dc2", port=29092)]),
+        "free ports are left to the lab": (
+            *([], {"ports": "auto"}),
+            [LabClusterSpec("dc1", port=None), LabClusterSpec("dc2", port=None)],
+        ),
+        "an existing lab is taken as it is": ([OTHER], {}, [OTHER]),
+        "a further cluster gets the next free ports": (
+            *([DC1], {"clusters": "dc1,dc9"}),
+            [DC1, LabClusterSpec("dc9", port=29092)],
+        ),
+    },
+)
+def test_which_clusters_a_lab_gets(existing, flags, wanted) -> None:
+    assert chosen(*existing, **flags) == wanted
 
 
 def test_properties_for_all_and_for_one() -> None:
-    chosen = LabChoices(settings=("a.b=1", "dc2:a.b=2", "dc2:c=x=y"))
-    assert [one.properties for one in specs({}, chosen)] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
+    made = chosen(settings=("a.b=1", "dc2:a.b=2", "dc2:c=x=y"))
+    assert [spec.properties for spec in made] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
 
 
 @pytest.mark.parametrize(
@@ -57,25 +62,28 @@ def test_properties_for_all_and_for_one() -> None:
     ],
 )
 def test_versions_for_all_and_for_each(flag: str | None, versions: list[str]) -> None:
-    assert [one.version for one in specs({}, LabChoices(version=flag))] == versions
-
-
-def test_a_version_for_another_cluster_is_refused() -> None:
-    with pytest.raises(LabError, match=r"--version dc3=2\.8\.2 names none of these clusters"):
-        specs({}, LabChoices(version="dc3=2.8.2"))
+    assert [spec.version for spec in chosen(version=flag)] == versions
 
 
 def test_flags_reach_every_cluster() -> None:
-    chosen = LabChoices(brokers=3, security="sasl-tls", users=("eve", "eve"), mechanism="PLAIN")
-    assert {(one.brokers, one.security, one.users, one.mechanism) for one in specs({}, chosen)} == {
+    made = chosen(brokers=3, security="sasl-tls", users=("eve", "eve"), mechanism="PLAIN")
+    assert {(spec.brokers, spec.security, spec.users, spec.mechanism) for spec in made} == {
         (3, Security.SASL_TLS, ("eve",), "PLAIN")
     }
 
 
-@pytest.mark.parametrize("settings", [("novalue",), ("=1",), ("dc9:a=1",)])
-def test_settings_that_make_no_sense(settings: tuple[str, ...]) -> None:
-    with pytest.raises(LabError, match="--set"):
-        specs({}, LabChoices(settings=settings))
+@cases(
+    "flags why",
+    {
+        "a version of another cluster": ({"version": "dc3=2.8.2"}, "--version dc3=2.8.2 names none of these"),
+        "a setting without a value": ({"settings": ("novalue",)}, "--set"),
+        "a setting without a name": ({"settings": ("=1",)}, "--set"),
+        "a setting of another cluster": ({"settings": ("dc9:a=1",)}, "--set"),
+    },
+)
+def test_flags_that_make_no_sense(flags, why) -> None:
+    with pytest.raises(LabError, match=re.escape(why)):
+        chosen(**flags)
 
 
 @pytest.fixture
@@ -123,15 +131,8 @@ def test_the_json_is_versioned_and_whole(status: LabStatus, capsys: pytest.Captu
         *("name", "cluster_id", "bootstrap", "security", "state", "memory_bytes"),
         *("client_properties", "client_yaml", "brokers", "versions", "zookeeper"),
     }
-    assert shown["clusters"][1]["brokers"][1] == {
-        "node": 2,
-        "address": "127.0.0.1:2",
-        "state": "down",
-        "pid": None,
-        "memory_bytes": 0,
-        "log": "/log",
-        "version": "4.4.0",
-    }
+    down = {"node": 2, "address": "127.0.0.1:2", "state": "down", "pid": None, "memory_bytes": 0}
+    assert shown["clusters"][1]["brokers"][1] == {**down, "log": "/log", "version": "4.4.0"}
 
 
 def test_no_lab_yet(tmp_path: Path) -> None:
@@ -145,19 +146,8 @@ def test_no_lab_yet(tmp_path: Path) -> None:
 def test_what_a_load_has_written(lab: Lab, fresh: Callable[[str], str]) -> None:
     topic = fresh("load")
     create_topic(lab.clusters["dc1"].client, topic, 1)
-    words = [
-        "lab",
-        "load",
-        f"dc1:{topic}",
-        "--rate",
-        "20",
-        "--seconds",
-        "0.5",
-        "--json",
-        "--home",
-        str(lab.home),
-    ]
-    done = CliRunner().invoke(root, words)
+    words = f"lab load dc1:{topic} --rate 20 --seconds 0.5 --json --home {lab.home}"
+    done = CliRunner().invoke(root, words.split())
     assert json.loads(done.stdout) == {
         "format_version": 1,
         "targets": [{"cluster": "dc1", "topic": topic, "written": 10, "lost": 0, "failed": None}],

@@ -15,12 +15,18 @@ import yaml
 
 from planner.model.diagnostic import ExitCode
 from runtime.lab.lab import Lab
+from tests.fakes.tables import cases
 from tests.topologies import at
 
 HERE = Path(__file__).parents[3]
 PIPELINES = HERE / "plans" / "pipelines"
 FILE = PIPELINES / "github-actions.yaml"
 MARKER = "<!-- repl plan -->"
+ALLOWED: dict[str, Any] = {
+    "REPL_ALLOW_ENV": "REPL_USER,REPL_PASSWORD",
+    "REPL_ALLOW_FILES": "/etc/repl",
+    "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,localhost",
+}
 BASH = shutil.which("bash") or "bash"
 
 
@@ -35,12 +41,27 @@ def of_step(pipeline: dict[Any, Any], job: str, step: str) -> dict[str, Any]:
     return found
 
 
-def test_applying_waits_for_a_plan_with_changes_and_for_an_approval(pipeline: dict[Any, Any]):
-    apply = pipeline["jobs"]["apply"]
-    assert apply["needs"] == "plan"
-    assert apply["environment"] == "production"
-    assert "outputs.changes == 'true'" in apply["if"]
-    assert pipeline["jobs"]["plan"]["outputs"]["changes"] == "${{ steps.plan.outputs.changes }}"
+@cases(
+    "path value",
+    {
+        "applying waits for the plan": ("apply needs", "plan"),
+        "it waits for an approval": ("apply environment", "production"),
+        "it waits for changes": (
+            "apply if",
+            "github.event_name == 'push' && needs.plan.outputs.changes == 'true'",
+        ),
+        "the plan tells of changes": ("plan outputs changes", "${{ steps.plan.outputs.changes }}"),
+        "the plan tells its digest": ("plan outputs digest", "${{ steps.plan.outputs.digest }}"),
+        "no night plans": ("plan if", "github.event_name != 'schedule'"),
+        "each night looks for drift": ("drift if", "github.event_name == 'schedule'"),
+        "each night has a drill": ("drill if", "github.event_name == 'schedule'"),
+    },
+)
+def test_when_a_job_runs_and_what_it_tells(path, value, pipeline) -> None:
+    found = pipeline["jobs"]
+    for name in path.split():
+        found = found[name]
+    assert found == value
 
 
 def test_planning_and_applying_come_as_different_principals(pipeline: dict[Any, Any]):
@@ -61,7 +82,7 @@ def test_what_a_pull_request_wrote_gets_no_power(pipeline: dict[Any, Any]):
     assert "pull_request" in triggers
     assert "pull_request_target" not in triggers
     plan = pipeline["jobs"]["plan"]
-    assert {"REPL_ALLOW_ENV", "REPL_ALLOW_FILES", "REPL_ALLOW_BOOTSTRAP"} <= plan["env"].keys()
+    assert ALLOWED.keys() <= plan["env"].keys()
     assert "repl plan topology/ --untrusted " in of_step(pipeline, "plan", "plan")["run"]
     for job in pipeline["jobs"].values():
         for step in job["steps"]:
@@ -71,26 +92,18 @@ def test_what_a_pull_request_wrote_gets_no_power(pipeline: dict[Any, Any]):
 
 
 def test_what_is_applied_is_what_the_plan_job_printed(pipeline: dict[Any, Any]):
-    assert pipeline["jobs"]["plan"]["outputs"]["digest"] == "${{ steps.plan.outputs.digest }}"
     step = of_step(pipeline, "apply", "apply")
     assert step["env"] == {"DIGEST": "${{ needs.plan.outputs.digest }}"}
     assert '--expect "$DIGEST"' in step["run"]
 
 
-def test_drift_is_looked_for_every_night(pipeline: dict[Any, Any]):
+def test_each_night_looks_for_drift_and_runs_a_drill_without_rights_whose_key_signs_no_plan(pipeline):
     assert len(pipeline[True]["schedule"]) == 1
-    drift = pipeline["jobs"]["drift"]
-    assert drift["if"] == "github.event_name == 'schedule'"
     assert of_step(pipeline, "drift", "drift")["run"].startswith("repl drift topology/")
-    assert pipeline["jobs"]["plan"]["if"] == "github.event_name != 'schedule'"
-
-
-def test_a_drill_runs_every_night_without_rights_and_its_key_signs_no_plan(pipeline: dict[Any, Any]):
     drill = pipeline["jobs"]["drill"]
-    assert drill["if"] == "github.event_name == 'schedule'"
     assert of_step(pipeline, "drill", "drill")["run"].startswith("repl drill topology/ --reports ")
     assert set(drill["env"]) == {"REPL_PLAN_KEY"}
-    assert drill["env"]["REPL_PLAN_KEY"] not in str([pipeline["jobs"][one] for one in ("plan", "apply")])
+    assert drill["env"]["REPL_PLAN_KEY"] not in str([pipeline["jobs"][job] for job in ("plan", "apply")])
 
 
 @dataclass(frozen=True)
@@ -145,10 +158,7 @@ def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipelin
     (machine.folder / "topology" / "t.yaml").write_text("apiVersion: repl/v1\nname: shop\ntopcs: []\n")
 
     machine.run("plan", "validate", ends=ExitCode.ERROR)
-    allowed: dict[str, Any] = dict.fromkeys(
-        ("REPL_ALLOW_ENV", "REPL_ALLOW_FILES", "REPL_ALLOW_BOOTSTRAP"), ""
-    )
-    assert machine.run("plan", "plan", ends=ExitCode.ERROR, **allowed) == ""
+    assert machine.run("plan", "plan", ends=ExitCode.ERROR, **dict.fromkeys(ALLOWED, "")) == ""
     machine.run("plan", "comment")
 
     assert "No plan could be made" in machine.comments[1]["body"]
@@ -166,12 +176,7 @@ def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
     made.write()
 
     machine.run("plan", "validate")
-    allowed: dict[str, Any] = {
-        "REPL_ALLOW_ENV": "REPL_USER,REPL_PASSWORD",
-        "REPL_ALLOW_FILES": "/etc/repl",
-        "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,localhost",
-    }
-    changes, digest = machine.run("plan", "plan", **allowed).splitlines()
+    changes, digest = machine.run("plan", "plan", **ALLOWED).splitlines()
     assert changes == "changes=true"
     assert re.fullmatch(r"digest=sha256:[0-9a-f]{64}", digest)
     machine.run("plan", "comment")
@@ -179,7 +184,7 @@ def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
     assert "1 to add" in (machine.folder / "plan.md").read_text()
     assert json.loads((machine.folder / "plan.repl").read_text())
     machine.run("apply", "apply", DIGEST=digest.removeprefix("digest="))
-    assert machine.run("plan", "plan", **allowed) == "changes=false\n"
+    assert machine.run("plan", "plan", **ALLOWED) == "changes=false\n"
     machine.run("drift", "drift")
 
 
@@ -240,12 +245,7 @@ def test_a_merge_request_is_planned_and_applied_by_the_component_and_by_atlantis
     made.topic(fresh("orders"), partitions=2)
     made.write()
     jobs = gitlab()
-    allowed: dict[str, Any] = {
-        "REPL_ALLOW_ENV": "REPL_USER",
-        "REPL_ALLOW_FILES": "/etc/repl",
-        "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,localhost",
-        **jobs["plan"]["variables"],
-    }
+    allowed = {**ALLOWED, **jobs["plan"]["variables"]}
     machine.script("\n".join(jobs["plan"]["script"]), **allowed)
     named = (machine.folder / "plan.env").read_text()
     assert re.fullmatch(r"REPL_DIGEST=sha256:[0-9a-f]{64}\n", named)
