@@ -20,21 +20,22 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def document(plan: Plan) -> str:
-    """The first change of each kind and action, and the first step of each kind: the others look like them.
+    """The first change of each action, and the first step of each kind: the others look like them.
 
-    A flow or a job that is new shows what it will be, and one that changes its fields.
+    Flows and jobs have parts of their own: a new one shows what it will be, and one that changes its fields.
     """
     tree = json.loads(json_text(plan))
     for part in ("resource_changes", "resource_drift"):
         first: dict[tuple[Any, ...], Any] = {}
         for entry in tree[part]:
             change = entry["change"]
-            if entry["type"] in ("flow", "job"):
+            own = entry["type"] if entry["type"] in ("flow", "job") else ""
+            if own:
                 new = change["actions"] == ["create"]
                 for name in ("fields",) if new else ("before", "after", "values"):
                     change.pop(name, None)
             sensitive = any(field["sensitive"] for field in change.get("fields", ()))
-            first.setdefault((entry["type"], *change["actions"], sensitive), entry)
+            first.setdefault((*change["actions"], sensitive, own), entry)
         tree[part] = list(first.values())
     steps: dict[str, Any] = {}
     for step in tree["steps"]:
