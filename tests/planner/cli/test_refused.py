@@ -22,7 +22,6 @@ BACK = "  - {name: home, from: dc2, to: dc1, topics: {include: .*}, reverse_of: 
 TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
 ALL = THERE + RESTS + GONE
 DOWN = "nothing listens there"
-NOT_ENDED = "no flow out of dc1 was promoted or failed over"
 ERROR, REFUSED = ExitCode.ERROR, ExitCode.REFUSED
 
 
@@ -33,96 +32,52 @@ def refused(file: Path, words: str, code: ExitCode, says: str, capsys: pytest.Ca
     assert file.read_text() == before
 
 
-@cases(
-    "flows words code says",
-    {
-        "failback to no cluster": (
-            THERE,
-            "failback dc3",
-            ERROR,
-            "there is no cluster dc3 in this topology — did you mean dc",
-        ),
-        "failback before a failover": (THERE, "failback dc1", REFUSED, NOT_ENDED),
-        "switch before a failover": (THERE, "failback dc1 --switch", REFUSED, NOT_ENDED),
-        "failback to a destination": (
-            THERE,
-            "failback dc2",
-            ERROR,
-            "no flow out of dc2 was promoted or failed over",
-        ),
-        "switch before a failback": (
-            GONE,
-            "failback dc1 --switch",
-            REFUSED,
-            "nothing of flow.gone was copied back yet",
-        ),
-        "switch while the other side is lost": (
-            GONE + BACK,
-            "failback dc1 --switch",
-            REFUSED,
-            "once dc2 is back: repl failback dc2",
-        ),
-        "failback while it is down": (GONE, "failback dc1", ERROR, "nothing can be copied back to dc1 yet"),
-        "pause nearly a flow": (
-            ALL,
-            "pause ther",
-            ERROR,
-            "there is no flow ther in this topology — did you mean there?",
-        ),
-        "pause no flow": (
-            ALL,
-            "pause x",
-            ERROR,
-            "there is no flow x in this topology — its flows: gone, rests, there",
-        ),
-        "fail over to no cluster": (
-            ALL,
-            "failover y",
-            ERROR,
-            "there is no cluster y in this topology — its clusters: dc1, dc2",
-        ),
-        "pause an ended flow": (ALL, "pause gone", REFUSED, "flow.gone is failed_over and can't be paused"),
-        "resume an ended one": (ALL, "resume gone", REFUSED, "flow.gone is failed_over and can't be resumed"),
-        "pause while all is down": (ALL, "pause there --timeout 2s", ERROR, DOWN),
-        "resume while all is down": (ALL, "resume there --timeout 2s", ERROR, DOWN),
-        "promote topics of no flow": (ALL, "promote ther --topics pay", ERROR, "did you mean there?"),
-        "promote while it rests": (ALL, "promote rests --topics old", REFUSED, "repl resume rests first"),
-        "promote topics of an ended flow": (
-            ALL,
-            "promote gone --topics gone",
-            REFUSED,
-            "flow.gone is failed_over and can't be promoted by topics",
-        ),
-        "promote no regex": (ALL, "promote there --topics pay(", ERROR, "no regular expression"),
-        "promote while all is down": (ALL, "promote there --topics pay --timeout 2s", ERROR, DOWN),
-        "replay of a flow that copies": (
-            ALL,
-            "salvage there --replay",
-            REFUSED,
-            "flow.there is active: it copies what is left",
-        ),
-        "replay of one that rests": (
-            ALL,
-            "salvage rests --replay",
-            REFUSED,
-            "flow.rests is paused: it copies what is left",
-        ),
-        "replay while all is down": (
-            ALL,
-            "salvage gone --replay --timeout 2s",
-            ERROR,
-            f"{DOWN} — look at the cluster's bootstrap",
-        ),
-        "a topic without a replay": (ALL, "salvage gone --to aside", ERROR, "--to goes with --replay"),
-        "export and replay": (
-            ALL,
-            "salvage gone --replay --export x",
-            ERROR,
-            "--export and --replay are two commands",
-        ),
+# What a command says to a topology of these flows, below the flows and the exit code.
+SAID = {
+    (THERE, ERROR): {
+        "failback dc3": "there is no cluster dc3 in this topology — did you mean dc",
+        "failback dc2": "no flow out of dc2 was promoted or failed over",
     },
+    (THERE, REFUSED): {
+        "failback dc1": "no flow out of dc1 was promoted or failed over",
+        "failback dc1 --switch": "no flow out of dc1 was promoted or failed over",
+    },
+    (GONE, REFUSED): {"failback dc1 --switch": "nothing of flow.gone was copied back yet"},
+    (GONE, ERROR): {"failback dc1": "nothing can be copied back to dc1 yet"},
+    (GONE + BACK, REFUSED): {"failback dc1 --switch": "once dc2 is back: repl failback dc2"},
+    (ALL, ERROR): {
+        "pause ther": "there is no flow ther in this topology — did you mean there?",
+        "pause x": "there is no flow x in this topology — its flows: gone, rests, there",
+        "failover y": "there is no cluster y in this topology — its clusters: dc1, dc2",
+        "pause there --timeout 2s": DOWN,
+        "resume there --timeout 2s": DOWN,
+        "promote ther --topics pay": "did you mean there?",
+        "promote there --topics pay(": "no regular expression",
+        "promote there --topics pay --timeout 2s": DOWN,
+        "salvage gone --replay --timeout 2s": f"{DOWN} — look at the cluster's bootstrap",
+        "salvage gone --to aside": "--to goes with --replay",
+        "salvage gone --replay --export x": "--export and --replay are two commands",
+    },
+    (ALL, REFUSED): {
+        "pause gone": "flow.gone is failed_over and can't be paused",
+        "resume gone": "flow.gone is failed_over and can't be resumed",
+        "promote rests --topics old": "repl resume rests first",
+        "promote gone --topics gone": "flow.gone is failed_over and can't be promoted by topics",
+        "salvage there --replay": "flow.there is active: it copies what is left",
+        "salvage rests --replay": "flow.rests is paused: it copies what is left",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("flows", "code", "words", "says"),
+    [
+        pytest.param(flows, code, words, says, id=words)
+        for (flows, code), commands in SAID.items()
+        for words, says in commands.items()
+    ],
 )
-def test_nothing_comes_of_it(flows, words, code, says, tmp_path, capsys) -> None:
+def test_nothing_comes_of_it(flows, code, words, says, tmp_path, capsys) -> None:
     refused(shop(tmp_path, flows), words, code, says, capsys)
 
 
