@@ -13,7 +13,7 @@ from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import text
 from tests.fakes.golden import agreed, fitted
-from tests.planner.render.scenes import SCENES, everything, nothing
+from tests.planner.render.scenes import SCENES, errored, everything, nothing
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -59,7 +59,14 @@ def test_as_it_was_agreed(scene: str, kind: str) -> None:
 
 
 def test_a_narrow_terminal_breaks_lines_at_words() -> None:
-    agreed(GOLDEN / "everything.40.txt", "\n".join(text(everything(), width=40)) + "\n")
+    agreed(GOLDEN / "errored.40.txt", "\n".join(text(errored(), width=40)) + "\n")
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_broken_lines_have_the_same_words(scene: str) -> None:
+    plan = SCENES[scene]()
+    wide, narrow = (" ".join(text(plan, width=width)).split() for width in (None, 40))
+    assert [word for word in narrow if word != "#"] == [word for word in wide if word != "#"]
 
 
 @pytest.mark.parametrize("render", [json_text, markdown, lambda plan: "\n".join(text(plan))])

@@ -17,7 +17,6 @@ from planner.render.plan.words import (
     grouped,
     summary_line,
     value_text,
-    verb,
 )
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, desired, observed, with_inputs
@@ -29,22 +28,6 @@ pytestmark = pytest.mark.slow
 # Words.
 
 ADDRESS = topic_address("dc1", "orders")
-
-
-@pytest.mark.parametrize(
-    ("action", "to_be", "was"),
-    [
-        (Action.CREATE, "will be created", "has changed"),
-        (Action.UPDATE, "will be updated in place", "has changed"),
-        (Action.DELETE, "will be destroyed", "was deleted"),
-        (Action.REPLACE, "must be replaced", "was deleted and made again"),
-        (Action.FORGET, "will no longer be managed", "has changed"),
-        (Action.NO_OP, "exists, will be managed", "has changed"),
-        (Action.UNKNOWN, "is not known", "is not known"),
-    ],
-)
-def test_verbs(action, to_be, was) -> None:
-    assert (verb(action, Mode.APPLY), verb(action, Mode.DRIFT)) == (to_be, was)
 
 
 def test_a_replacement_is_added_and_destroyed_and_what_stays_is_not_counted() -> None:
