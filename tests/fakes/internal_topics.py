@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runtime.batch import Batch, records, walk
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol import offsets
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
@@ -113,7 +113,8 @@ class TransactionalTopics(InternalTopics):
         self.refusal = ErrorCode.NONE
         self._written: list[tuple[str, InternalRecord]] = []
 
-    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None: ...
+    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
+        return dict.fromkeys(keys, 1)
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         return 1

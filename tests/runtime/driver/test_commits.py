@@ -20,6 +20,7 @@ from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from tests.fakes.permits import settled
+from tests.waiting import until
 
 STATUS = TopicPartition("__repl.status", 0)
 
@@ -178,11 +179,9 @@ async def test_a_requested_heartbeat_does_not_wait_for_the_next_one(monkeypatch:
 
     leader = Leader()
     beats = asyncio.create_task(leader.leadership.run())
-    async with asyncio.timeout(60):
-        for expected in (1, 2):
-            while leader.beats < expected:
-                await asyncio.sleep(0)
-            leader.leadership.request_heartbeat()
+    await until(lambda: leader.beats == 1)
+    leader.leadership.request_heartbeat()
+    await until(lambda: leader.beats == 2)
     beats.cancel()
 
 
@@ -226,9 +225,7 @@ class Job:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         self._running = self._running or asyncio.create_task(self.commands.run())
-        async with asyncio.timeout(20):
-            while not holds():
-                await asyncio.sleep(0.005)
+        await until(holds)
 
 
 async def other_commands(job: Job) -> None:

@@ -1,7 +1,7 @@
 """A group's offset is written while this driver leads (R10) and no member is connected."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from runtime.contract.spec import naming
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter, GroupSyncState
 from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.groups.translation import GroupOffsetSides, PlacedOffset
-from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
     CommittedOffset,
@@ -27,14 +27,14 @@ from runtime.kafka.protocol.groups import (
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.slot.world import flow_spec
 
 THERE = TopicPartition("dc1.orders", 0)
 ITEM = GroupPartition("billing", "orders", 0)
 
 
-class Destination(InternalTopics):
+class Destination(TransactionalTopics):
     """One broker. It coordinates the group, which is in `state`, and notes what is done in order."""
 
     def __init__(self, state: str) -> None:
@@ -42,12 +42,6 @@ class Destination(InternalTopics):
         self.brokers = {1: ("localhost", 1)}
         self.done: list[Any] = []
         self._state = state
-
-    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return 1
-
-    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
-        return dict.fromkeys(keys, 1)
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None: ...
 

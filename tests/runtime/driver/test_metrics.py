@@ -17,6 +17,7 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.metrics.snapshot import ClusterSnapshot, JobSnapshot
 from tests.runtime.metrics.given import flow, partition, picture, report, running
+from tests.waiting import until
 
 SEEN = picture(flow(), slots=[running()], reports=[report(partition())])
 
@@ -35,9 +36,7 @@ def get(port: int | None, path: str) -> str:
 async def running_metrics(metrics: JobMetrics, holds: Callable[[], object]) -> AsyncIterator[None]:
     """Until it holds; then the duty goes on, and ends with the block."""
     task = asyncio.create_task(metrics.run())
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
+    await until(holds)
     assert not task.done()
     yield
     task.cancel()
@@ -66,9 +65,7 @@ async def test_a_port_that_is_taken_is_trouble_and_nothing_more():
         async with running_metrics(metrics, lambda: metrics.trouble):
             assert f"127.0.0.1:{taken}" in metrics.trouble
             wanted[0] = spec(0)
-            async with asyncio.timeout(10):
-                while not metrics.port:
-                    await asyncio.sleep(0.005)
+            await until(lambda: metrics.port)
             assert metrics.trouble == ""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from py4j.protocol import Py4JError
@@ -23,25 +23,25 @@ from runtime.contract.records.job_status import (
     SlotStatus,
 )
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver import task
 from runtime.driver.application import in_thread, reason
 from runtime.driver.process import JvmCalls, JvmSilent
-from runtime.driver.slots.channel import at
 from runtime.driver.slots.manager import SlotManager, partitions_in_loss
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.task import SlotResult, SlotStartRequest, run_with_channel
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest, ProducerIdentity
+from runtime.kafka.protocol.transactions import InitProducerIdRequest
 from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
+from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.slot.world import assigned, flow_spec
+from tests.waiting import until
 
 LOST = """An error occurred while calling o53.collect.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0: worker died
@@ -52,46 +52,31 @@ BAD_MASTER = """An error occurred while calling None.org.apache.spark.api.java.J
 \tat org.apache.spark.SparkContext$"""
 
 
-class Destination:
-    """Takes what the driver writes, fences ids, and says where the control topic ends.
-
-    `done` lists in order: the end of an attempt in the control topic, the removal of its report, and each
+class Destination(TransactionalTopics):
+    """`done` lists in order: the end of an attempt in the control topic, the removal of its report, and each
     fenced id.
     """
 
     def __init__(self) -> None:
-        self.gathered: dict[Any, Any] = {}
-        self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        super().__init__({naming.CONTROL: [], naming.STATUS: []})
         self.done: list[str] = []
-
-    async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None: ...
-
-    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return 1
-
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
-        return {name: TopicMetadata(name, b"c" * 16, ErrorCode.NONE, False, {0: LEADER}) for name in names}
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         match request:
             case InitProducerIdRequest():
                 self.done.append(str(request.transactional_id))
-                return ProducerIdentity(7, 1)
-            case ProduceRequest():
-                (part,) = request.partitions
+            case ProduceRequest(partitions=[part]):
                 content = b"".join(bytes(piece) for piece in part.records)
-                if part.topic == "__repl.control" and b'"stop_slot"' in content:
+                if part.topic == naming.CONTROL and b'"stop_slot"' in content:
                     self.done.append("end")
-                elif part.topic == "__repl.status":
+                elif part.topic == naming.STATUS:
                     self.done.append("no report")
                 return ProduceResponse(0, (ProducedPartition(part.topic, 0, ErrorCode.NONE, 0, -1, 0),))
-        assert isinstance(request, ListOffsetsRequest)
-        return {at("__repl.control"): ListedOffset(0, -1, 5)}
+        return await super().call(node, request, purpose, within)
 
 
 FLOW = AssignedFlow(flow_spec("flow"), 1)
 REACHED = {"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:1")}
-LEADER = Partition(0, 1, 5, (1,), (1,))
 
 
 class Spark:
@@ -181,6 +166,10 @@ async def test_however_a_task_ends_the_slot_is_submitted_again(
     assert ("Traceback" in capsys.readouterr().err) is traced
 
 
+def is_submitted(supervisor: SlotSupervisor, attempt: int) -> bool:
+    return supervisor.attempt >= attempt and supervisor.state == "submitted"
+
+
 class Driver:
     """A driver with slots that run, and a clock."""
 
@@ -196,9 +185,7 @@ class Driver:
         """Returns when these slots have reported from their attempt."""
         for slot in slots:
             supervisor = self.manager.supervisors[slot]
-            async with asyncio.timeout(20):
-                while supervisor.attempt < attempt or supervisor.state != "submitted":
-                    await asyncio.sleep(0.01)
+            await until(partial(is_submitted, supervisor, attempt))
             supervisor.acknowledge(
                 SlotReport("driver", attempt, SlotStatus(slot=slot, at_ms=0, assignment=0))
             )
@@ -221,23 +208,17 @@ class Driver:
             self.context.membership.publish(slot)
         return [self.context.membership.partitions_of(slot) for slot in slots]
 
-    def end(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         for running in self._running:
             running.cancel()
 
 
-@asynccontextmanager
-async def running(slots: int) -> AsyncIterator[Driver]:
-    driver = Driver(slots)
-    try:
-        yield driver
-    finally:
-        driver.end()
-
-
 async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partitions() -> None:
     """Its end is written before its ids are fenced, and only then others get what it had (R3)."""
-    async with running(3) as driver:
+    async with Driver(3) as driver:
         assert driver.slots(0, 1, 2) == [1, 1, 1]
         await driver.run(range(3), 1)
         await driver.read(4, 1, 2)
@@ -245,9 +226,7 @@ async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partition
         await driver.read(2, 1, 2)
         assert driver.manager.supervisors[0].view().why.endswith("no heartbeat for 5 s")
         assert driver.slots(0, 1, 2) == [0, 1, 1], "what it had is not free before it is fenced"
-        async with asyncio.timeout(20):
-            while len(driver.spark.groups) < 4:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(driver.spark.groups) == 4)
         ids = [f"repl.job.0.flow.{lane}" for lane in range(4)]
         assert driver.context.destination.done == ["end", *ids, "no report"]
         assert driver.spark.cancelled == ["slot 0 attempt 1"]
@@ -258,7 +237,7 @@ async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partition
 
 
 async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> None:
-    async with running(1) as driver:
+    async with Driver(1) as driver:
         assert driver.slots(0) == [1]
         await driver.run([0], 1)
         await driver.read(29)
@@ -269,7 +248,7 @@ async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> N
 
 async def test_no_slot_is_replaced_because_the_status_topic_took_no_heartbeat_for_a_while() -> None:
     """One slot's heartbeat is the first that is taken again."""
-    async with running(4) as driver:
+    async with Driver(4) as driver:
         await driver.run(range(4), 1)
         await driver.read(10, 0, 1, 2, 3)
         await driver.read(2)
@@ -285,7 +264,7 @@ async def test_no_slot_is_replaced_because_the_status_topic_took_no_heartbeat_fo
 
 
 async def test_a_slot_that_is_replaced_again_and_again_has_more_time_each_time() -> None:
-    async with running(2) as driver:
+    async with Driver(2) as driver:
         slot = driver.manager.supervisors[0]
         driver.slots(0, 1)
         await driver.run([1], 1)
@@ -302,7 +281,7 @@ async def test_a_slot_that_is_replaced_again_and_again_has_more_time_each_time()
 
 
 async def test_a_slot_that_a_broker_throttles_has_so_much_more_time() -> None:
-    async with running(2) as driver:
+    async with Driver(2) as driver:
         slot = driver.manager.supervisors[0]
         await driver.run(range(2), 1)
         driver.throttled_ms = 8_000
@@ -342,14 +321,12 @@ async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: p
 
 async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_that_runs_again() -> None:
     """Neither could take those of the other; later there is a core for one of them only."""
-    async with running(2) as driver:
+    async with Driver(2) as driver:
         one, other = driver.manager.supervisors
         driver.slots(0, 1)
         await driver.run(range(2), 1)
         await driver.read(31)
-        async with asyncio.timeout(20):
-            while (one.attempt, other.attempt) != (2, 2):
-                await asyncio.sleep(0.01)
+        await until(lambda: (one.attempt, other.attempt) == (2, 2))
         await driver.run([0], 2)
         driver.spark.has_core = False
         await driver.manager.inspect_once()
@@ -357,9 +334,7 @@ async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_th
         assert driver.slots(0, 1) == [1, 0]
         other.changed_at -= 11
         await driver.manager.inspect_once()
-        async with asyncio.timeout(20):
-            while other.attempt < 3:
-                await asyncio.sleep(0.01)
+        await until(lambda: other.attempt == 3)
         assert driver.slots(0, 1) == [2, 0]
         await driver.manager.inspect_once()
         other.changed_at -= 3600
@@ -368,7 +343,7 @@ async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_th
 
 
 async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_core() -> None:
-    async with running(2) as driver:
+    async with Driver(2) as driver:
         slot = driver.manager.supervisors[1]
         driver.slots(0, 1)
         await driver.run([0], 1)
@@ -381,7 +356,7 @@ async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_co
 
 
 async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_later() -> None:
-    async with running(1) as driver:
+    async with Driver(1) as driver:
         asked: list[str] = []
 
         async def cancel(group: str) -> None:
@@ -394,15 +369,13 @@ async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_
         await driver.run([0], 1)
         await driver.read(31)
         await driver.run([0], 2)
-        async with asyncio.timeout(20):
-            while driver.manager.supervisors[0]._cancelling:
-                await asyncio.sleep(0.01)
+        await until(lambda: not driver.manager.supervisors[0]._cancelling)
         assert asked == ["slot 0 attempt 1"] * 3
 
 
 async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> None:
     """Its process was cut off, and its next attempt waits to be submitted."""
-    async with running(2) as driver:
+    async with Driver(2) as driver:
         slot = driver.manager.supervisors[0]
         late = SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=99))
         driver.slots(0, 1)
@@ -415,7 +388,7 @@ async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> 
 
 
 async def test_a_slot_that_has_a_core_and_never_reports_is_replaced() -> None:
-    async with running(2) as driver:
+    async with Driver(2) as driver:
         slot = driver.manager.supervisors[0]
         driver.slots(0, 1)
         await driver.run([1], 1)
@@ -428,7 +401,7 @@ async def test_a_slot_that_has_a_core_and_never_reports_is_replaced() -> None:
 
 
 async def test_heartbeats_of_an_earlier_attempt_or_another_driver_count_for_nothing() -> None:
-    async with running(1) as driver:
+    async with Driver(1) as driver:
         slot = driver.manager.supervisors[0]
         await driver.run([0], 1)
         await driver.read(10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.schemas.client import SchemaRegistry
 from tests.fakes.registry import RegistryServer, registry_server
+from tests.waiting import until
 
 EVERY = SelectionSpec(include=(".*",))
 FORWARD = Route(name="f", source="dc1", destination="dc2", topics=EVERY, rename=Template("copy.{topic}"))
@@ -95,12 +96,6 @@ def following() -> Iterator[Following]:
         yield world
         for client in world.clients.values():
             client.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(EVERY_S)
 
 
 def record(*fields: str) -> dict[str, Any]:

@@ -164,6 +164,14 @@ def test_names():
     assert len(name_of("x" * 200)) <= 63
 
 
+def started(spec: JobSpec, folder: Path, **environ: str) -> tuple[dict[str, str], str]:
+    """The environment of a driver that starts with this spec, and its settings of Spark."""
+    (folder / "spec.json").write_bytes(jobspec.encode(spec))
+    command, variables = pod.driver(POD | environ, folder, folder / "state")
+    file = Path(command[command.index("--spec") + 1])
+    return variables, file.with_name("spark.conf").read_text()
+
+
 def test_a_driver_starts_with_the_mounted_spec_and_again_with_the_newest(tmp_path: Path):
     mounted, state = tmp_path / "mounted", tmp_path / "state"
     mounted.mkdir()
@@ -199,19 +207,15 @@ def test_a_driver_starts_with_the_mounted_spec_and_again_with_the_newest(tmp_pat
 def test_a_master_is_one_argument_of_spark_submit(tmp_path: Path):
     master = "k8s://https://h:443 --conf spark.authenticate=false"
     spec = replace(SPEC, slots=0, launch=replace(SPEC.launch, master=master))
-    (tmp_path / "spec.json").write_bytes(jobspec.encode(spec))
-    command, environ = pod.driver(POD, tmp_path, tmp_path / "state")
+    environ, settings = started(spec, tmp_path)
     words = shlex.split(environ["PYSPARK_SUBMIT_ARGS"])  # as pyspark reads them
     assert words[:2] == ["--master", master]
     assert words[2:4] == ["--deploy-mode", "client"]
-    settings = Path(command[command.index("--spec") + 1]).with_name("spark.conf").read_text()
     assert properties_file({"spark.executor.instances": "1"}).decode() in settings  # slots: auto
 
 
 def test_a_driver_with_an_address_of_ipv6_is_reached_by_it(tmp_path: Path):
-    (tmp_path / "spec.json").write_bytes(jobspec.encode(SPEC))
-    command, _ = pod.driver({**POD, "POD_IP": "fd00::7"}, tmp_path, tmp_path / "state")
-    settings = Path(command[command.index("--spec") + 1]).with_name("spark.conf").read_text()
+    _, settings = started(SPEC, tmp_path, POD_IP="fd00::7")
     assert properties_file({"spark.driver.host": "[fd00::7]"}).decode() in settings
 
 
@@ -236,6 +240,12 @@ def test_an_executor_gets_the_arguments_and_options_that_spark_gives_its_contain
     assert arguments["--podName"] == "repl-exec-2"
 
 
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return FakeKubectl(tmp_path)
+
+
 def deployed(*pods: dict[str, Any], **status: Any) -> str:
     metadata = {"labels": {manifest.COMPONENT: manifest.DRIVER}}
     items = [
@@ -245,105 +255,76 @@ def deployed(*pods: dict[str, Any], **status: Any) -> str:
     return json.dumps({"items": items})
 
 
-def container(**state: Any) -> dict[str, Any]:
-    driver = {"name": "driver", "image": "registry.example/repl:1", **state}
+def container(now: dict[str, Any] | None = None, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The status of a pod whose driver has this state, and had that one before."""
+    driver = {
+        "name": "driver",
+        "image": "registry.example/repl:1",
+        "state": now or {},
+        "lastState": before or {},
+    }
     return {"containerStatuses": [{"name": "istio-proxy", "state": {"running": {}}}, driver]}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def ended(code: int, reason: str, message: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+QUOTA = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small,\x1b[2J"}
+NO_NODE = {"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}
+RUNNING: dict[str, Any] = {"running": {}}
+NO_CONFIG = waiting("CreateContainerConfigError", "no x")
+CANNOT_START = "the driver's container can't be started: CreateContainerConfigError: no x"
+UNPULLED = "the image registry.example/repl:1 can't be pulled: ImagePullBackOff: not found"
+STATE = LaunchState
 
 
 @pytest.mark.parametrize(
     ("answer", "state", "why"),
     [
-        (json.dumps({"items": []}), LaunchState.UNKNOWN, "there is no Deployment"),
-        ("E1128\x1b[2J", LaunchState.UNKNOWN, "kubectl did not answer in JSON: E1128 [2J"),
-        (deployed(), LaunchState.RUNNING, ""),
+        (json.dumps({"items": []}), STATE.UNKNOWN, "there is no Deployment"),
+        ("E1128\x1b[2J", STATE.UNKNOWN, "kubectl did not answer in JSON: E1128 [2J"),
+        (deployed(), STATE.RUNNING, ""),
         (
-            deployed(
-                conditions=[
-                    {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: small,\x1b[2J"}
-                ]
-            ),
-            LaunchState.RUNNING,
+            deployed(conditions=[QUOTA]),
+            STATE.RUNNING,
             "Kubernetes refuses the driver's pod: exceeded quota: small, [2J",
         ),
         (
-            deployed(
-                {
-                    "conditions": [
-                        {"type": "PodScheduled", "status": "False", "message": "Insufficient memory"}
-                    ]
-                }
-            ),
-            LaunchState.RUNNING,
+            deployed({"conditions": [NO_NODE]}),
+            STATE.RUNNING,
             "no node takes the driver's pod: Insufficient memory",
         ),
+        (deployed(container(waiting("ImagePullBackOff", "not found"))), STATE.RUNNING, UNPULLED),
+        (deployed(container(NO_CONFIG)), STATE.RUNNING, CANNOT_START),
+        (deployed(container(waiting("ContainerCreating"))), STATE.RUNNING, ""),
+        (deployed(container(RUNNING)), STATE.RUNNING, ""),
+        (deployed({"containerStatuses": [{"name": "istio-proxy"}]}), STATE.RUNNING, ""),
         (
-            deployed(container(state={"waiting": {"reason": "ImagePullBackOff", "message": "not found"}})),
-            LaunchState.RUNNING,
-            "the image registry.example/repl:1 can't be pulled: ImagePullBackOff: not found",
-        ),
-        (
-            deployed(
-                container(state={"waiting": {"reason": "CreateContainerConfigError", "message": "no x"}})
-            ),
-            LaunchState.RUNNING,
-            "the driver's container can't be started: CreateContainerConfigError: no x",
-        ),
-        (deployed(container(state={"waiting": {"reason": "ContainerCreating"}})), LaunchState.RUNNING, ""),
-        (deployed(container(state={"running": {}})), LaunchState.RUNNING, ""),
-        (deployed({"containerStatuses": [{"name": "istio-proxy"}]}), LaunchState.RUNNING, ""),
-        (
-            deployed(
-                container(
-                    state={"waiting": {"reason": "CrashLoopBackOff"}},
-                    lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
-                )
-            ),
-            LaunchState.RESTARTING,
+            deployed(container(waiting("CrashLoopBackOff"), ended(137, "OOMKilled"))),
+            STATE.RESTARTING,
             "the driver ended with 137 (OOMKilled)",
         ),
+        (deployed(container(NO_CONFIG, ended(1, "Error"))), STATE.RUNNING, CANNOT_START),
         (
-            deployed(
-                container(
-                    state={"waiting": {"reason": "CreateContainerConfigError", "message": "no x"}},
-                    lastState={"terminated": {"exitCode": 1, "reason": "Error"}},
-                )
-            ),
-            LaunchState.RUNNING,
-            "the driver's container can't be started: CreateContainerConfigError: no x",
-        ),
-        (
-            deployed(
-                container(
-                    state={
-                        "terminated": {"exitCode": 128, "reason": "StartError", "message": "no tini\x1b[2J"}
-                    },
-                )
-            ),
-            LaunchState.RESTARTING,
+            deployed(container(ended(128, "StartError", "no tini\x1b[2J"))),
+            STATE.RESTARTING,
             "the driver ended with 128 (StartError: no tini [2J)",
         ),
-        (
-            deployed(container(state={"terminated": {"exitCode": 75, "reason": "Error"}})),
-            LaunchState.ENDED,
-            "fenced",
-        ),
+        (deployed(container(ended(75, "Error"))), STATE.ENDED, "fenced"),
     ],
 )
 def test_what_kubernetes_says_of_a_driver_is_named(
-    answer: str, state: LaunchState, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: str, state: LaunchState, why: str, kubectl: FakeKubectl, tmp_path: Path
 ):
-    kubectl = FakeKubectl(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
     kubectl.answers("get", answer)
     status = launcher_for(SPEC.launch, tmp_path).find(SPEC.job)
     assert status.state is state
     assert status.why.startswith(why) if why else not status.why
-
-
-@pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return FakeKubectl(tmp_path)
 
 
 def of_cluster(destination: str, topology: str = "tests") -> JobSpec:
@@ -375,7 +356,7 @@ def test_kubectl_gets_a_job_and_deletes_it(kubectl: FakeKubectl, tmp_path: Path)
     assert all(asked.startswith("--namespace replication ") for asked in kubectl.asked)
     assert secret["stringData"]["authentication"] not in " ".join(kubectl.asked)
 
-    kubectl.answers("get deployments,pods", deployed(container(state={"running": {}})))
+    kubectl.answers("get deployments,pods", deployed(container(RUNNING)))
     with pytest.raises(LaunchError, match="runs already") as caught:
         launcher.launch(SPEC)
     assert f"kubectl delete deployment {name} --namespace replication" in caught.value.hint
