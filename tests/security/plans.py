@@ -6,16 +6,7 @@ from msgspec import structs
 
 from planner.model.observed import Observed
 from planner.model.plan import Plan
-from planner.model.topology import (
-    Acl,
-    Cluster,
-    Job,
-    OnRemove,
-    Quota,
-    Selection,
-    Topic,
-    Topology,
-)
+from planner.model.topology import Acl, Cluster, Job, OnRemove, Quota, Selection, Topic, Topology
 from planner.plan.make import plan_from
 from runtime.contract.client.stores import Setting
 from tests.fakes.replacing import replace

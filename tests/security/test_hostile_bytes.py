@@ -15,11 +15,7 @@ from runtime.kafka.auth.sasl import scram
 from runtime.kafka.protocol.administration import DescribeAclsRequest, DescribeLogDirsRequest
 from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.groups import ListGroupsRequest
-from runtime.kafka.protocol.handshake import (
-    ApiVersionsRequest,
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
+from runtime.kafka.protocol.handshake import ApiVersionsRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataRequest
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.app import run
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Observed, Unreachable
 from planner.model.plan import Plan, digest
@@ -19,6 +18,7 @@ from planner.workflows.applying import apply as applying
 from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.session import ApplySession
 from tests.fakes.states import with_inputs
+from tests.security.conftest import Command
 from tests.security.plans import changed, honest, shop, state
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -61,43 +61,40 @@ def saved(tmp_path: Path, plan: Plan | None = None, key: str | None = None) -> t
     ],
 )
 def test_any_other_plan_is_refused_naming_both_digests(
-    edited: Plan, tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
+    edited: Plan, tmp_path: Path, executed: list[Plan], command: Command
 ) -> None:
     """The digest covers the topology, how clusters are reached, the policies, and what the plan saw."""
     wanted = digest(honest())
     file, seal = saved(tmp_path, edited)
-
-    assert run(["apply", str(file), "--expect", wanted]) == 3
-    told = capsys.readouterr().err
-    assert (wanted in told, seal in told, executed) == (True, True, [])
+    ended = command("apply", file, "--expect", wanted)
+    assert (ended.code, wanted in ended.err, seal in ended.err, executed) == (3, True, True, [])
 
 
 @pytest.mark.parametrize("expect", ["", "sha256:", "latest", "sha256:" + "z" * 64, "sha256:" + "a" * 63])
-def test_what_is_no_digest(expect: str, tmp_path: Path, executed: list[Plan]) -> None:
-    assert run(["apply", str(saved(tmp_path)[0]), "--expect", expect]) == 1
+def test_what_is_no_digest(expect: str, tmp_path: Path, executed: list[Plan], command: Command) -> None:
+    assert command("apply", saved(tmp_path)[0], "--expect", expect).code == 1
     assert executed == []
 
 
-def test_a_topology_has_no_digest_to_expect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["apply", str(tmp_path), "--expect", digest(honest())]) == 1
-    assert "--expect names a saved plan" in capsys.readouterr().err
+def test_a_topology_has_no_digest_to_expect(tmp_path: Path, command: Command) -> None:
+    ended = command("apply", tmp_path, "--expect", digest(honest()))
+    assert (ended.code, "--expect names a saved plan" in ended.err) == (1, True)
 
 
 @pytest.mark.parametrize("option", ["--target", "--var-file"])
 def test_a_saved_plan_is_executed_as_it_is(
-    option: str, tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
+    option: str, tmp_path: Path, executed: list[Plan], command: Command
 ) -> None:
     file, seal = saved(tmp_path)
     (tmp_path / "vars").write_text("{}\n")
-    value = "topic.dc1.orders" if option == "--target" else str(tmp_path / "vars")
-
-    assert run(["apply", str(file), "--expect", seal, option, value]) == 1
-    assert "leave out --var-file and --target" in capsys.readouterr().err
-    assert executed == []
+    value = "topic.dc1.orders" if option == "--target" else tmp_path / "vars"
+    ended = command("apply", file, "--expect", seal, option, value)
+    assert (ended.code, executed) == (1, [])
+    assert "leave out --var-file and --target" in ended.err
 
 
 def test_a_warning_of_the_operators_rules_leaves_the_plan_that_was_approved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     """The history and a later apply know the plan by the digest that people approved."""
     policy = tmp_path / "policy.yaml"
@@ -111,71 +108,70 @@ def test_a_warning_of_the_operators_rules_leaves_the_plan_that_was_approved(
 
     monkeypatch.setenv("DC1_PASSWORD", "secret")
     monkeypatch.setattr(ApplySession, "carry_out", carry_out)
-    assert run(["apply", str(file), "--expect", seal, "--policy", str(policy)]) == 1
-    assert "the day is late (rule late)" in capsys.readouterr().err
-    assert digests == [seal]
+    ended = command("apply", file, "--expect", seal, "--policy", policy)
+    assert (ended.code, digests) == (1, [seal])
+    assert "the day is late (rule late)" in ended.err
 
 
-def test_the_digest_stands_wherever_a_plan_is_approved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_digest_stands_wherever_a_plan_is_approved(tmp_path: Path, command: Command) -> None:
     file, seal = saved(tmp_path)
     plan = planfile.read(file)
-
-    assert run(["show", str(file)]) == 0
-    assert f"Plan digest: {seal}\nPlan signature: not signed\n" in capsys.readouterr().out
+    ended = command("show", file)
+    assert (ended.code, f"Plan digest: {seal}\nPlan signature: not signed\n" in ended.out) == (0, True)
     assert f"Plan digest: `{seal}`" in markdown(plan)
     assert f"Plan digest: <code>{seal}</code>" in html(plan)
     assert json_tree(plan)["digest"] == seal == digest(plan)
 
 
 def test_the_steps_are_shown_before_they_are_executed(
-    tmp_path: Path, executed: list[Plan], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, executed: list[Plan], command: Command
 ) -> None:
-    assert run(["apply", str(saved(tmp_path)[0])]) == 0
-
-    told = capsys.readouterr().out
-    assert "at dc1: dc1:9092, cluster id cluster-dc1" in told
-    assert "create topic.dc1.new: partitions 12, replication 3; retention.ms=" in told
-    assert "delete topic.dc1.doomed: with its records (topic id id:doomed)" in told
-    assert "register topic.dc1.new: protected" in told
-    for step in honest().steps:
-        assert str(step.address) in told
+    ended = command("apply", saved(tmp_path)[0])
+    assert ended.code == 0
+    for said in (
+        "at dc1: dc1:9092, cluster id cluster-dc1",
+        "create topic.dc1.new: partitions 12, replication 3; retention.ms=",
+        "delete topic.dc1.doomed: with its records (topic id id:doomed)",
+        "register topic.dc1.new: protected",
+        *(str(step.address) for step in honest().steps),
+    ):
+        assert said in ended.out
 
 
 @pytest.mark.parametrize(
-    ("signed_with", "key", "code"),
+    ("signed_with", "key", "code", "shown"),
     [
-        (SECRET, SECRET, 0),
-        (SECRET, OTHER, 3),
-        (None, SECRET, 3),
-        (SECRET, None, 0),
-        (None, None, 0),
+        (SECRET, SECRET, 0, "signed with this key"),
+        (SECRET, OTHER, 3, "signed with another key"),
+        (SECRET, None, 0, "signed, and not checked: no key is set"),
+        (None, SECRET, 3, "not signed"),
+        (None, None, 0, "not signed"),
     ],
 )
-def test_a_key_requires_a_signature_that_fits(
+def test_a_key_requires_a_signature_that_fits_and_show_says_how_it_is_signed(
     signed_with: str | None,
     key: str | None,
     code: int,
+    shown: str,
     tmp_path: Path,
     executed: list[Plan],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     file, _ = saved(tmp_path, key=signed_with)
     if key is not None:
         monkeypatch.setenv(KEY, key)
-
-    assert run(["apply", str(file)]) == code
-    assert bool(executed) is (code == 0)
-    told = capsys.readouterr().err
-    assert ("signature is not checked" in told) is (signed_with is not None and key is None)
-    assert SECRET not in told
-    assert OTHER not in told
+    ended = command("apply", file)
+    assert (ended.code, bool(executed)) == (code, code == 0)
+    assert ("signature is not checked" in ended.err) is (signed_with is not None and key is None)
+    assert SECRET not in ended.err + ended.out
+    assert OTHER not in ended.err + ended.out
+    assert f"Plan signature: {shown}\n" in command("show", file).out
+    assert json.loads(command("show", file, "--json").out)["signature"] == shown
 
 
 def test_a_signature_of_another_plan_does_not_fit(
-    tmp_path: Path, executed: list[Plan], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, executed: list[Plan], monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     """Copied from a plan that was signed into one that was not."""
     file, _ = saved(tmp_path, key=SECRET)
@@ -183,34 +179,7 @@ def test_a_signature_of_another_plan_does_not_fit(
     edited, _ = saved(tmp_path, with_inputs(honest(), created_at="2026-01-02T00:00:00Z"))
     edited.write_text(json.dumps({**json.loads(edited.read_text()), "signature": signature}))
     monkeypatch.setenv(KEY, SECRET)
-
-    assert run(["apply", str(edited)]) == 3
-    assert executed == []
-
-
-@pytest.mark.parametrize(
-    ("key", "told"),
-    [
-        (None, "signed, and not checked: no key is set"),
-        (SECRET, "signed with this key"),
-        (OTHER, "signed with another key"),
-    ],
-)
-def test_show_says_how_it_is_signed(
-    key: str | None,
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    file, _ = saved(tmp_path, key=SECRET)
-    if key is not None:
-        monkeypatch.setenv(KEY, key)
-
-    assert run(["show", str(file)]) == 0
-    assert f"Plan signature: {told}" in capsys.readouterr().out
-    assert run(["show", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["signature"] == told
+    assert (command("apply", edited).code, executed) == (3, [])
 
 
 def test_a_key_from_a_file(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from planner.cli.app import run
 from planner.model.plan import body_of, canonical, digest_of
 from planner.state import planfile
+from tests.security.conftest import Command
 from tests.security.plans import honest
 
 
@@ -95,56 +95,51 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("command", ["show", "apply"])
+@pytest.mark.parametrize("verb", ["show", "apply"])
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-def test_one_clear_error(
-    command: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_clear_error(verb: str, content: bytes, tmp_path: Path, command: Command) -> None:
     file = tmp_path / "plan"
     file.write_bytes(content)
-
-    code = run([command, str(file)])
-
-    told = capsys.readouterr()
-    assert (code, told.out) == (1, "")
-    assert told.err.count("error: ") == 1
-    assert str(file) in told.err
-    assert len(told.err) < 2_000
+    ended = command(verb, file)
+    assert (ended.code, ended.out, ended.err.count("error: ")) == (1, "", 1)
+    assert str(file) in ended.err
+    assert len(ended.err) < 2_000
 
 
 def test_it_is_read_no_further_than_a_plan_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setattr(planfile, "LARGEST", 1 << 20)
     file = tmp_path / "plan"
     with file.open("wb") as opened:
         opened.write(b'{"repl_plan": 1')
         opened.truncate(1 << 40)  # a terabyte that takes no room
-
-    assert run(["show", str(file)]) == 1
-    assert "it is larger than 1 MiB" in capsys.readouterr().err
+    assert "it is larger than 1 MiB" in command("show", file).err
 
 
-@pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "/"])
-def test_what_is_no_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", name]) == 1
-    assert "can't be read" in capsys.readouterr().err
-
-
-def test_a_pipe_that_is_never_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-
-    assert run(["show", str(tmp_path / "pipe")]) == 1
-    assert "not a regular file" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("/dev/zero", "can't be read"),
+        ("/dev/null", "can't be read"),
+        ("/", "can't be read"),
+        ("a pipe that is never written to", "not a regular file"),
+    ],
+)
+def test_what_is_no_file(name: str, why: str, tmp_path: Path, command: Command) -> None:
+    file = tmp_path / name
+    if not file.exists():
+        os.mkfifo(file)
+    ended = command("show", file)
+    assert (ended.code, why in ended.err) == (1, True)
 
 
 def test_a_file_that_was_not_approved_is_not_planned_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     """Its digest is compared before anything is made of what it holds."""
     file = tmp_path / "plan"
     file.write_bytes(topology(name="other"))
     monkeypatch.setattr(planfile, "plan_from", lambda _: pytest.fail("a plan was made of it"))
-
-    assert run(["apply", str(file), "--expect", digest_of(canonical(body()))]) == 3
-    assert "is not the plan that was approved" in capsys.readouterr().err
+    ended = command("apply", file, "--expect", digest_of(canonical(body())))
+    assert (ended.code, "is not the plan that was approved" in ended.err) == (3, True)

@@ -7,13 +7,7 @@ from msgspec import structs
 
 from planner.diff.record import LAUNCH
 from planner.model.diagnostic import ExitCode
-from planner.model.observed import (
-    ConfigValue,
-    Observed,
-    ObservedCluster,
-    ObservedTopic,
-    RegistryEntry,
-)
+from planner.model.observed import ConfigValue, Observed, ObservedCluster, ObservedTopic, RegistryEntry
 from planner.model.plan import Plan
 from planner.model.topology import Job, OnRemove, Selection
 from planner.plan.guards import recheck

@@ -8,6 +8,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,20 +26,9 @@ from runtime.contract.records import (
 )
 from runtime.contract.records import offset_map as offsetmap
 from runtime.contract.records.control import Assignment
-from runtime.contract.records.group_records import (
-    Checkpoint,
-    CheckpointState,
-    ConsumerTimes,
-    OffsetTimestamp,
-)
+from runtime.contract.records.group_records import Checkpoint, CheckpointState, ConsumerTimes, OffsetTimestamp
 from runtime.contract.records.heartbeat import Heartbeat
-from runtime.contract.records.job_status import (
-    JobStatus,
-    SlotHeartbeat,
-    SlotReport,
-    SlotStatus,
-    SourceEnds,
-)
+from runtime.contract.records.job_status import JobStatus, SlotHeartbeat, SlotReport, SlotStatus, SourceEnds
 from runtime.contract.records.ledger import (
     Generation,
     Orphaned,
@@ -70,83 +60,40 @@ PROGRESS = Progress(1, b"s" * 16, "x", b"d" * 16, 5, 0, 5, 0, 0, 0, 5)
 
 @dataclass(frozen=True)
 class Codec:
-    """One kind of value: how it is read, the error that it answers with, and a value that it reads."""
+    """One kind of value: how it is read, a value that it reads, and the error that it answers with."""
 
     name: str
     read: Callable[[bytes], object]
-    error: type[UnreadableValue]
     sample: bytes
+    error: type[UnreadableValue] = UnreadableValue
 
 
+def in_ledger(name: str, read: Callable[[bytes], object], value: Any) -> Codec:
+    return Codec(name, read, ledger.encode_value(value), UnreadableRecord)
+
+
+CHECKPOINT = group_records.encode_checkpoint(Checkpoint(1, 2, 3, CheckpointState.OURS, "x"))
+TIMES = group_records.encode_times(ConsumerTimes((OffsetTimestamp(1, 2),), 3))
+PRODUCER = provenance.encode_producer(FlowProducer("f", "dc1", "id", Template(text="{topic}")))
 CODECS = [
-    Codec("stop", control.decode_command, UnreadableValue, control.encode(control.StopJobCommand("1"))),
-    Codec("edit", control.decode_command, UnreadableValue, control.encode(control.Reconfigure("1", SPEC))),
-    Codec("word", control.decode_slot_message, UnreadableValue, control.encode(control.StopSlot("d", 1))),
-    Codec("assignment", control.decode_assignment, UnreadableValue, control.encode_assignment(Assignment(1))),
-    Codec(
-        "job",
-        job_status.decode_job,
-        UnreadableValue,
-        job_status.encode(JobStatus("j", "t", "d", "running", 1, 1)),
-    ),
-    Codec(
-        "slot",
-        job_status.decode_slot,
-        UnreadableValue,
-        job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1))),
-    ),
-    Codec(
-        "slot heartbeat",
-        job_status.decode_slot_heartbeat,
-        UnreadableValue,
-        job_status.encode(SlotHeartbeat("d", 1)),
-    ),
-    Codec("ends", job_status.decode_ends, UnreadableValue, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
-    Codec("spec", job_status.decode_spec, UnreadableValue, job_status.encode(SPEC)),
-    Codec("heartbeat", heartbeat.decode, UnreadableValue, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
-    Codec(
-        "checkpoint",
-        group_records.decode_checkpoint,
-        UnreadableValue,
-        group_records.encode_checkpoint(Checkpoint(1, 2, 3, CheckpointState.OURS, "x")),
-    ),
-    Codec(
-        "times",
-        group_records.decode_times,
-        UnreadableValue,
-        group_records.encode_times(ConsumerTimes((OffsetTimestamp(1, 2),), 3)),
-    ),
-    Codec(
-        "producer",
-        provenance.decode_producer,
-        UnreadableRecord,
-        provenance.encode_producer(FlowProducer("f", "dc1", "id", Template(text="{topic}"))),
-    ),
-    Codec("progress", ledger.decode_progress, UnreadableRecord, ledger.encode_value(PROGRESS)),
-    Codec(
-        "segment",
-        ledger.decode_segment,
-        UnreadableRecord,
-        ledger.encode_value(Segment(0, 1, 0, 1, b"\0\0\1")),
-    ),
-    Codec(
-        "generation",
-        ledger.decode_generation,
-        UnreadableRecord,
-        ledger.encode_value(Generation(1, "j", "active", "d", [], "a", "b", 1)),
-    ),
-    Codec(
-        "orphaned",
-        ledger.decode_orphaned,
-        UnreadableRecord,
-        ledger.encode_value(Orphaned(1, b"s" * 16, 1, "why")),
-    ),
-    Codec(
-        "replayed",
-        ledger.decode_replayed,
-        UnreadableRecord,
-        ledger.encode_value(Replayed(1, b"s" * 16, "x", 1, 1)),
-    ),
+    Codec("stop", control.decode_command, control.encode(control.StopJobCommand("1"))),
+    Codec("edit", control.decode_command, control.encode(control.Reconfigure("1", SPEC))),
+    Codec("word", control.decode_slot_message, control.encode(control.StopSlot("d", 1))),
+    Codec("assignment", control.decode_assignment, control.encode_assignment(Assignment(1))),
+    Codec("job", job_status.decode_job, job_status.encode(JobStatus("j", "t", "d", "running", 1, 1))),
+    Codec("slot", job_status.decode_slot, job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1)))),
+    Codec("slot heartbeat", job_status.decode_slot_heartbeat, job_status.encode(SlotHeartbeat("d", 1))),
+    Codec("ends", job_status.decode_ends, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
+    Codec("spec", job_status.decode_spec, job_status.encode(SPEC)),
+    Codec("heartbeat", heartbeat.decode, heartbeat.encode(Heartbeat("f", "j", "id", 7))),
+    Codec("checkpoint", group_records.decode_checkpoint, CHECKPOINT),
+    Codec("times", group_records.decode_times, TIMES),
+    Codec("producer", provenance.decode_producer, PRODUCER, UnreadableRecord),
+    in_ledger("progress", ledger.decode_progress, PROGRESS),
+    in_ledger("segment", ledger.decode_segment, Segment(0, 1, 0, 1, b"\0\0\1")),
+    in_ledger("generation", ledger.decode_generation, Generation(1, "j", "active", "d", [], "a", "b", 1)),
+    in_ledger("orphaned", ledger.decode_orphaned, Orphaned(1, b"s" * 16, 1, "why")),
+    in_ledger("replayed", ledger.decode_replayed, Replayed(1, b"s" * 16, "x", 1, 1)),
 ]
 each_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 

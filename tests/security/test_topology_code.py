@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner.cli.app import run
 from planner.kafka import ClusterEndpoint
 from planner.kafka.librdkafka import admin, consumer, producer
 from planner.model.diagnostic import ExitCode, Failure
@@ -17,6 +15,8 @@ from planner.workflows.audit.access import endpoints_of
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError, wire_settings
 from runtime.contract.spec.cluster import ClusterSpec
+from tests.security.conftest import Command
+from tests.topologies import Topology
 
 pytestmark = pytest.mark.slow
 
@@ -48,32 +48,20 @@ def hostile(tmp_path: Path) -> dict[str, str]:
     return {key: value.format(**places) for key, value in HOSTILE.items()}
 
 
-def topology(folder: Path, client: dict[str, Any]) -> Path:
-    file = folder / "t.yaml"
-    body = {
-        "apiVersion": "repl/v1",
-        "name": "shop",
-        "clusters": {"dc1": {"bootstrap": SILENT, "client": client}},
-        "topics": [{"name": "orders", "cluster": "dc1"}],
-    }
-    file.write_text(json.dumps(body, indent=1))
-    return file
-
-
 @pytest.mark.parametrize("key", HOSTILE)
-@pytest.mark.parametrize("command", ["validate", "plan", "status", "drift"])
+@pytest.mark.parametrize("verb", ["validate", "plan", "status", "drift"])
 def test_every_command_refuses_it_at_its_place(
-    command: str, key: str, hostile: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    verb: str, key: str, hostile: dict[str, str], tmp_path: Path, command: Command
 ) -> None:
-    file = topology(
-        tmp_path, {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", key: hostile[key]}
-    )
+    client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", key: hostile[key]}
+    made = Topology("shop", tmp_path / "t.yaml", {"dc1": {"bootstrap": SILENT, "client": client}})
+    made.topic("orders")
+    file = made.write()
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if f'"{key}"' in text)
-
-    assert run([command, str(file)]) == ExitCode.ERROR
-    said = capsys.readouterr().err
-    assert f"{file}:{line}:" in said
-    assert f'"{key}"' in said
+    ended = command(verb, file)
+    assert ended.code == ExitCode.ERROR
+    assert f"{file}:{line}:" in ended.err
+    assert f'"{key}"' in ended.err
     assert not (tmp_path / MARK).exists()
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from planner.cli.app import run
 from planner.model.diagnostic import ExitCode
+from tests.security.conftest import Command
 
 LISTS = ("REPL_ALLOW_ENV", "REPL_ALLOW_FILES", "REPL_ALLOW_BOOTSTRAP")
 HEAD = "apiVersion: repl/v1\nname: shop\ntopics: [{name: orders, cluster: dc1}]\nclusters:\n"
@@ -20,25 +21,30 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "*")
 
 
-def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], client: str = "{}", *options: str) -> str:
-    file = tmp_path / "t.yaml"
-    file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092', client: {client}}}\n")
-    assert run(["plan", str(file), "--untrusted", *options]) == ExitCode.ERROR
-    return capsys.readouterr().err
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(tmp_path: Path, command: Command) -> Refused:
+    """refused(client, *options) → the error of a plan whose cluster has this client."""
+
+    def error(client: str = "{}", *options: object, more: str = "") -> str:
+        file = tmp_path / "t.yaml"
+        file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092', client: {client}}}\n{more}")
+        ended = command("plan", file, "--untrusted", *options)
+        assert ended.code == ExitCode.ERROR
+        return ended.err
+
+    return error
 
 
 @pytest.mark.parametrize("missing", [LISTS[:1], LISTS[1:], LISTS])
 def test_the_lists_of_the_operator_must_be_set(
-    missing: tuple[str, ...],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    missing: tuple[str, ...], refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in missing:
         monkeypatch.delenv(name)
-
-    said = refused(tmp_path, capsys)
-
+    said = refused()
     assert [name for name in LISTS if f"--untrusted needs {name}" in said] == list(missing)
 
 
@@ -50,11 +56,8 @@ def test_the_lists_of_the_operator_must_be_set(
         ("{security.protocol: SSL, ssl.endpoint.identification.algorithm: none}", "impersonate a broker"),
     ],
 )
-def test_nothing_lets_others_listen(
-    client: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(tmp_path, capsys, client)
-
+def test_nothing_lets_others_listen(client: str, why: str, refused: Refused) -> None:
+    said = refused(client)
     assert "error:" in said
     assert why in said
 
@@ -87,45 +90,28 @@ KEYS = "access.key: {env: DC1_KEY}, secret.key: {env: DC1_SECRET}"
 )
 @pytest.mark.parametrize("flow", [INTO, FROM], ids=["into", "from"])
 def test_credentials_go_to_no_other_store(
-    flow: str,
-    client: str,
-    why: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    flow: str, client: str, why: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "kafka.invalid,s3.ours.org")
     monkeypatch.setenv("REPL_ALLOW_ENV", "DC1_*")
-    file = tmp_path / "t.yaml"
-    file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092'}}\n{flow % client}")
-
-    assert run(["plan", str(file), "--untrusted"]) == ExitCode.ERROR
-
-    assert why in capsys.readouterr().err
+    assert why in refused(more=flow % client)
 
 
 def test_variables_come_from_the_topologys_own_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, refused: Refused
 ) -> None:
-    own, other = tmp_path / "own", tmp_path / "other.vars.yaml"
-    own.mkdir()
+    other = tmp_path_factory.mktemp("other") / "other.vars.yaml"
     other.write_text("a: 1\n")
-    (own / "link.vars.yaml").symlink_to(other)
-
-    for file in (other, own / "link.vars.yaml"):
-        assert "takes no variables from" in refused(own, capsys, "{}", "--var-file", str(file))
-
-
-def test_a_rollback_is_planned_from_what_was_merged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "--rollback" in refused(tmp_path, capsys, "{}", "--rollback", "1")
+    (tmp_path / "link.vars.yaml").symlink_to(other)
+    for file in (other, tmp_path / "link.vars.yaml"):
+        assert "takes no variables from" in refused("{}", "--var-file", file)
 
 
-def test_a_topology_may_not_choose_a_role_of_aws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rollback_is_planned_from_what_was_merged(refused: Refused) -> None:
+    assert "--rollback" in refused("{}", "--rollback", "1")
+
+
+def test_a_topology_may_not_choose_a_role_of_aws(refused: Refused) -> None:
     login = "security.protocol: SASL_SSL, sasl.mechanism: AWS_MSK_IAM, sasl.aws.region: eu-west-1"
     role = "sasl.aws.role.arn: 'arn:aws:iam::123456789012:role/admin'"
-
-    said = refused(tmp_path, capsys, f"{{{login}, {role}}}")
-
-    assert "--untrusted takes no sasl.aws.role.arn" in said
+    assert "--untrusted takes no sasl.aws.role.arn" in refused(f"{{{login}, {role}}}")

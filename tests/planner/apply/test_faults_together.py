@@ -6,15 +6,7 @@ import signal
 import pytest
 
 from tests.commands import repl
-from tests.planner.apply.cut import (
-    SHORT_LEASE_MS,
-    await_stopped,
-    events,
-    history,
-    registry,
-    start,
-    topic_ids,
-)
+from tests.planner.apply.cut import SHORT_LEASE_MS, await_stopped, events, history, registry, start, topic_ids
 from tests.topologies import at
 
 pytestmark = pytest.mark.integration

@@ -3,13 +3,7 @@
 import pytest
 import yaml
 
-from planner.config.edit import (
-    with_fenced,
-    with_promoted,
-    with_reverse_flow,
-    with_state,
-    without_promoted,
-)
+from planner.config.edit import with_fenced, with_promoted, with_reverse_flow, with_state, without_promoted
 
 BLOCK = """\
 # who copies what

@@ -15,15 +15,7 @@ from planner.config import load
 from planner.config.schema import starter
 from planner.model.diagnostic import Failure
 from planner.model.topology import Topology
-from runtime.contract.spec.shapes import (
-    Key,
-    ListShape,
-    MapShape,
-    OffOrShape,
-    RecordShape,
-    Shape,
-    record_of,
-)
+from runtime.contract.spec.shapes import Key, ListShape, MapShape, OffOrShape, RecordShape, Shape, record_of
 
 TOPOLOGY = record_of(Topology)
 EVERYTHING = Path("planner/config/schema/example.yaml").read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ import pytest
 from planner.config import spark_checkpoint
 from planner.config.spark_checkpoint import is_checkpoint, read_checkpoint
 from planner.model.diagnostic import Failure
+from tests.fakes.tables import cases
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1}'
 PAY = '{"pay":{"0":3}}'
@@ -25,7 +26,7 @@ def checkpoint(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def translated(folder: Path, into: Path) -> dict[str, str]:
+def translation(folder: Path, into: Path) -> dict[str, str]:
     """The files of the checkpoint whose offsets are 100 more, in renamed topics."""
     read = read_checkpoint(folder)
     there = {(topic, at, offset): (f"dc1.{topic}", offset + 100) for topic, at, offset in read.offsets()}
@@ -38,75 +39,68 @@ def moved(number: int, *others: str) -> str:
     return offsets(number + 100, *others).replace("orders", "dc1.orders")
 
 
-def test_a_query_that_ended_its_last_batch_goes_on_behind_it(tmp_path: Path) -> None:
-    files = {
-        **{f"offsets/{batch}": offsets(batch) for batch in range(4)},
-        **{f"offsets/.{batch}.crc": "sum" for batch in range(4)},
-        **{f"commits/{batch}": DONE for batch in range(4)},
-        "sources/0/0": '\0v1\n{"orders":{"0":0,"1":0}}',
-        "state/0/1/4.delta": "rows",
-    }
-    assert translated(checkpoint(tmp_path / "old", files), tmp_path / "new") == {
-        "metadata": '{"id":"x"}',
-        "offsets/2": moved(2),
-        "offsets/3": moved(3),
-        "commits/2": DONE,
-        "commits/3": DONE,
-        "state/0/1/4.delta": "rows",
-    }
+FOUR = {f"offsets/{batch}": offsets(batch) for batch in range(4)}
+LAST_TWO = {"offsets/2": moved(2), "offsets/3": moved(3), "commits/2": DONE}
+START = '\0v1\n{"orders":{"0":7,"1":8}}'
+OF_FILES = 'v1\n{"path":"/data/x","timestamp":1,"batchId":0}'
+RENAMED = '{"dc1.pay":{"0":103}}'
 
 
-def test_a_batch_that_was_cut_runs_again_from_the_batch_before(tmp_path: Path) -> None:
-    files = {
-        **{f"offsets/{batch}": offsets(batch) for batch in range(4)},
-        **{f"commits/{batch}": DONE for batch in range(3)},
-    }
-    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
-    assert new == {"metadata": '{"id":"x"}', "offsets/2": moved(2), "offsets/3": moved(3), "commits/2": DONE}
-
-
-def test_a_first_batch_that_was_cut_runs_again_from_the_initial_offsets(tmp_path: Path) -> None:
-    initial = '\0v1\n{"orders":{"0":7,"1":8}}'
-    files = {"offsets/0": offsets(9), "sources/0/0": initial, "sources/0/.0.crc": "sum"}
-    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
-    assert new == {
-        "metadata": '{"id":"x"}',
-        "offsets/0": moved(9),
-        "sources/0/0": '\0v1\n{"dc1.orders":{"0":107,"1":108}}',
-    }
+@cases(
+    "files translated",
+    {
+        "a query that ended its last batch goes on behind it": (
+            {
+                **FOUR,
+                **{f"offsets/.{batch}.crc": "sum" for batch in range(4)},
+                **{f"commits/{batch}": DONE for batch in range(4)},
+                "sources/0/0": START,
+                "state/0/1/4.delta": "rows",
+            },
+            {**LAST_TWO, "commits/3": DONE, "state/0/1/4.delta": "rows"},
+        ),
+        "a batch that was cut runs again from the batch before": (
+            {**FOUR, **{f"commits/{batch}": DONE for batch in range(3)}},
+            LAST_TWO,
+        ),
+        "a first batch that was cut runs again from the initial offsets": (
+            {"offsets/0": offsets(9), "sources/0/0": START, "sources/0/.0.crc": "sum"},
+            {"offsets/0": moved(9), "sources/0/0": '\0v1\n{"dc1.orders":{"0":107,"1":108}}'},
+        ),
+        "other sources stay as they are": (
+            {
+                "offsets/0": offsets(1, '{"logOffset":3}', "-"),
+                "commits/0": DONE,
+                "sources/0/0": START,
+                "sources/1/0": OF_FILES,
+            },
+            {
+                "offsets/0": moved(1, '{"logOffset":3}', "-"),
+                "commits/0": DONE,
+                "sources/1/0": OF_FILES,
+            },
+        ),
+        "sources with names": (
+            {"offsets/0": f"v2\n{META}\nleft:{PAY}\nright:-", "commits/0": DONE},
+            {"offsets/0": f"v2\n{META}\nleft:{RENAMED}\nright:-", "commits/0": DONE},
+        ),
+        "a Kafka source without an offset yet": (
+            {"offsets/0": offsets(1, "-", "{}"), "offsets/1": offsets(2, PAY, PAY), "commits/0": DONE},
+            {"offsets/0": moved(1, "-", "{}"), "offsets/1": moved(2, RENAMED, RENAMED), "commits/0": DONE},
+        ),
+        "sources with names come and go": (
+            {"offsets/0": f"v2\n{META}\na:{PAY}\nold:1", "offsets/1": f"v2\n{META}\nnew:{PAY}\na:{PAY}"},
+            {
+                "offsets/0": f"v2\n{META}\na:{RENAMED}\nold:1",
+                "offsets/1": f"v2\n{META}\nnew:{RENAMED}\na:{RENAMED}",
+            },
+        ),
+    },
+)
+def test_a_restarted_query_reads_on(files, translated, tmp_path: Path) -> None:
+    found = translation(checkpoint(tmp_path / "old", files), tmp_path / "new")
+    assert found == {"metadata": '{"id":"x"}', **translated}
     assert (tmp_path / "new" / "commits").is_dir()
-
-
-def test_other_sources_stay_as_they_are(tmp_path: Path) -> None:
-    files = {
-        "offsets/0": offsets(1, '{"logOffset":3}', "-"),
-        "commits/0": DONE,
-        "sources/0/0": '\0v1\n{"orders":{"0":0}}',
-        "sources/1/0": 'v1\n{"path":"/data/x","timestamp":1,"batchId":0}',
-    }
-    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
-    assert new["offsets/0"] == moved(1, '{"logOffset":3}', "-")
-    assert new["sources/1/0"] == files["sources/1/0"]
-    assert "sources/0/0" not in new
-
-
-def test_sources_with_names(tmp_path: Path) -> None:
-    named = f'v2\n{META}\nleft:{{"orders":{{"0":5}}}}\nright:-'
-    new = translated(checkpoint(tmp_path / "old", {"offsets/0": named, "commits/0": DONE}), tmp_path / "new")
-    assert new["offsets/0"] == f'v2\n{META}\nleft:{{"dc1.orders":{{"0":105}}}}\nright:-'
-
-
-def test_a_kafka_source_without_an_offset_yet(tmp_path: Path) -> None:
-    files = {"offsets/0": offsets(1, "-", "{}"), "offsets/1": offsets(2, PAY, PAY), "commits/0": DONE}
-    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
-    there = '{"dc1.pay":{"0":103}}'
-    assert (new["offsets/0"], new["offsets/1"]) == (moved(1, "-", "{}"), moved(2, there, there))
-
-
-def test_sources_with_names_come_and_go(tmp_path: Path) -> None:
-    files = {"offsets/0": f"v2\n{META}\na:{PAY}\nold:1", "offsets/1": f"v2\n{META}\nnew:{PAY}\na:{PAY}"}
-    new = translated(checkpoint(tmp_path / "old", files), tmp_path / "new")
-    assert new["offsets/0"].endswith('\na:{"dc1.pay":{"0":103}}\nold:1')
 
 
 @pytest.mark.parametrize(
@@ -157,12 +151,12 @@ def test_a_folder_that_is_there_is_never_written_to(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "old", {"offsets/0": offsets(1), "commits/0": DONE})
     (tmp_path / "new").mkdir()
     with pytest.raises(Failure, match="is there already"):
-        translated(folder, tmp_path / "new")
+        translation(folder, tmp_path / "new")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     with pytest.raises(Failure, match="is there already"):
-        translated(folder, tmp_path / "dangling")
+        translation(folder, tmp_path / "dangling")
     with pytest.raises(Failure, match="can't be written"):
-        translated(folder, tmp_path / "missing" / "new")
+        translation(folder, tmp_path / "missing" / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "new", "old"]
     assert is_checkpoint(folder)
     assert not is_checkpoint(tmp_path)

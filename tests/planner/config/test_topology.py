@@ -5,13 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.model.topology import (
-    Flow,
-    Job,
-    Policies,
-    Requirement,
-    Selection,
-)
+from planner.model.topology import Flow, Job, Policies, Requirement, Selection
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec, OriginCommitsSpec
 from tests.planner.config.given import loaded, mistakes
 

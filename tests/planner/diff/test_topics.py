@@ -10,18 +10,7 @@ from planner.model.change import SENSITIVE, Action
 from planner.model.observed import ConfigSource, ConfigValue, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove
 from tests.fakes.replacing import replace
-from tests.fakes.states import (
-    SHOP,
-    cluster,
-    desired,
-    flow,
-    live,
-    mirror,
-    owned,
-    selecting,
-    uneven,
-    wanted,
-)
+from tests.fakes.states import SHOP, cluster, desired, flow, live, mirror, owned, selecting, uneven, wanted
 from tests.fakes.tables import cases
 from tests.planner.diff.said import brief, drifted, moves, planned
 

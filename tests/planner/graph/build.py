@@ -16,15 +16,7 @@ from planner.model.observed import (
     RegistryEntry,
     Unreachable,
 )
-from planner.model.topology import (
-    Acl,
-    AclRule,
-    Cluster,
-    Flow,
-    Selection,
-    Topic,
-    Topology,
-)
+from planner.model.topology import Acl, AclRule, Cluster, Flow, Selection, Topic, Topology
 
 # What every cluster here inherits.
 DEFAULTS = {

@@ -1,21 +1,26 @@
 """Cutovers: which topics a wave moves, what stops its producers at the source, and what is said of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from planner.diff.record import acl_entry
 from planner.graph.cutovers import made_by_others, split_transactions, stops_jobs, waves_of
 from planner.graph.expansion import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
 from planner.model.diagnostic import Severity
 from planner.model.observed import ObservedCluster, RegistryEntry
-from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Topology, Wave
+from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Wave
 from runtime.contract.spec.flow import GroupsSpec
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, topology
 
 READ = rule("dc1 ALLOW User:app READ *")
+MOVED = (flow("go=dc1>dc2", state="promoted"),)
+FENCE = RegistryEntry(
+    Address(Kind.ACL, "dc1", "deny.User:*.WRITE.topic.orders"), "t", origin="cutover to-cloud, wave w"
+)
 
 
 def moving(*waves: Wave, fence: Fence = Fence.ACL, flows: tuple[str, ...] = ("go",)) -> dict[str, Any]:
@@ -28,6 +33,7 @@ def shop(
     acls: tuple[AclRule, ...] | None = (READ,),
     flows: tuple[Flow, ...] = (),
     dc1: Mapping[str, Any] | None = None,
+    dc2: Sequence[str] = (),
     **live: Any,
 ) -> Desired:
     clusters = {
@@ -35,7 +41,7 @@ def shop(
         "dc2": Cluster("dc2", bootstrap="dc2:9092"),
     }
     declared = topology(*(flows or (flow("go=dc1>dc2"),)), clusters=clusters, **moving(*waves, fence=fence))
-    return expand(declared, observed(source(acls, **live), cluster("dc2")))
+    return expand(declared, observed(source(acls, **live), cluster("dc2", *dc2)))
 
 
 def source(acls: tuple[AclRule, ...] | None, **live: Any) -> ObservedCluster:
@@ -121,8 +127,6 @@ def test_a_rule_of_a_fence_is_never_mirrored() -> None:
 
 
 def registered(acl: Any, *, created: bool = True) -> RegistryEntry:
-    from planner.diff.record import acl_entry
-
     return acl_entry(acl, "t", created=created)
 
 
@@ -147,6 +151,7 @@ REPL = {"principal": "User:repl"}
     ("wave", "more", "lints"),
     [
         (Wave("w", ("nothing",)), {}, ["wave-empty"]),
+        (Wave("w", ("orders",)), {"acls": (), "flows": MOVED}, []),  # it has moved
         (Wave("w", ("orders",)), {"acls": None}, ["fence-no-authorizer"]),
         (Wave("w", ("orders",)), {"acls": None, "fence": Fence.NONE}, []),
         (Wave("w", ("orders",)), {"acls": ()}, ["fence-readers"]),
@@ -230,13 +235,10 @@ def test_a_transactional_producer_of_two_waves_is_named_with_both(written: set[s
 
 
 def test_a_wave_that_is_fenced_and_moved_in_one_plan_is_checked() -> None:
-    declared = flow("go=dc1>dc2", state="promoted")
     wave = Wave("w", ("orders",), fenced=True)
-    assert codes(shop(wave, acls=None, flows=(declared,))) == ["fence-no-authorizer"]
-    fence = RegistryEntry(
-        Address(Kind.ACL, "dc1", "deny.User:*.WRITE.topic.orders"), "t", origin="cutover to-cloud, wave w"
-    )
-    assert codes(shop(wave, acls=(), flows=(declared,), owned=(fence,))) == []
+    assert codes(shop(wave, acls=None, flows=MOVED)) == ["fence-no-authorizer"]
+    desired = shop(wave, acls=(), flows=MOVED, owned=(FENCE,))
+    assert (codes(desired), rules(desired)) == ([], ["deny.User:*.WRITE.topic.orders"])  # it stays
 
 
 @pytest.mark.parametrize(("second", "split"), [("User:a", True), ("User:b", False)])
@@ -258,16 +260,9 @@ def test_only_a_fenced_wave_keeps_other_plans_off(fenced: bool, severity: Severi
 
 @pytest.mark.parametrize("fenced", [False, True])
 def test_the_fence_of_a_moved_wave_would_stop_its_failback(fenced: bool) -> None:
-    flows = (flow("go=dc1>dc2", state="promoted"), flow("back=dc2>dc1", "orders"))
-    clusters = {name: Cluster(name, bootstrap=f"{name}:9092") for name in ("dc1", "dc2")}
-    declared = topology(*flows, clusters=clusters, **moving(Wave("w", ("orders",), fenced=fenced)))
-    fence = RegistryEntry(
-        Address(Kind.ACL, "dc1", "deny.User:*.WRITE.topic.orders"), "t", origin="cutover to-cloud, wave w"
-    )
-    live = observed(source((READ,), owned=(fence,)), cluster("dc2", "orders"))
-    problems = [
-        problem for problem in expand(declared, live).diagnostics if problem.code == "fence-stops-flow"
-    ]
+    flows = (*MOVED, flow("back=dc2>dc1", "orders"))
+    desired = shop(Wave("w", ("orders",), fenced=fenced), flows=flows, owned=(FENCE,), dc2=["orders"])
+    problems = [problem for problem in desired.diagnostics if problem.code == "fence-stops-flow"]
     assert [problem.severity for problem in problems] == [Severity.ERROR] * fenced
     assert all("take its key fenced out" in problem.hint for problem in problems)
 
@@ -282,21 +277,6 @@ def test_a_rule_that_was_there_before_the_fence_is_named(created: bool, stays: b
     live = source((READ, denied.rule), owned=(entry,))
     assert made_by_others(wave, live) == [entry] * stays
     assert made_by_others(wave, source((READ,), owned=(entry,))) == []  # somebody removed it
-
-
-def test_a_wave_that_has_moved_is_not_spoken_of_any_more() -> None:
-    declared = flow("go=dc1>dc2", state="promoted")
-    assert codes(shop(Wave("w", ("orders",)), acls=(), flows=(declared,))) == []
-
-
-def test_the_fence_of_a_moved_wave_stays() -> None:
-    declared = flow("go=dc1>dc2", state="promoted")
-    desired = shop(Wave("w", ("orders",), fenced=True), flows=(declared,))
-    assert rules(desired) == ["deny.User:*.WRITE.topic.orders"]
-
-
-def test_a_topology_without_cutovers_has_none() -> None:
-    assert Topology("t", {}).cutovers == ()
 
 
 @pytest.mark.parametrize(

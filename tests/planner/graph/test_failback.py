@@ -184,22 +184,29 @@ def left_out(there: Flow, *others: Flow) -> tuple[tuple[str, ...], bool]:
     return found.exclude, found.covered
 
 
-def test_what_another_flow_brings_home_already() -> None:
-    assert left_out(flow("f=dc1>dc2", ("a.x", "b")), flow("g=dc2>dc1", ("a.x", "q"))) == (("a.x", "q"), False)
+PREFIXED = Template("{source}.{topic}")
 
 
-def test_all_of_it() -> None:
-    assert left_out(flow("f=dc1>dc2", ".*"), flow("g=dc2>dc1", ".*")) == ((".*",), True)
-
-
-def test_by_name_where_the_rules_of_the_other_would_leave_out_more() -> None:
-    other = flow("g=dc2>dc1", topics=Selection((".*",), ("b",)))
-
-    assert left_out(flow("f=dc1>dc2", ("a.x", "b")), other) == (("a\\.x",), False)
-
-
-def test_under_another_name_it_is_not_at_home() -> None:
-    renamed = Template("{source}.{topic}")
-    other = flow("g=dc2>dc1", ".*", rename=renamed)
-
-    assert left_out(flow("f=dc1>dc2", "b", rename=renamed), other) == ((), False)
+@cases(
+    "there other left",
+    {
+        "what the other brings": (
+            flow("f=dc1>dc2", ("a.x", "b")),
+            flow("g=dc2>dc1", ("a.x", "q")),
+            (("a.x", "q"), False),
+        ),
+        "all of it": (flow("f=dc1>dc2"), flow("g=dc2>dc1"), ((".*",), True)),
+        "by name where the rules of the other would leave out more": (
+            flow("f=dc1>dc2", ("a.x", "b")),
+            flow("g=dc2>dc1", topics=Selection((".*",), ("b",))),
+            ((r"a\.x",), False),
+        ),
+        "under another name it is not at home": (
+            flow("f=dc1>dc2", "b", rename=PREFIXED),
+            flow("g=dc2>dc1", rename=PREFIXED),
+            ((), False),
+        ),
+    },
+)
+def test_what_another_flow_brings_home_already(there, other, left) -> None:
+    assert left_out(there, other) == left

@@ -6,12 +6,7 @@ from typing import Any, Literal
 import pytest
 from msgspec import structs
 
-from planner.graph.job_rights import (
-    JobRight,
-    missing_rights,
-    rights_at_destination,
-    rights_at_source,
-)
+from planner.graph.job_rights import JobRight, missing_rights, rights_at_destination, rights_at_source
 from planner.model.topology import Flow, Selection
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.flow import OriginCommitsSpec

@@ -8,9 +8,7 @@ from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster, Topology
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.flow import (
-    OriginCommitsSpec,
-)
+from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec

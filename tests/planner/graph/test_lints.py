@@ -13,14 +13,7 @@ from planner.graph.lints.security import CLEAR_TEXT, NOT_USED, UNCHECKED, securi
 from planner.graph.routes import router_of
 from planner.model.diagnostic import ExitCode, Severity, worst
 from planner.model.observed import FEATURE_SHARE, BrokerFeature, FeatureReport
-from planner.model.topology import (
-    Cluster,
-    FileEndpoint,
-    Flow,
-    Job,
-    Selection,
-    Topology,
-)
+from planner.model.topology import Cluster, FileEndpoint, Flow, Job, Selection, Topology
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ConfigsSpec, FlowState, GroupsSpec, Latest
 from runtime.contract.spec.rename import Match, Table, Template

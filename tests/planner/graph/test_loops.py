@@ -4,9 +4,7 @@ import itertools
 
 import pytest
 
-from planner.graph.replication_graph import (
-    sample_name,
-)
+from planner.graph.replication_graph import sample_name
 from planner.model.topology import Flow
 from runtime.contract.spec.rename import Match, Table, Template
 from tests.fakes.tables import cases

@@ -11,15 +11,7 @@ from planner.model.topology import AclRule, Flow, Provenance, Selection, Topolog
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Table, Template
 from tests.fakes.replacing import replace
-from tests.planner.graph.build import (
-    cluster,
-    flow,
-    live,
-    observed,
-    rule,
-    topic,
-    topology,
-)
+from tests.planner.graph.build import cluster, flow, live, observed, rule, topic, topology
 
 CLUSTERS = ("dc1", "dc2", "dc3")
 NAMES = ("a", "b", "pay.eu", "x.internal", "dc1.a", "a.replica")

@@ -7,7 +7,7 @@ import pytest
 
 from planner.diff.record import quota_entry
 from planner.graph.expansion import expand
-from planner.model.desired import Declared, Desired, DesiredQuota, MirroredBy
+from planner.model.desired import Desired, DesiredQuota, MirroredBy
 from planner.model.observed import (
     FEATURE_QUOTAS,
     BrokerFeature,
@@ -18,6 +18,7 @@ from planner.model.observed import (
 from planner.model.topology import Quota, QuotaEntity, Topology
 from runtime.contract.spec.flow import FlowState
 from tests.fakes.replacing import replace
+from tests.fakes.tables import cases
 from tests.planner.graph.build import cluster, codes, flow, observed, said, topology
 
 Limits = Mapping[str, float]
@@ -53,22 +54,69 @@ def wanted(desired: Desired) -> dict[str, tuple[Limits, str]]:
     }
 
 
-def test_the_quotas_of_the_source_are_mirrored_as_they_are() -> None:
-    limits = {APP: ONE, LOADER: {**TWO, "vendor_rate": 1}, QuotaEntity(ip="10.0.0.7"): {"vendor_rate": 1}}
-    desired = expand(mirrors("dc1>dc2"), observed(at("dc1", limits), at("dc2", {})))
-    assert wanted(desired) == {
-        "dc2/user/app": (ONE, "dc1-dc2"),
-        "dc2/user/<default>/client-id/loader": (TWO, "dc1-dc2"),
-    }
+VENDOR = {"vendor_rate": 1}
+BESIDE = {"producer_byte_rate": 1, "request_percentage": 50}
+SEVEN = {"producer_byte_rate": 7}
+OF_FLOW = made("dc1-dc2", "dc2")
 
 
-def test_a_quota_of_a_flow_that_is_declared_now_is_mirrored_with_what_stays_beside_it() -> None:
-    """The limit that nobody of the topology set stays: the plan after this one must not find it anew."""
-    shop = replace(mirrors("dc1>dc2 dc2>dc1"), quotas=(Quota("dc2", user="app", producer_byte_rate=1),))
-    beside = {"producer_byte_rate": 1, "request_percentage": 50}
-    before = made("dc1-dc2", "dc2")
-    desired = expand(shop, observed(at("dc1", {}), at("dc2", {APP: beside}, before)))
-    assert wanted(desired) == {"dc1/user/app": (beside, "dc2-dc1"), "dc2/user/app": (ONE, "declared")}
+@cases(
+    "ends declared clusters found",
+    {
+        "those of the source as they are, but what the language does not have": (
+            "dc1>dc2",
+            [],
+            [at("dc1", {APP: ONE, LOADER: {**TWO, **VENDOR}, QuotaEntity(ip="10.0.0.7"): VENDOR})],
+            {"dc2/user/app": (ONE, "dc1-dc2"), "dc2/user/<default>/client-id/loader": (TWO, "dc1-dc2")},
+        ),
+        # The limit that nobody of the topology set stays: the plan after this one must not find it anew.
+        "one that is declared now is mirrored with what stays beside it": (
+            "dc1>dc2 dc2>dc1",
+            [Quota("dc2", user="app", producer_byte_rate=1)],
+            [at("dc1", {}), at("dc2", {APP: BESIDE}, OF_FLOW)],
+            {"dc1/user/app": (BESIDE, "dc2-dc1"), "dc2/user/app": (ONE, "declared")},
+        ),
+        "a declared one wins and is mirrored onward": (
+            "dc1>dc2",
+            [Quota("dc1", "app", producer_byte_rate=7), Quota("dc2", "b", request_percentage=5)],
+            [at("dc1", {APP: ONE, QuotaEntity("b"): ONE})],
+            {
+                "dc1/user/app": (SEVEN, "declared"),
+                "dc2/user/app": (SEVEN, "dc1-dc2"),
+                "dc2/user/b": ({"request_percentage": 5}, "declared"),
+            },
+        ),
+        "a declared one needs no flow": (
+            "",
+            [Quota("dc1", "app", producer_byte_rate=7)],
+            [],
+            {"dc1/user/app": (SEVEN, "declared")},
+        ),
+        "along a chain, and never back": (
+            "dc1>dc2 dc2>dc3 dc2>dc1",
+            [],
+            [at("dc1", {APP: ONE})],
+            {"dc2/user/app": (ONE, "dc1-dc2"), "dc3/user/app": (ONE, "dc2-dc3")},
+        ),
+        # Otherwise two clusters would give a removed quota back to each other for ever.
+        "what a flow made goes with its source": (
+            "dc1>dc2 dc2>dc1",
+            [],
+            [at("dc1", {}), at("dc2", {APP: ONE}, OF_FLOW)],
+            {},
+        ),
+        "and is mirrored nowhere": (
+            "dc1>dc2 dc2>dc1",
+            [],
+            [at("dc1", {LOADER: ONE}), at("dc2", {APP: ONE}, OF_FLOW)],
+            {"dc2/user/<default>/client-id/loader": (ONE, "dc1-dc2")},
+        ),
+    },
+)
+def test_which_quotas_are_where(ends, declared, clusters, found) -> None:
+    there = {name: at(name, {}) for name in ("dc1", "dc2", "dc3")} | {one.name: one for one in clusters}
+    shop = replace(mirrors(ends), quotas=tuple(declared))
+    assert wanted(expand(shop, observed(*there.values()))) == found
 
 
 def test_a_quota_of_the_destination_is_never_touched() -> None:
@@ -84,49 +132,19 @@ def test_a_quota_of_the_destination_is_never_touched() -> None:
     ]
 
 
-def test_a_declared_quota_wins_and_is_mirrored_onward() -> None:
-    shop = replace(
-        mirrors("dc1>dc2"),
-        quotas=(Quota("dc1", "app", producer_byte_rate=7), Quota("dc2", "b", request_percentage=5)),
-    )
-    desired = expand(shop, observed(at("dc1", {APP: ONE, QuotaEntity("b"): ONE}), at("dc2", {})))
-    assert wanted(desired) == {
-        "dc1/user/app": ({"producer_byte_rate": 7}, "declared"),
-        "dc2/user/app": ({"producer_byte_rate": 7}, "dc1-dc2"),
-        "dc2/user/b": ({"request_percentage": 5}, "declared"),
-    }
-
-
-def test_quotas_follow_a_chain_of_flows_and_never_return() -> None:
-    desired = expand(
-        mirrors("dc1>dc2 dc2>dc3 dc2>dc1"), observed(at("dc1", {APP: ONE}), at("dc2", {}), at("dc3", {}))
-    )
-    assert wanted(desired) == {"dc2/user/app": (ONE, "dc1-dc2"), "dc3/user/app": (ONE, "dc2-dc3")}
-
-
-@pytest.mark.parametrize("source", [{}, {LOADER: ONE}])
-def test_a_quota_that_a_flow_made_goes_with_its_source_and_is_mirrored_nowhere(
-    source: Mapping[QuotaEntity, Limits],
-) -> None:
-    """Otherwise two clusters would give a removed quota back to each other for ever."""
-    there = at("dc2", {APP: ONE}, made("dc1-dc2", "dc2"))
-    desired = expand(mirrors("dc1>dc2 dc2>dc1"), observed(at("dc1", source), there))
-    assert wanted(desired).keys() == {f"dc2/{one.name}" for one in source}
-
-
 @pytest.mark.parametrize(
     ("state", "kept"),
     [("active", False), ("promoted", True), ("failed_over", True)],
 )
 def test_the_quotas_of_a_flow_that_ended_stay_as_they_are(state: FlowState, kept: bool) -> None:
-    there = at("dc2", {APP: TWO}, made("dc1-dc2", "dc2"))
+    there = at("dc2", {APP: TWO}, OF_FLOW)
     desired = expand(mirrors("dc1>dc2", state=state), observed(at("dc1", {}), there))
     assert wanted(desired) == ({"dc2/user/app": (TWO, "dc1-dc2")} if kept else {})
 
 
 def test_while_the_quotas_of_the_source_cannot_be_read_nothing_goes() -> None:
     unread = at("dc1", {}, unreadable={"quotas": "no right"})
-    desired = expand(mirrors("dc1>dc2"), observed(unread, at("dc2", {APP: TWO}, made("dc1-dc2", "dc2"))))
+    desired = expand(mirrors("dc1>dc2"), observed(unread, at("dc2", {APP: TWO}, OF_FLOW)))
     assert wanted(desired) == {"dc2/user/app": (TWO, "dc1-dc2")}
     assert desired.unknown == {"flow.dc1-dc2": "the client quotas of dc1 could not be read: no right"}
 
@@ -160,9 +178,3 @@ def test_users_without_a_secret_at_the_destination_are_named() -> None:
     ]
     hidden = replace(there, unreadable={"scram": "no right"})
     assert codes(expand(mirrors("dc1>dc2"), observed(here, hidden))) == []
-
-
-def test_a_declared_quota_needs_no_flow() -> None:
-    desired = expand(topology(quotas=(Quota("dc1", "app", producer_byte_rate=7),)), observed(at("dc1", {})))
-    (only,) = desired.quotas
-    assert (str(only.address), only.origin) == ("quota.dc1.user/app", Declared())

@@ -13,11 +13,7 @@ from planner.kafka.log import LogReader, LogWriter
 from planner.model.diagnostic import Failure
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.offsets import (
-    ListedOffset,
-    ListOffsetsRequest,
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
 

@@ -9,15 +9,7 @@ from msgspec import structs
 from planner.diff.fields import displayed
 from planner.model.diagnostic import ExitCode
 from planner.model.plan import Plan
-from planner.model.topology import (
-    Cluster,
-    FileEndpoint,
-    Flow,
-    Policies,
-    Selection,
-    Topic,
-    Topology,
-)
+from planner.model.topology import Cluster, FileEndpoint, Flow, Policies, Selection, Topic, Topology
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic

@@ -10,16 +10,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, SourceLocation, warning
 from planner.model.plain import NotPlain, plain, value_of
 from planner.model.plan import Mode, Plan, body_of, digest, release
-from planner.model.topology import (
-    Acl,
-    Cluster,
-    FileEndpoint,
-    Job,
-    OnRemove,
-    Selection,
-    Topic,
-    Topology,
-)
+from planner.model.topology import Acl, Cluster, FileEndpoint, Job, OnRemove, Selection, Topic, Topology
 from planner.plan.make import plan_from, with_diagnostics
 from planner.plan.steps import step_of
 from planner.plan.steps.topics import CreateTopic, Reassign
