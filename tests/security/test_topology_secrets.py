@@ -36,7 +36,10 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def topology(folder: Path, client: dict[str, Any], bootstrap: str = SILENT) -> Path:
-    clusters = {"dc1": {"bootstrap": bootstrap, "client": client}, "dc2": {"bootstrap": SILENT}}
+    clusters: dict[str, dict[str, Any]] = {
+        "dc1": {"bootstrap": bootstrap, "client": client},
+        "dc2": {"bootstrap": SILENT},
+    }
     made = Topology("shop", folder / "t.yaml", clusters, more={"flows": [declared("f", "orders")]})
     made.topic("orders")
     return made.write()
