@@ -61,6 +61,7 @@ from runtime.contract.results.records import (
     VerifiedPartition,
 )
 from runtime.contract.results.waves import WaveProgress, WaveState
+from tests.fakes.blank import blank
 from tests.fakes.golden import agreed, fitted
 from tests.fakes.replacing import replace as changed
 
@@ -97,22 +98,8 @@ def view(kind: type[T], *values: Any, **more: Any) -> T:
 
 # Differences between both sides of a flow.
 
-CLEAN = VerifiedPartition(
-    topic="orders",
-    partition=1,
-    destination_topic="dc1.orders",
-    low=0,
-    end=1_310,
-    equal_up_to=1_310,
-    compared=1_204,
-    kept_back=0,
-    given_up=0,
-    others=0,
-    compacted=0,
-    differences=[],
-    more=False,
-    not_comparable=[],
-)
+ORDERS = {"topic": "orders", "partition": 1, "destination_topic": "dc1.orders"}
+CLEAN = blank(VerifiedPartition, **ORDERS, end=1_310, equal_up_to=1_310, compared=1_204)
 MISSING = Difference(kind="missing", source_offset=417, expected=402, destination_offset=None, key="'k'")
 REPORT = view(VerificationReport, "one", "dc1", "dc2", 0, 4_100, 100.0, [CLEAN])
 BEHIND = UncomparableRange(low=0, end=50, why="retention passed at dc1")
@@ -190,23 +177,10 @@ def holding(**changes: Any) -> SalvagedRecord:
 
 def partition(*first: SalvagedRecord, **changes: Any) -> SalvagedPartition:
     offset = 1_311 if first else None
-    facts: dict[str, Any] = {
-        "topic": "orders",
-        "partition": 0,
-        "destination_topic": "orders",
-        "stretches": [(1_311, 1_343, "not copied")],
-        "records": len(first),
-        "bytes": 2 * len(first),
-        "kept_back": 0,
-        "lost": 0,
-        "begun": True,
-        "first_offset": offset,
-        "last_offset": offset,
-        "first_timestamp_ms": None,
-        "last_timestamp_ms": None,
-        "first": list(first),
-    }
-    return SalvagedPartition(**{**facts, **changes})
+    facts: dict[str, Any] = {"topic": "orders", "destination_topic": "orders", "begun": True}
+    facts |= {"stretches": [(1_311, 1_343, "not copied")], "records": len(first), "bytes": 2 * len(first)}
+    facts |= {"first_offset": offset, "last_offset": offset, "first": list(first)}
+    return blank(SalvagedPartition, **facts | changes)
 
 
 def missing(*partitions: SalvagedPartition, state: str = "failed_over") -> Salvage:
@@ -273,32 +247,17 @@ def salvage() -> dict[str, Shown]:
 
 
 def hop(cluster: str | None, topic: str, offset: int | None) -> ProvenanceHop:
-    return ProvenanceHop(
-        cluster_id="id-9", cluster=cluster, topic=topic, partition=0, offset=offset, copied_at_ms=None
-    )
+    return blank(ProvenanceHop, cluster_id="id-9", cluster=cluster, topic=topic, partition=0, offset=offset)
 
 
 def read() -> dict[str, Shown]:
-    content = ConsumerRecord(
-        topic="orders",
-        partition=0,
-        offset=42,
-        timestamp=NOW + 123,
-        key=b"k",
-        headers=(("trace", b"t"), ("__repl", b"\x01")),
-    )
-    record = TracedRecord(record=content, provenance="native", flow=None, hops=[])
+    headers = (("trace", b"t"), ("__repl", b"\x01"))
+    content = ConsumerRecord("orders", 0, 42, NOW + 123, key=b"k", headers=headers)
+    record = blank(TracedRecord, record=content, provenance="native")
 
     def seen(**changes: Any) -> TopicRecords:
-        return view(
-            TopicRecords,
-            "dc2",
-            "id-2",
-            "orders",
-            1,
-            [replace(record, **changes)],
-            ["the ledger can't be read"],
-        )
+        notes = ["the ledger can't be read"]
+        return view(TopicRecords, "dc2", "id-2", "orders", 1, [replace(record, **changes)], notes)
 
     def screen(**changes: Any) -> list[str]:
         return lines_of(records.screen(seen(**changes)))
@@ -309,10 +268,11 @@ def read() -> dict[str, Shown]:
         assert others == screen()[1:]
         return line
 
-    own = TopicContent(topic="own", partitions=1, offsets=None, flows=[])
+    own = blank(TopicContent, topic="own", partitions=1)
     orders = TopicContent(topic="orders", partitions=12, offsets=12_345, flows=["one"])
     copied = view(MirrorProgress, "one", "dc1", "orders", 0, "orders", 7, 7, NOW + 123, None)
     two_hops = [hop(None, "a", 1), hop("dc1", "b", 2)]
+    content_of_dc2 = view(ClusterContent, "dc2", "id-2", 3, [own, orders], 9, [copied], [])
     return {
         "written here": screen(),
         "with a header of others": origin(claimed=[hop("dc1", "orders", 4)]),
@@ -320,9 +280,7 @@ def read() -> dict[str, Shown]:
         "offset unknown": origin(provenance="batch", flow="one", hops=[hop("dc1", "orders", None)]),
         "two hops": origin(provenance="headers", flow="two", hops=two_hops),
         "for programs": fitted(records.document(seen(record=replace(content, key=b"\xff", value=b"text")))),
-        "a cluster": records.cluster_screen(
-            view(ClusterContent, "dc2", "id-2", 3, [own, orders], 9, [copied], []), 120
-        ),
+        "a cluster": records.cluster_screen(content_of_dc2, 120),
     }
 
 
@@ -354,15 +312,14 @@ def clients() -> dict[str, Shown]:
     def producer(
         number: int, flow: str | None = None, name: str | None = None, ago_ms: int = 0
     ) -> TopicProducer:
-        open_since = {1: 40} if name == "till" else {}
-        return view(TopicProducer, number, 0, name, flow, NOW - ago_ms, [0, 1, 2], open_since)
+        at: dict[str, Any] = {"last_timestamp_ms": NOW - ago_ms, "partitions": [0, 1, 2]}
+        at["open_since"] = {1: 40} if name == "till" else {}
+        return blank(TopicProducer, producer_id=number, transactional_id=name, flow=flow, **at)
 
     member = GroupMember(client_id="app-1", host="10.0.0.3", member_id="m", partitions=[0, 2])
-    committed = ConsumerPosition(partition=0, offset=60, end=100, lag=40, records_per_s=None)
-    consumers = [
-        view(ConsumerGroup, "billing", "Stable", [member], 40, 2.5, [committed]),
-        view(ConsumerGroup, "old", "Empty", [], None, None, []),
-    ]
+    committed = blank(ConsumerPosition, offset=60, end=100, lag=40)
+    billing = view(ConsumerGroup, "billing", "Stable", [member], 40, 2.5, [committed])
+    consumers = [billing, blank(ConsumerGroup, group="old", state="Empty")]
 
     def orders(*producers: TopicProducer) -> ClusterClients:
         topic = TopicClients(topic="orders", partitions=3, producers=list(producers), consumers=consumers)
@@ -372,7 +329,7 @@ def clients() -> dict[str, Shown]:
         return lines_of(clients_report.screen(seen, width))
 
     flow = [producer(number, flow="back", name=f"repl.{number}", ago_ms=5_000) for number in (7, 8)]
-    quiet = TopicClients(topic="quiet", partitions=1, producers=[], consumers=[])
+    quiet = blank(TopicClients, topic="quiet", partitions=1)
     many = screen(orders(*map(producer, range(14))))
     both = screen(orders(producer(9, name="till"), producer(10, ago_ms=130_000), *flow))
     return {
@@ -393,41 +350,15 @@ def offsets() -> dict[str, Shown]:
         view(GroupOffset, "orders", 0, "dc1.orders", 250, 204, 204, "translated", exact=False, by="time"),
         view(GroupOffset, "orders", 1, "dc1.orders", 251, None, 180, "pending", why=far, as_of_ms=0),
     ]
-    seen = GroupOffsets(
-        flow="dc1-to-dc2",
-        group="billing",
-        source_cluster="dc1",
-        destination_cluster="dc2",
-        source_answers=True,
-        source_why="",
-        synced=True,
-        unsynced="",
-        state_there="Stable",
-        state_here="Empty",
-        partitions=rows,
-    )
-    why = "no bootstrap broker answers"
-    off = "groups.sync is off"
-    silent = replace(
-        seen, source_answers=False, source_why=why, synced=False, unsynced=off, state_there="", partitions=[]
-    )
+    ends = {"flow": "dc1-to-dc2", "group": "billing", "source_cluster": "dc1", "destination_cluster": "dc2"}
+    empty = blank(GroupOffsets, **ends, state_here="Empty")
+    seen = replace(empty, source_answers=True, synced=True, state_there="Stable", partitions=rows)
+    silent = replace(empty, source_why="no bootstrap broker answers", unsynced="groups.sync is off")
 
     def located(found: LocateResult, **changes: Any) -> str:
-        record = LocatedRecord(
-            flow="f",
-            reverse=False,
-            cluster="dc1",
-            topic="orders",
-            partition=3,
-            offset=42,
-            timestamp_ms=None,
-            other_cluster="dc2",
-            other_topic="dc1.orders",
-            found=found,
-            other_offset=40,
-            replicated_through=41,
-            low=50,
-        )
+        here = {"flow": "f", "cluster": "dc1", "topic": "orders", "partition": 3, "offset": 42}
+        there = {"other_cluster": "dc2", "other_topic": "dc1.orders", "other_offset": 40}
+        record = blank(LocatedRecord, **here, **there, found=found, replicated_through=41, low=50)
         return locate.sentence(replace(record, **changes))
 
     file = {"file": "orders/to-lake-1.json", "record": 1042}
@@ -448,19 +379,9 @@ def offsets() -> dict[str, Shown]:
 
 
 def loss() -> dict[str, Shown]:
-    cost = FlowLoss(
-        flow="there",
-        source="dc1",
-        destination="dc2",
-        state="retrying",
-        source_answers=False,
-        destination_answers=True,
-        records=40,
-        ms=2_000,
-        as_of_ms=90_000,
-        partitions=12,
-        unheard=0,
-    )
+    facts: dict[str, Any] = {"flow": "there", "source": "dc1", "destination": "dc2", "state": "retrying"}
+    facts |= {"destination_answers": True, "records": 40, "ms": 2_000, "as_of_ms": 90_000, "partitions": 12}
+    cost = blank(FlowLoss, **facts)
     gone = PartitionUnheard(topic="orders", partition=3, why="recreated: orders is gone from dc2")
     stopped = PartitionUnheard(topic="orders", partition=4, why="data_loss: 5 are gone", as_of_ms=10_000)
     subscribed = [
@@ -682,14 +603,6 @@ def test_a_rehearsal_never_says_that_all_schemas_are_there_where_one_is_not(seen
     ],
 )
 def test_a_line_says_how_far_a_wave_is(state: WaveState, shown: str) -> None:
-    wave = WaveProgress(
-        cutover="c",
-        wave="w",
-        state=state,
-        topics=("orders",),
-        left=7,
-        gate="g",
-        fence="f",
-        pause_ms=2_000,
-    )
+    named = {"cutover": "c", "wave": "w", "topics": ("orders",), "gate": "g", "fence": "f"}
+    wave = blank(WaveProgress, **named, state=state, left=7, pause_ms=2_000)
     assert [line.plain for line in wave_lines([wave])] == [f"  c  w  {shown}"]

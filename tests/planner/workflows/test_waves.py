@@ -67,6 +67,7 @@ from runtime.contract.results.waves import WaveState
 from runtime.contract.spec.acls import denial
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
+from tests.fakes.blank import blank
 from tests.fakes.health import flow_health, partition_health, status_of, topic_health
 from tests.fakes.replacing import replace as changed
 from tests.fakes.tables import cases
@@ -141,21 +142,16 @@ def test_the_history_says_when_a_wave_was_fenced_and_promoted(history, pause) ->
 
 
 def producer(at_ms: int, flow: str | None = None) -> TopicProducer:
-    at: dict[str, Any] = {"last_timestamp_ms": at_ms, "partitions": [0], "open_since": {}}
-    return TopicProducer(producer_id=7, epoch=0, transactional_id="shop", flow=flow, **at)
+    return blank(TopicProducer, transactional_id="shop", flow=flow, last_timestamp_ms=at_ms)
 
 
 def group(name: str, *positions: tuple[int | None, int], members: int = 1) -> ConsumerGroup:
     """A group with what it committed in each partition, and the ends of these."""
-    partitions = []
-    for number, (offset, end) in enumerate(positions):
-        lag = None if offset is None else end - offset
-        place = ConsumerPosition(partition=number, offset=offset, end=end, lag=lag, records_per_s=None)
-        partitions.append(place)
-    there = [GroupMember(client_id=name, host="h", member_id=name, partitions=[0])] * members
-    return ConsumerGroup(
-        group=name, state="Stable", members=there, lag=None, records_per_s=None, partitions=partitions
-    )
+    partitions = [
+        blank(ConsumerPosition, offset=offset, end=end, lag=None if offset is None else end - offset)
+        for offset, end in positions
+    ]
+    return blank(ConsumerGroup, group=name, members=[blank(GroupMember)] * members, partitions=partitions)
 
 
 @cases(
@@ -169,7 +165,7 @@ def group(name: str, *positions: tuple[int | None, int], members: int = 1) -> Co
     },
 )
 def test_what_clients_still_do_at_the_source_is_told(end, producers, groups, left) -> None:
-    at_source = TopicClients(topic="orders", partitions=1, producers=producers, consumers=groups)
+    at_source = blank(TopicClients, topic="orders", producers=producers, consumers=groups)
     found = stragglers([topic_health(partition_health(end=end))], [at_source], since_ms=1_000)
     assert [(straggler.records, straggler.producers, straggler.groups) for straggler in found] == left
 
@@ -186,7 +182,7 @@ def test_what_clients_still_do_at_the_source_is_told(end, producers, groups, lef
     },
 )
 def test_groups_of_the_wave_that_still_read_at_the_source_are_waited_for(topic, group, left) -> None:
-    clients = TopicClients(topic=topic, partitions=2, producers=[], consumers=[group])
+    clients = blank(TopicClients, topic=topic, consumers=[group])
     assert readers_left(wave(groups=("billing",)), [clients]) == left
 
 
