@@ -3,9 +3,6 @@
 # ruff: noqa: E501  (the long lines are what a user reads)
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -13,6 +10,7 @@ import pytest
 
 from planner.cli.app import COMMANDS, GROUPS, root, run
 from planner.config.schema.explain import all_keys, find_keys
+from tests.commands import repl
 
 
 class TestInit:
@@ -178,19 +176,5 @@ class TestCompletion:
 
 
 def completed(line: str) -> list[str]:
-    words = line.split(" ")
-    environment = {
-        **os.environ,
-        "_REPL_COMPLETE": "bash_complete",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "planner"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    return done.stdout.splitlines()
+    typed = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    return repl(env={"_REPL_COMPLETE": "bash_complete", **typed}).stdout.splitlines()

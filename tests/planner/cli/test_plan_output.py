@@ -4,8 +4,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,12 +15,12 @@ from planner.model.plan import Plan
 from planner.model.topology import Topic
 from planner.plan.make import with_diagnostics
 from planner.state import planfile
+from tests.commands import begin
 from tests.fakes.replacing import replace
 from tests.planner.render.scenes import drifted, errored, everything, nothing, silent
 from tests.security.plans import changed, honest
 from tests.terminal import shown, start
 
-REPL = [sys.executable, "-m", "planner"]
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -86,9 +84,7 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     topics = tuple(Topic(f"events.{number:05}", "dc1", 6) for number in range(1_600))
     planfile.write(changed(honest(), topics=topics), tmp_path / "saved")
 
-    shown = subprocess.Popen(
-        [*REPL, "show", str(tmp_path / "saved")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    shown = begin("show", str(tmp_path / "saved"))
     assert shown.stdout is not None
     assert shown.stderr is not None
     assert shown.stdout.readline().startswith("shop: to make the clusters match")
@@ -156,13 +152,11 @@ def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
             f"apiVersion: repl/v1\nname: shop\nclusters: {{dc1: {{bootstrap: '127.0.0.1:{port}'}}}}\n"
             "topics: [{name: orders, cluster: dc1}]\n"
         )
-        planning = subprocess.Popen(
-            [*REPL, "plan", "--timeout", "60s", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        planning = begin("plan", "--timeout", "60s", str(file))
         connection, _ = mute.accept()
         planning.send_signal(signal.SIGINT)
         out, err = planning.communicate(timeout=50)
         connection.close()
 
     assert planning.returncode == ExitCode.INTERRUPTED
-    assert (out, err.decode().strip()) == (b"", "Interrupted.")
+    assert (out, err.strip()) == ("", "Interrupted.")

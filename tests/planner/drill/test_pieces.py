@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,6 @@ from planner.config import load
 from planner.drill import live, promises, scenario_record
 from planner.drill.load import DRILL_HEADER
 from planner.drill.rehearsal import rehearse
-from planner.drill.replica import Replica
 from planner.drill.routes import DrillRoute, not_failed_back, routes_of
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun, Stopped, stopped_partitions
@@ -22,7 +21,9 @@ from planner.model.drill import DrillReport, RecoveryTime, Scenario
 from planner.model.topology import Topology
 from planner.render.reports.drill import figures
 from planner.workflows.requests import DrillRequest
+from runtime.contract.results.status import FlowHealth, ReplicationStatus
 from runtime.contract.spec.flow import FlowState
+from tests.fakes.health import flow_health, partition_health, status_of, topic_health
 from tests.fakes.tables import cases
 from tests.topologies import without_answer
 
@@ -162,27 +163,20 @@ class LaggingRun(ScenarioRun):
     """A run of two flows, whose status shows the next lags with each look."""
 
     def __init__(self, files: Any, looks: list[Mapping[str, int | None]], lost: str) -> None:
-        replica = SimpleNamespace(
-            endpoint=None,
-            load=None,
-            topology=SimpleNamespace(clusters={"paris": None, "tokyo": None}),
-            routes=[],
-            declared=lambda: SimpleNamespace(flows={"orders": flow("paris")}, file_flows={"backup": files}),
-        )
-        super().__init__(cast(Replica, replica), lambda _: None)
+        declared = SimpleNamespace(flows={"orders": flow("paris")}, file_flows={"backup": files})
+        topology = SimpleNamespace(clusters={"paris": None, "tokyo": None})
+        replica: Any = SimpleNamespace(endpoint=None, load=None, topology=topology, routes=[])
+        replica.declared = lambda: declared
+        super().__init__(replica, lambda _: None)
         self._looks: Iterator[Mapping[str, int | None]] = iter(looks)
         self.looked = 0
         if lost:
             self._lost[lost] = time.monotonic()
 
-    def status(self) -> Any:
+    def status(self) -> ReplicationStatus:
         self.looked += 1
-        lags = next(self._looks)
-        return SimpleNamespace(
-            flows=[
-                SimpleNamespace(name=name, lag_records=lag, partitions=[], topics=[])
-                for name, lag in lags.items()
-            ]
+        return status_of(
+            *(flow_health(name=name, lag_records=lag) for name, lag in next(self._looks).items())
         )
 
     def wait_while(self, missing: Callable[[], object], *_: Any, **__: Any) -> bool:
@@ -259,9 +253,8 @@ def test_a_wait_says_what_is_missing_and_names_it_at_the_end(monkeypatch: pytest
     assert run.wait_while(iter(("5 records", "")).__next__)
 
 
-def flows(state: str) -> list[Any]:
-    place = SimpleNamespace(state=state, topic="orders", partition=0, why="")
-    return [SimpleNamespace(name="orders", partitions=[place])]
+def flows(state: str) -> list[FlowHealth]:
+    return [flow_health(topic_health(partition_health(state=state)), name="orders")]
 
 
 def test_a_partition_that_needs_a_decision_is_not_waited_for() -> None:

@@ -14,6 +14,7 @@ from planner.model.diagnostic import Failure, error
 from planner.ui.pages import MOST_ARROWS_DOWN
 from runtime.contract.results.status import ClusterTraffic, ReplicationStatus
 from runtime.contract.results.waves import Straggler, WaveProgress, WaveState
+from tests.fakes.blank import blank
 from tests.fakes.tables import cases
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Parsed, Visited, fresh, serving
@@ -44,23 +45,10 @@ def hostile() -> ReplicationStatus:
     return replace(seen, topology=HOSTILE, flows=[changed], jobs=jobs, clusters=clusters)
 
 
-WAVE = WaveProgress(
-    cutover="to-cloud",
-    wave="billing",
-    state=WaveState.FENCED,
-    topics=("orders",),
-    left=7,
-    gate="lag 0 for 30 s, verify 1%",
-    fence="1 of 1 rules at dc1",
-    pause_ms=2_600,
-)
-MOVED = replace(
-    WAVE,
-    wave="audit",
-    state=WaveState.MOVED,
-    left=0,
-    stragglers=(Straggler(topic="orders", records=3, producers=(HOSTILE,), groups=("old",)),),
-)
+WRITES = Straggler(topic="orders", records=3, producers=(HOSTILE,), groups=("old",))
+FENCE = {"cutover": "to-cloud", "wave": "billing", "fence": "1 of 1 rules at dc1"}
+WAVE = blank(WaveProgress, **FENCE, state=WaveState.FENCED, topics=("orders",), left=7, pause_ms=2_600)
+MOVED = replace(WAVE, wave="audit", state=WaveState.MOVED, left=0, stragglers=(WRITES,))
 OTHERS = (WaveState.WAITING, WaveState.RETURNING, WaveState.UNKNOWN)
 WAVES = replace(
     scenes.caught_up(),
