@@ -62,7 +62,7 @@ async def send(
     within: float = _ANSWER_WITHIN_S,
 ) -> int:
     """Sends one batch to one partition once, and returns the acknowledged base offset. Raises WireError."""
-    node = await _leader(cluster, at)
+    node = await leader_of(cluster, at)
     try:
         request = _request(at, batch, transactional_id)
         return _base_offset(at, await cluster.call(node, request, purpose, within))
@@ -85,14 +85,14 @@ async def send_in_order(
     Raises the WireError of the first batch that failed, once no request is in flight.
     """
     try:
-        link = await cluster.connection(await _leader(cluster, at), _PURPOSE, within)
+        link = await cluster.connection(await leader_of(cluster, at), _PURPOSE, within)
         return await send_over(link, at, batches, transactional_id, within)
     except WireError:
         cluster.doubt(at.topic)
         raise
 
 
-async def _leader(cluster: KafkaCluster, at: TopicPartition) -> int:
+async def leader_of(cluster: KafkaCluster, at: TopicPartition) -> int:
     """Returns the node id of a partition's leader. Raises WireError."""
     topic = (await cluster.topics([at.topic]))[at.topic]
     found = topic.partitions.get(at.partition)

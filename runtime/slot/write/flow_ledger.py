@@ -212,7 +212,8 @@ class FlowLedger:
     async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
         """Writes the transaction's progress to the ledger, and its sealed segments to the offset map.
 
-        The bad records that it passes are written before. Raises TransactionFailure.
+        They join the last data requests that are not sent yet. The bad records that the transaction passes
+        are written before. Raises TransactionFailure.
         """
         await write_quarantined(self._cluster, tx, sender, transactional_id)
         records = self._records(tx.entries)
@@ -223,9 +224,7 @@ class FlowLedger:
                 tx.mark_joined()
             for at, values in records.items():
                 for batch in batches_of(values):
-                    producer, epoch = sender.identity.producer_id, sender.identity.epoch
-                    stamped = stamp(batch, producer, epoch, sender.sequence(at, batch.records))
-                    await send(self._cluster, at, stamped, transactional_id, f"produce {transactional_id}")
+                    await sender.add_ledger_records(tx, at, batch)
         except WireError as error:
             raise TransactionFailure(ErrorPhase.LEDGER, error) from error
 

@@ -272,8 +272,11 @@ class Lane:
                     self._enter(LaneState.CLOSING)
                     return
                 await self._sender.connect_ready()
-                if sent := self._sender.send(tx):
+                if sent := self._sender.make_requests(tx):
                     self._emit(Sent(sent))
+                    if self._due(tx, window):  # The ledger records travel with the last batches.
+                        continue
+                    self._sender.flush(tx)
                 if self._joining and self.state is LaneState.SENDING and await self._join(tx):
                     continue
                 if not self._due(tx, window):
@@ -369,26 +372,25 @@ class Lane:
         self._close_s += (self._loop.time() - began - self._close_s) / 4
 
     async def _flush_and_write_ledger(self, tx: Transaction) -> None:
-        """Writes the ledger records, and waits until all batches are acknowledged.
+        """Writes the ledger records, and waits until they and all batches are acknowledged.
 
         Where every base offset is expected, both are in flight together. An acknowledgement that is not the
         expected one fails the transaction before it can be committed (R6).
         """
         self._failpoint("before_flush")
-        expected = tx.all_expected
-        if not expected:
+        if not tx.all_expected:
             await self._flush(tx)
         idle = self._idle.moved() if tx.parts or self._idle.is_due() else []
         tx.prepare_entries(idle, self._ledger.generation, now_ms())
         if tx.entries or tx.joined:
             self._failpoint("before_ledger")
             await self._ledger.write(tx, self._sender, self.transactional_id)
-            self._failpoint("after_ledger")
-        if expected:
-            await self._flush(tx)
+        await self._flush(tx)
+        self._failpoint("after_ledger")
 
     async def _flush(self, tx: Transaction) -> None:
-        """Waits until all batches are acknowledged."""
+        """Waits until everything that was sent is acknowledged."""
+        self._sender.flush(tx)
         while tx.in_flight and tx.unexpected is None:
             self._wake.clear()
             await self._wake.wait()

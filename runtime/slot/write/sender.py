@@ -1,6 +1,8 @@
 """The sender of a lane sends produce requests within a window and takes in their acknowledgements.
 
 A request holds one batch per partition. Several requests are in flight per broker, and their order is kept.
+The last request to each broker is held until the lane knows whether the transaction ends with it: then the
+ledger records travel in the same request, so that a record waits for one answer less.
 
 The in-flight window bounds how many bytes of a lane may be unacknowledged at a broker. Behind a slow link, or
 once a quota delays responses, the bytes in flight must still be acknowledged within their transaction. So the
@@ -15,15 +17,23 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from runtime.batch import next_sequence, stamp
+from msgspec import Struct, field
+
+from runtime.batch import Batch, next_sequence, stamp
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
 from runtime.kafka.errors import BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.produce import (
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
 from runtime.kafka.protocol.transactions import NO_IDENTITY, ProducerIdentity
 from runtime.kafka.transactions import abort_and_renew, init_in_turn, init_producer_id
+from runtime.ledger.transaction_writer import leader_of
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
@@ -100,13 +110,19 @@ class SentBatch(NamedTuple):
     expected: int | None
 
 
-class InFlightRequest(NamedTuple):
-    """A produce request that has no response yet; `at` is when it was sent, `size` counts bytes."""
+class InFlightRequest(Struct, eq=False):
+    """A produce request that has no response yet.
+
+    `at` is when it was made, `size` counts the bytes of `batches`. `ledger` are the partitions of the
+    product's own records in it: the ledger's, or the offset map's. `partitions` is all that it sends.
+    """
 
     node: int
     size: int
     at: float
-    batches: list[SentBatch]
+    batches: list[SentBatch] = field(default_factory=list)
+    ledger: list[TopicPartition] = field(default_factory=list)
+    partitions: list[ProducePartition] = field(default_factory=list)
 
 
 class ProduceSender:
@@ -114,6 +130,7 @@ class ProduceSender:
 
     `wake` is called when a response has arrived, or when a broker's quota allows requests again.
     `ready` holds the partitions of the open transaction that have a batch queued, by their leader's node id.
+    A request that is made but not sent is the last one to its broker; `flush` sends it.
     """
 
     def __init__(
@@ -134,8 +151,8 @@ class ProduceSender:
         self._connection_times: dict[int, float] = {}
         self._windows: dict[int, InFlightWindow] = {}
         self._sequences: dict[TopicPartition, int] = {}
-        self._unanswered: dict[int, InFlightRequest] = {}
-        self._number = 0
+        self._unanswered: dict[InFlightRequest, None] = {}
+        self._unsent: dict[int, InFlightRequest] = {}
 
     async def next_identity(
         self, transaction_timeout_ms: int, within: float, *, in_turn: bool
@@ -210,19 +227,38 @@ class ProduceSender:
                 except WireError as error:
                     raise TransactionFailure(ErrorPhase.PRODUCE, error) from error
 
-    def send(self, tx: Transaction) -> list[PartitionCopy]:
-        """Sends every batch that the in-flight windows and quotas allow; returns their partitions.
+    def make_requests(self, tx: Transaction) -> list[PartitionCopy]:
+        """Makes requests of what the in-flight windows and quotas allow; returns the partitions.
 
-        Partitions take turns, a batch each.
+        They are sent, but for the last one to each broker, which waits for `flush`. Partitions take turns, a
+        batch each.
         """
-        sent: list[PartitionCopy] = []
+        taken: list[PartitionCopy] = []
         for node, copies in self.ready.items():
-            if not self.is_connected(node) or self._throttled(link := self._links[node]):
+            if not self.is_connected(node) or self._throttled(self._links[node]):
                 continue
-            window = self._windows.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
-            while copies and window.room > 0:
-                sent.extend(self._request(tx, node, link, window, copies))
-        return sent
+            while copies and (room := self._window(node).room) > 0:
+                taken.extend(self._take_batches(tx, node, copies, min(self._request_bytes, room)))
+        return taken
+
+    async def add_ledger_records(self, tx: Transaction, at: TopicPartition, batch: Batch) -> None:
+        """Adds a batch of the product's own records to the last request to its leader, or to a new one.
+
+        A broker takes one batch of a partition in a request. Raises WireError if the leader can't be reached.
+        """
+        node = await leader_of(self._cluster, at)
+        if not self.is_connected(node):
+            await self.connect_to(node)
+        request = self._unsent.get(node)
+        if request is None or at in request.ledger:
+            request = self._begin_request(tx, node, 0)
+        self._stamp(request, at, batch)
+        request.ledger.append(at)
+
+    def flush(self, tx: Transaction) -> None:
+        """Sends the requests that are made but not sent."""
+        for node in list(self._unsent):
+            self._send(tx, self._unsent.pop(node))
 
     def _throttled(self, link: Connection) -> bool:
         """Returns whether the broker's quota holds requests back; the lane wakes when that time is over."""
@@ -233,73 +269,88 @@ class ProduceSender:
         return True
 
     def close(self, tx: Transaction) -> None:
-        """Gives up on the requests in flight: their responses are ignored, and their memory is released."""
+        """Gives up on the requests that have no response: it is ignored, and their memory is released."""
         self.ready.clear()
+        self._unsent.clear()
         now = asyncio.get_running_loop().time()
-        for one in self._unanswered.values():
+        for one in self._unanswered:
             self._windows[one.node].given_up(one.size, one.at, now)
             self._links[one.node].drop()
             for sent in one.batches:
                 sent.queued.held.release_memory()
         self._unanswered.clear()
 
-    def _request(
-        self,
-        tx: Transaction,
-        node: int,
-        link: Connection,
-        window: InFlightWindow,
-        copies: dict[PartitionCopy, None],
+    def _window(self, node: int) -> InFlightWindow:
+        return self._windows.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
+
+    def _take_batches(
+        self, tx: Transaction, node: int, copies: dict[PartitionCopy, None], most: int
     ) -> list[PartitionCopy]:
-        """Sends one produce request with at most one batch of each partition; returns these partitions."""
-        most = min(self._request_bytes, window.room)
-        partitions: list[ProducePartition] = []
-        sent: list[SentBatch] = []
+        """Makes one request with at most one batch of each partition; returns these partitions."""
+        taken: list[tuple[PartitionCopy, QueuedBatch]] = []
         size = 0
-        producer, epoch = self.identity.producer_id, self.identity.epoch
         for copy in list(copies):
-            part = tx.parts[copy]
             queued = copy.take()
-            batch = queued.out.batch
-            sequence = self.sequence(copy.at, batch.records)
-            stamped = stamp(batch, producer, epoch, sequence)
-            partitions.append(ProducePartition(copy.at.topic, copy.at.partition, stamped))
-            mark = BatchIdentity(producer, epoch, sequence)
-            sent.append(SentBatch(part, queued, mark, tx.batch_sent(part, queued, mark)))
+            taken.append((copy, queued))
             del copies[copy]
             if copy.queue:
                 copies[copy] = None
-            size += batch.size
+            size += queued.out.batch.size
             if size >= most:
                 break
+        request = self._begin_request(tx, node, size)
+        for copy, queued in taken:
+            part = tx.parts[copy]
+            mark = self._stamp(request, copy.at, queued.out.batch)
+            request.batches.append(SentBatch(part, queued, mark, tx.batch_sent(part, queued, mark)))
+        return [copy for copy, _ in taken]
+
+    def _begin_request(self, tx: Transaction, node: int, size: int) -> InFlightRequest:
+        """Returns a new request to a broker, for batches of this size; the one before it is sent."""
+        if before := self._unsent.pop(node, None):
+            self._send(tx, before)
         now = asyncio.get_running_loop().time()
         tx.sent(size, now)
-        window.sent(size)
-        number = self._number = self._number + 1
-        self._unanswered[number] = InFlightRequest(node, size, now, sent)
-        request = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, partitions)
-        answer = link.start(request, ANSWER_WITHIN_S)
-        answer.add_done_callback(lambda done: self._on_response(tx, number, done))
-        return [one.part.copy for one in sent]
+        self._window(node).sent(size)
+        request = self._unsent[node] = InFlightRequest(node, size, now)
+        self._unanswered[request] = None
+        return request
 
-    def _on_response(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
+    def _stamp(self, request: InFlightRequest, at: TopicPartition, batch: Batch) -> BatchIdentity:
+        """Adds a batch to a request, with the producer's identity and the next sequence."""
+        producer, epoch = self.identity.producer_id, self.identity.epoch
+        sequence = self.sequence(at, batch.records)
+        stamped = stamp(batch, producer, epoch, sequence)
+        request.partitions.append(ProducePartition(at.topic, at.partition, stamped))
+        return BatchIdentity(producer, epoch, sequence)
+
+    def _send(self, tx: Transaction, request: InFlightRequest) -> None:
+        wire = ProduceRequest(self._transactional_id, PRODUCE_TIMEOUT_MS, request.partitions)
+        answer = self._links[request.node].start(wire, ANSWER_WITHIN_S)
+        answer.add_done_callback(lambda done: self._on_response(tx, request, done))
+
+    def _on_response(
+        self, tx: Transaction, request: InFlightRequest, answer: asyncio.Future[ProduceResponse]
+    ) -> None:
         """Handles a response as a callback of its future.
 
         No task awaits this callback, so the lane learns of an exception through `tx`.
         """
         try:
-            self._handle_response(tx, number, answer)
+            self._handle_response(tx, request, answer)
         except BaseException as error:
             tx.fail_unexpected(error)
             self._wake()
             raise
 
-    def _handle_response(self, tx: Transaction, number: int, answer: asyncio.Future[ProduceResponse]) -> None:
+    def _handle_response(
+        self, tx: Transaction, request: InFlightRequest, answer: asyncio.Future[ProduceResponse]
+    ) -> None:
         """Releases the memory of a request and records its result in the transaction."""
         error = answer.exception()
-        request = self._unanswered.pop(number, None)
-        if request is None:  # The transaction failed before.
+        if request not in self._unanswered:  # The transaction failed before.
             return
+        del self._unanswered[request]
         window, now = self._windows[request.node], asyncio.get_running_loop().time()
         tx.answered()
         self._wake()
@@ -313,23 +364,30 @@ class ProduceSender:
             return
         response = answer.result()
         window.answered(request.size, request.at, now, response.throttle_ms / 1000)
-        self._record_acknowledgements(tx, request.batches, response)
+        self._record_acknowledgements(tx, request, response)
 
     def _record_acknowledgements(
-        self, tx: Transaction, sent: list[SentBatch], response: ProduceResponse
+        self, tx: Transaction, request: InFlightRequest, response: ProduceResponse
     ) -> None:
-        """Records for each sent batch its base offset, or the failure that its partition's response means."""
+        """Records for each batch its base offset, or the failure that its partition's response means."""
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
-        for part, queued, mark, expected in sent:
-            at = part.copy.at
-            answer = answers.get(at)
-            if answer is None:
-                error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(at), "no answer for it")
+        for part, queued, mark, expected in request.batches:
+            answer = answers.get(part.copy.at)
+            if (error := self._error(part.copy.at, answer)) is not None:
                 tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
-            elif answer.error:
-                if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
-                    self._cluster.learn(topic.id, at.partition, answer.leader)
-                error = BrokerError(answer.error, str(at), answer.message)
-                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
-            else:
+            elif answer is not None:
                 tx.acknowledged(part, queued, answer.base_offset, mark, expected)
+        for at in request.ledger:
+            if (error := self._error(at, answers.get(at))) is not None:
+                self._cluster.doubt(at.topic)
+                tx.fail(TransactionFailure(ErrorPhase.LEDGER, error))
+
+    def _error(self, at: TopicPartition, answer: ProducedPartition | None) -> BrokerError | None:
+        """Returns the error of a partition's response, and takes the new leader that it may name."""
+        if answer is None:
+            return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(at), "no answer for it")
+        if not answer.error:
+            return None
+        if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
+            self._cluster.learn(topic.id, at.partition, answer.leader)
+        return BrokerError(answer.error, str(at), answer.message)
