@@ -331,6 +331,7 @@ class FlowCopy:
         """Counts a committed transaction, and settles the states of its partitions."""
         self._counters.committed(event, now_ms())
         self._foreign.committed(event.copies)
+        self._reader.committed(event.copies)
         # Bad records hold a partition back as queued batches do, and are not sent as batches.
         passed = [one.copy for one in event.entries if one.step is not None and one.step.quarantined]
         self._reader.batches_sent(passed)
@@ -341,6 +342,7 @@ class FlowCopy:
             if step is None:
                 self._supervisor.admit([copy])
             copy.settle()
+        self._lanes.committed(dict.fromkeys((*event.copies, *(entry.copy for entry in event.entries))))
 
     def _on_aborted(self, event: Aborted) -> None:
         """Stops, retries or inspects the partitions that a failure blames."""

@@ -42,9 +42,10 @@ SETTINGS = LaneSettings(
 
 
 class Link:
-    """A connection whose broker acknowledges every batch behind the one before it.
+    """A connection whose broker acknowledges every copied batch behind the one before it.
 
-    While `held` is a list, it takes the requests in, and the acknowledgements wait for `release`.
+    While `held` is a list, it takes the requests in, and the acknowledgements wait for `release`. `requests`
+    are the topics of each request; `refused` are the errors of topics.
     """
 
     closed = False
@@ -53,6 +54,8 @@ class Link:
     def __init__(self) -> None:
         self.end_offset = 100
         self.batches = 0
+        self.requests: list[list[str]] = []
+        self.refused: dict[str, ErrorCode] = {}
         self.held: list[asyncio.Future[ProduceResponse]] | None = None
         self._responses: list[ProduceResponse] = []
 
@@ -66,10 +69,13 @@ class Link:
     def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         found = []
+        self.requests.append([one.topic for one in request.partitions])
         for one in request.partitions:
-            found.append(ProducedPartition(one.topic, one.partition, ErrorCode.NONE, self.end_offset, -1, 0))
-            self.end_offset += 1
-            self.batches += 1
+            error = self.refused.get(one.topic, ErrorCode.NONE)
+            found.append(ProducedPartition(one.topic, one.partition, error, self.end_offset, -1, 0))
+            if one.topic != LedgerInMemory.partition.topic:
+                self.end_offset += 1
+                self.batches += 1
         response = ProduceResponse(0, tuple(found))
         if self.held is None:
             answer.set_result(response)
@@ -124,9 +130,16 @@ class Destination:
     def refreshed_at(self, topic: str) -> float:
         return self.last_refresh
 
-    async def topics(self, names: Iterable[str], fresh: bool = False) -> None:
-        self.refreshes += 1
-        self.last_refresh = asyncio.get_running_loop().time()
+    def doubt(self, topic: str) -> None: ...
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, SimpleNamespace]:
+        if fresh:
+            self.refreshes += 1
+            self.last_refresh = asyncio.get_running_loop().time()
+        return {
+            name: SimpleNamespace(error=ErrorCode.NONE, partitions={0: self.leader(name, 0)})
+            for name in names
+        }
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         return 1

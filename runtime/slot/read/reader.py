@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
 _COPY_OUT = 64 << 10
-_QUIET_BYTES = 32 << 10
 # A response is transformed as a whole before its records are sent: a large one would hold much memory.
 _MAX_TRANSFORMED_SHARE = 2 << 20
 _MIN_RATED_SHARE = 32 << 10
@@ -113,6 +112,8 @@ class BrokerIntake:
         self._changed: dict[PartitionCopy, None] = {}
         self._held_back: dict[PartitionCopy, None] = {}
         self._requested: dict[PartitionCopy, tuple[int, int]] = {}
+        self._uncommitted: dict[PartitionCopy, None] = {}
+        self._all_committed = asyncio.Event()
         self._wake = asyncio.Event()
         self._share = 0
         self._idle_since = time.monotonic()
@@ -134,6 +135,7 @@ class BrokerIntake:
             del self._rewrites[copy]
             for partitions in (self._changed, self._held_back, self._requested):
                 partitions.pop(copy, None)
+            self.committed(copy)
 
     def mark_changed(self, copy: PartitionCopy) -> None:
         """Marks a partition as changed, so that the next fetch takes its state into account."""
@@ -144,6 +146,12 @@ class BrokerIntake:
         """Handles that batches left a partition's queue: one that was held back is fetched again."""
         if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
             self.mark_changed(copy)
+
+    def committed(self, copy: PartitionCopy) -> None:
+        """Handles that a transaction with a partition has ended, or that the partition leaves the intake."""
+        self._uncommitted.pop(copy, None)
+        if not self._uncommitted:
+            self._all_committed.set()
 
     async def run(self) -> None:
         """Fetches until it is cancelled. Raises WireError when the broker does not answer."""
@@ -243,9 +251,10 @@ class BrokerIntake:
         return self._shares.wait_ms(self._settings.fetch_wait_ms, idle_s)
 
     async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
-        """Adapts the share to the response's size, and waits a moment after a small response.
+        """Adapts the share to the response's size, and waits after a response that brought all there was.
 
-        Without the wait, a slow stream of records would cost one fetch for each record.
+        Records that arrive meanwhile could not be sent before the transaction of these has ended, so the next
+        fetch brings them together. Where that takes longer than `linger_ms`, they are fetched in advance.
         """
         size = sum(len(answer.records) for answer in answers)
         share = max(self._share, self._shares.least_bytes())
@@ -253,8 +262,13 @@ class BrokerIntake:
             self._share = min(share * 2, self._settings.fetch_bytes)
         elif size * 8 < share:
             self._share = share // 2
-        if answers and size < _QUIET_BYTES:
-            await asyncio.sleep(self._settings.linger_ms / 1000)
+        if self._uncommitted and not any(copy.behind for copy in self._uncommitted):
+            self._all_committed.clear()
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(self._settings.linger_ms / 1000, self._all_committed.set)
+            await self._all_committed.wait()
+            timer.cancel()
+        self._uncommitted.clear()
 
     async def _queue_response(self, answers: Sequence[FetchedPartition]) -> None:
         """Queues the batches of a response; their memory counts against the budget until release."""
@@ -364,6 +378,8 @@ class BrokerIntake:
             if filtered.outgoing:
                 self._budget.take(size)
         batches = [QueuedBatch(out, epoch, held.view()) for out, epoch in filtered.outgoing]
+        if batches:
+            self._uncommitted[copy] = None
         copy.fetched(batches, filtered.cursor, filtered.dropped, self._held(filtered.quarantined))
         self._bucket.take(size)
         self.mark_changed(copy)
@@ -458,6 +474,13 @@ class SourceReader:
             intake = self._intakes.get(copy)
             if intake is not None:
                 intake.batches_sent(copy)
+
+    def committed(self, copies: Iterable[PartitionCopy]) -> None:
+        """Handles that a transaction with these partitions has ended."""
+        for copy in copies:
+            intake = self._intakes.get(copy)
+            if intake is not None:
+                intake.committed(copy)
 
     def _intake(self, node: int, share: int) -> BrokerIntake:
         """Returns the intake of a leader for a share of its partitions, and starts it where there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.slot.partition import PartitionCopy
@@ -12,13 +12,16 @@ from runtime.slot.write.lane import Lane
 
 _ATTEMPTS = 20
 _PAUSE_S = 0.25
+_QUIET_AFTER_S = 1.0
 
 
 class LaneSet:
     """A lane set owns the lanes of a flow, and decides which lane copies a partition.
 
-    The first `homes` lanes share the partitions. The next lane retries suspect partitions, one at a time. The
-    remaining lanes are spare: they take over from lanes that are stuck.
+    The first `homes` lanes share the partitions while the flow catches up: then one can send while another
+    ends its transaction. Once no partition has been behind for a second, the first lane copies all of them:
+    transactions are small then, and each costs the brokers the same. The next lane retries suspect
+    partitions, one at a time. The remaining lanes are spare: they take over from lanes that are stuck.
     """
 
     def __init__(self, lanes: list[Lane], homes: int) -> None:
@@ -27,6 +30,8 @@ class LaneSet:
         self._spares = lanes[homes + 1 :]
         self._solo = lanes[homes] if len(lanes) > homes else lanes[0]
         self._lanes: dict[PartitionCopy, Lane] = {}
+        self._loop = asyncio.get_running_loop()
+        self._behind_at = self._loop.time()
 
     async def begin(self) -> None:
         """Initialises every transactional id, one after the other, and then the first one again (R3).
@@ -59,6 +64,17 @@ class LaneSet:
         lane = self._lanes.get(copy)
         if lane is not None:
             lane.offer(copy)
+
+    def committed(self, copies: Collection[PartitionCopy]) -> None:
+        """Moves partitions whose transaction has ended, as the flow begins or ends to catch up."""
+        if any(copy.behind for copy in copies):
+            self._behind_at = self._loop.time()
+        for copy in copies:
+            lane, better = self._lanes.get(copy), self._usable_lane()
+            if lane is None or better is None or lane is better or copy.suspect or copy.releasing:
+                continue
+            if not self._catches_up or len(better.copies) + 1 < len(lane.copies):
+                self.place(copy)
 
     async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
@@ -111,8 +127,14 @@ class LaneSet:
         return sum(lane.aborts for lane in self.all)
 
     def _usable_lane(self) -> Lane | None:
-        """Returns the lane with the fewest partitions that is not stuck; home lanes take precedence."""
-        return _least_loaded(self._homes) or _least_loaded(self._spares)
+        """Returns the lane for a partition: a home lane, or a spare one where these are stuck."""
+        homes = self._homes if self._catches_up else self._homes[:1]
+        return _least_loaded(homes) or _least_loaded(self._homes) or _least_loaded(self._spares)
+
+    @property
+    def _catches_up(self) -> bool:
+        """Whether a partition was behind its source lately, or the flow has just begun."""
+        return self._loop.time() - self._behind_at < _QUIET_AFTER_S
 
 
 async def _begin(lane: Lane) -> bool:

@@ -15,6 +15,11 @@ from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import TransactionPartition
 
 _QUARANTINE_BYTES = 16 << 20
+# Of the transactions in which a partition carries data: the weight of the newest one, the share from which
+# on it joins ahead (two in a row, or two of three), and the share that is forgotten.
+_NEWEST = 0.25
+_LIKELY = 0.3
+_NEGLIGIBLE = 0.05
 
 Finished = Callable[[list[PartitionCopy], WireError | None], None]
 
@@ -142,17 +147,18 @@ class IdlePositions:
 
 
 class ActivePartitions:
-    """Partitions that carried data in the last two transactions with data, within an interval.
+    """Partitions that carried data in about a third of the last transactions with data.
 
     They join the next transaction ahead of their first batch. A transaction writes a marker into each of its
     partitions, so only those join ahead that will probably carry data. Only data counts as activity: markers
-    and idle positions of two opposite flows must not keep each other going.
+    and idle positions of two opposite flows must not keep each other going. A share of transactions is a
+    moving average; it is forgotten where no transaction carried data for an interval.
     """
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
         self._active: dict[PartitionCopy, None] = {}
-        self._carried: dict[PartitionCopy, None] = {}
+        self._shares: dict[PartitionCopy, float] = {}
         self._carried_at = 0.0
 
     def __bool__(self) -> bool:
@@ -163,16 +169,21 @@ class ActivePartitions:
 
         After a transaction without data, none is active.
         """
-        before = self._carried if now - self._carried_at < self.interval_s else {}
-        carried = dict.fromkeys(copies)
-        self._active = {copy: None for copy in carried if copy in before}
-        if carried:
-            self._carried, self._carried_at = carried, now
+        carried = set(copies)
+        if not carried:
+            self._active = {}
+            return
+        recent = self._shares if now - self._carried_at < self.interval_s else {}
+        shares = {copy: share * (1 - _NEWEST) for copy, share in recent.items() if share > _NEGLIGIBLE}
+        for copy in carried:
+            shares[copy] = shares.get(copy, 0.0) + _NEWEST
+        self._shares, self._carried_at = shares, now
+        self._active = {copy: None for copy, share in shares.items() if share > _LIKELY}
 
     def forget(self, copy: PartitionCopy) -> None:
         """Removes a partition."""
         self._active.pop(copy, None)
-        self._carried.pop(copy, None)
+        self._shares.pop(copy, None)
 
     def take(self) -> list[PartitionCopy]:
         """Removes and returns the active partitions."""

@@ -21,7 +21,9 @@ from runtime.slot.context import SlotContext
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, SourceReader
+from tests.fakes.clock import jumping
 from tests.fakes.partition import partition
+from tests.runtime.batch.forge import batch_bytes, record
 from tests.runtime.slot.world import flow_spec
 
 TOPIC_ID = b"s" * 16
@@ -67,12 +69,12 @@ def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> Fe
     return FetchResponse(0, session, 0 if session else 7, tuple(found))
 
 
-def intake_of(leader: Leader, shares: SessionShares | None = None) -> BrokerIntake:
-    """Its events are ignored: the partitions hold no records."""
+def intake_of(leader: Leader, shares: SessionShares | None = None, linger_ms: int = 0) -> BrokerIntake:
+    """Its events are ignored."""
     return BrokerIntake(
         1,
         cast(KafkaCluster, leader),
-        CopySettings(linger_ms=0),
+        CopySettings(linger_ms=linger_ms),
         ByteBudget(1 << 20),
         shares or SessionShares(ByteBudget(1 << 20)),
         TokenBucket(None, lambda: 0.0),
@@ -175,6 +177,36 @@ def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
     intake.remove(copy)
 
     assert copy.status().last_fetch_ms == before >= 1_000
+
+
+@pytest.mark.parametrize(
+    ("source_end", "committed_after_s", "pause_s"),
+    [(11, 0.02, 0.02), (11, 3.0, 0.05), (12, 3.0, 0.0)],
+    ids=["until they are committed", "at most linger_ms", "not where the source has more"],
+)
+def test_the_next_fetch_waits_for_the_records_of_one_that_brought_all_there_were(
+    monkeypatch: pytest.MonkeyPatch, source_end: int, committed_after_s: float, pause_s: float
+) -> None:
+    fetched_at: list[float] = []
+    records = FetchedPartition(
+        TOPIC_ID, 0, OK, source_end, source_end, 0, (), -1, memoryview(batch_bytes([record(10)]))
+    )
+    leader = Leader(
+        [FetchResponse(0, OK, 7, (records,))], lambda _: fetched_at.append(asyncio.get_running_loop().time())
+    )
+    copy = copying(0)
+
+    async def run() -> None:
+        intake = intake_of(leader, linger_ms=50)
+        loop = asyncio.get_running_loop()
+        loop.call_later(committed_after_s, intake.committed, copy)
+        intake.add(copy)
+        with pytest.raises(WireError):
+            await intake.run()
+        assert loop.time() - fetched_at[0] == pytest.approx(pause_s, abs=0.01)
+
+    jumping(run)()
+    assert copy.cursor.offset == 11
 
 
 @pytest.mark.parametrize(("transformer", "intakes"), [(None, 1), (object(), 2)])

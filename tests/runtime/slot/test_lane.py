@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, TimedOut
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.records import InternalRecord, build
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.context import LaneSettings
-from runtime.slot.errors import SlotMustEnd
+from runtime.slot.errors import ErrorPhase, SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
 from runtime.slot.write.events import (
     Aborted,
@@ -27,8 +28,10 @@ from runtime.slot.write.events import (
     NotReady,
     Rewound,
 )
-from runtime.slot.write.lane import Lane
+from runtime.slot.write.lane import Lane, LaneState
 from runtime.slot.write.lanes import LaneSet
+from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import Transaction
 from tests.fakes.clock import jumping
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
@@ -202,11 +205,14 @@ async def commits(lane: Lane, emitted: Emitted, copy: PartitionCopy) -> None:
 
 @asynccontextmanager
 async def active(
-    settings: LaneSettings = AHEAD, copy: PartitionCopy | None = None
+    settings: LaneSettings = AHEAD,
+    copy: PartitionCopy | None = None,
+    ledger_of: type[LedgerInMemory] = LedgerInMemory,
 ) -> AsyncIterator[tuple[Destination, Emitted, LedgerInMemory, Lane, PartitionCopy]]:
     """A partition that carried data in two transactions, and has none now."""
     destination, emitted, copy = Destination(), Emitted(), copy or partition()
-    ledger = LedgerInMemory(copy)
+    ledger = ledger_of(copy)
+    destination.leader_of = {1: FAR}
     lane = lane_of(destination, emitted, ledger, settings=settings)
     copy.inspected(EPOCH)
     copy.resume()
@@ -331,6 +337,62 @@ async def test_where_others_write_by_design_the_ledger_waits_for_acknowledgement
         link.release()
         await until(emitted, lambda: copy.progress.position == 13)
         assert not emitted.of(Aborted)
+
+
+class SentLedger(LedgerInMemory):
+    """Its record is sent to the destination."""
+
+    async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:
+        await super().write(tx, sender, transactional_id)
+        await sender.add_ledger_records(tx, self.partition, build([InternalRecord(b"k", b"v")], 1))
+
+
+async def test_the_ledger_record_travels_with_the_last_batches_where_their_base_is_expected() -> None:
+    async with active(ledger_of=SentLedger) as (destination, emitted, _, lane, copy):
+        link = destination.links[NEAR]
+        assert link.requests[:2] == [["orders"], ["ledger"]]
+        link.requests.clear()
+        await commits(lane, emitted, copy)
+        assert link.requests == [["orders", "ledger"]]
+
+
+async def test_a_ledger_of_another_broker_gets_a_request_of_its_own() -> None:
+    async with active(copy=partition(1), ledger_of=SentLedger) as (destination, emitted, _, lane, copy):
+        await commits(lane, emitted, copy)
+        assert destination.links[FAR].requests == [["orders"]] * 3
+        assert destination.links[NEAR].requests == [["ledger"]] * 3
+
+
+async def test_a_ledger_record_that_is_refused_aborts_the_data_of_its_request() -> None:
+    async with active(copy=partition(1), ledger_of=SentLedger) as (destination, emitted, ledger, lane, copy):
+        destination.links[NEAR].refused = {"ledger": ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        ledger.takes_writes = False
+        queue(lane, copy)
+        await until(emitted, lambda: bool(emitted.of(Aborted)))
+        failure = emitted.of(Aborted)[0].failure
+        assert (failure.phase, failure.copies) == (ErrorPhase.LEDGER, ())
+        assert (destination.ends, copy.progress.position) == (2, 12)
+        destination.links[NEAR].refused = {}
+        ledger.takes_writes = True
+        await commits(lane, emitted, copy)
+        assert copy.progress.position == 13
+
+
+async def test_a_partition_with_data_in_every_eighth_transaction_waits_for_its_batch() -> None:
+    destination, emitted, often, seldom = Destination(), Emitted(), partition(0), partition(1)
+    destination.leader_of = {1: FAR}
+    lane = lane_of(destination, emitted, LedgerInMemory(often, seldom), settings=AHEAD)
+    async with running(lane):
+        for copy in (often, seldom):
+            copy.inspected(EPOCH)
+            copy.resume()
+            lane.add(copy)
+        for number in range(24):
+            if number % 8 == 0:
+                queue(lane, seldom)
+            await commits(lane, emitted, often)
+            await passes()
+            assert (often.in_transaction, seldom.in_transaction) == (number > 0, False)
 
 
 # What an open transaction may still commit
@@ -555,6 +617,36 @@ async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_s
     lane.write_marker(copy, commit=True)
     with pytest.raises(SlotMustEnd, match="INVALID_PRODUCER_EPOCH"):
         await lane.run()
+
+
+@jumping
+async def test_the_first_lane_copies_a_quiet_flow_and_all_home_lanes_one_that_catches_up() -> None:
+    copies = [partition(number) for number in range(4)]
+    lanes = [lane_of(Destination(), Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
+    lane_set = LaneSet(lanes, 2)
+
+    def shares() -> list[int]:
+        return [len(lane.copies) for lane in lanes]
+
+    for copy in copies:
+        copy.resume()
+        lane_set.place(copy)
+    lane_set.committed(copies)
+    assert shares() == [2, 2, 0]  # a flow that begins may be behind
+    await asyncio.sleep(1.0)
+    lane_set.committed(copies)
+    assert shares() == [4, 0, 0]
+    copies[0].answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
+    assert copies[0].behind
+    lane_set.committed(copies)
+    assert shares() == [2, 2, 0]
+    copies[0].answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
+    lane_set.committed(copies)
+    assert shares() == [2, 2, 0]
+    lanes[0].state = LaneState.STUCK
+    await asyncio.sleep(1.0)
+    lane_set.committed(copies)
+    assert shares() == [0, 4, 0]
 
 
 async def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
