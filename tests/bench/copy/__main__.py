@@ -18,6 +18,7 @@ from runtime.contract.spec.schemas import RegistrySpec
 from runtime.lab.cluster import LabClusterSpec, Listener
 from runtime.lab.lab import Lab
 from tests.bench.copy import fill, table
+from tests.bench.copy.chain import Chain
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Latency, at_a_thousand
 from tests.bench.copy.librdkafka import Librdkafka
@@ -56,6 +57,7 @@ class Bench:
                 MirrorMaker(exactly_once=False),
                 MirrorMaker(exactly_once=True),
                 Librdkafka(),
+                Chain(),
             )
         }
         self.sides = [known[name] for name in options.sides]
