@@ -1,8 +1,13 @@
 """Handlers of steps, each in an event loop of its own: for tests that are no coroutines."""
 
-from planner.apply.context import ApplyContext, RequestGuard
+from collections.abc import Sequence
+from typing import Any
+
+from planner.apply.context import ApplyContext, OwnershipRegistry, RequestGuard
 from planner.apply.handlers import HANDLERS
-from planner.kafka import run
+from planner.kafka import ClusterEndpoint, run
+from planner.model.address import Address
+from planner.model.observed import RegistryEntry
 from planner.model.step import Step, StepResult
 
 
@@ -14,6 +19,20 @@ def guard(*reasons: str | None) -> RequestGuard:
         return left.pop(0) if len(left) > 1 else left[0]
 
     return RequestGuard(stop_reason)
+
+
+class NoRegistry:
+    """A registry of a test in which no step registers ownership."""
+
+    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
+        raise AssertionError("a step registers ownership")
+
+
+def context(
+    at: ClusterEndpoint, registry: OwnershipRegistry | None = None, *stop_reasons: str | None, **more: Any
+) -> ApplyContext:
+    """The context of steps at one cluster, in an apply of the plan `digest`, at the time 42."""
+    return ApplyContext(at, registry or NoRegistry(), guard(*stop_reasons), "digest", lambda: 42, **more)
 
 
 def carried_out(context: ApplyContext, *steps: Step) -> dict[str, StepResult]:

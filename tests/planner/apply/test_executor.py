@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.apply.context import ApplyContext
 from planner.apply.executor import Interruption, execute
 from planner.kafka import ClusterEndpoint, run
 from planner.model.address import Address, topic_address
@@ -15,7 +14,7 @@ from planner.model.observed import RegistryEntry
 from planner.model.step import ApplySummary, Event, Result, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.workflows.interaction import traceback_reporter
-from tests.planner.apply.handling import guard
+from tests.planner.apply.handling import context
 
 
 class BrokenRegistry:
@@ -35,14 +34,14 @@ STEPS = (
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
-    context = ApplyContext(ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry(), guard(), "", lambda: 0)
+    broken = context(ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry())
     events: list[Event] = []
     report = traceback_reporter(folder, "apply1", lambda text: print(text, file=sys.stderr))
 
     async def notify(event: Event) -> None:
         events.append(event)
 
-    summary = run(execute(STEPS, {"dc1": context}, notify, Interruption(), report))
+    summary = run(execute(STEPS, {"dc1": broken}, notify, Interruption(), report))
     return summary, events
 
 

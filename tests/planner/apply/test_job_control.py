@@ -29,6 +29,7 @@ from runtime.contract.records.job_status import (
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import SelectionSpec
+from tests.fakes.tables import cases
 
 FLOW = FlowSpec(name="x", source="dc1", destination="dc2", topics=SelectionSpec(include=("a",)))
 SPEC = JobSpec(
@@ -73,6 +74,11 @@ def table(
     return made
 
 
+def of_flow(**changes: object) -> JobStatusTable:
+    """What is seen of the job where its flow reports this."""
+    return table(replace(STATUS, flows=[replace(VIEW, **changes)]))
+
+
 @pytest.mark.parametrize(
     ("seen", "missing"),
     [
@@ -85,22 +91,10 @@ def table(
         (table(spec=None), "it does not run by its new spec yet"),
         (table(spec=replace(SPEC, slots=5)), "it does not run by its new spec yet"),
         (table(replace(STATUS, flows=[])), "flow.x does not copy yet: it is being taken over"),
-        (
-            table(replace(STATUS, flows=[replace(VIEW, generation=0, why="dc1 does not answer")])),
-            "flow.x does not copy yet: dc1 does not answer",
-        ),
-        (
-            table(replace(STATUS, flows=[replace(VIEW, topics=0, partitions=0)])),
-            "flow.x copies 0 of 1 topics yet: it is looking for its topics",
-        ),
-        (
-            table(replace(STATUS, flows=[replace(VIEW, attempts=1)])),
-            "flow.x does not copy yet: it is starting",
-        ),
-        (
-            table(replace(STATUS, flows=[replace(VIEW, attempts=2, why="no folder")])),
-            "flow.x does not copy yet: no folder",
-        ),
+        (of_flow(generation=0, why="dc1 does not answer"), "flow.x does not copy yet: dc1 does not answer"),
+        (of_flow(topics=0), "flow.x copies 0 of 1 topics yet: it is looking for its topics"),
+        (of_flow(attempts=1), "flow.x does not copy yet: it is starting"),
+        (of_flow(attempts=2, why="no folder"), "flow.x does not copy yet: no folder"),
         (
             table(slot=report(partition(0), partition(1, PartitionState.STARTING))),
             "flow.x: 1 of 2 partitions copy yet",
@@ -226,48 +220,49 @@ def test_a_job_that_makes_progress_is_waited_for(
     assert (waited, watch.now) == (why, ends_at)
 
 
-def test_a_paused_flow_needs_its_generation_alone() -> None:
-    spec = replace(SPEC, flows=[replace(FLOW, state="paused")])
-    paused = replace(STATUS, flows=[FlowView(flow="x", state="paused", generation=3)])
-
-    assert not_copying(spec, {}, table(paused, spec, report()), "old") == ""
+PROMOTED_TOPICS = {"promoted": ("b", "pay")}
+ENDED = {"state": "promoted", "generation": 4, "topics": 0, "partitions": 0, "ended": True}
 
 
-@pytest.mark.parametrize(
-    ("view", "missing"),
-    [
-        (replace(VIEW, promoted=("pay", "b")), ""),
-        (VIEW, "the job is working on it"),
-        (replace(VIEW, promoted=("b",), why="3 records are left"), "3 records are left"),
-    ],
+@cases(
+    "flow view missing",
+    {
+        "a paused flow needs its generation alone": (
+            {"state": "paused"},
+            {"state": "paused", "generation": 3, "topics": 0, "partitions": 0},
+            "",
+        ),
+        "its topics are promoted": (PROMOTED_TOPICS, {"promoted": ("pay", "b")}, ""),
+        "they are not yet": (
+            PROMOTED_TOPICS,
+            {},
+            "its topics are not promoted yet: the job is working on it",
+        ),
+        "and say why": (
+            PROMOTED_TOPICS,
+            {"promoted": ("b",), "why": "3 records are left"},
+            "its topics are not promoted yet: 3 records are left",
+        ),
+        "it has ended": ({"state": "promoted"}, ENDED, ""),
+        "it has not, and says why": (
+            {"state": "promoted"},
+            {**ENDED, "ended": False, "why": "7 records are left to copy"},
+            "is not promoted yet: 7 records are left to copy",
+        ),
+        "it has not heard of it": (
+            {"state": "promoted"},
+            {**ENDED, "state": "active"},
+            "is not promoted yet: the job is working on it",
+        ),
+    },
 )
-def test_topics_that_are_promoted_are_waited_for(view: FlowView, missing: str) -> None:
-    spec = replace(SPEC, flows=[replace(FLOW, promoted=("b", "pay"))])
-    seen = table(replace(STATUS, flows=[view]), spec)
-
+def test_a_flow_that_is_to_pause_or_to_end_is_waited_for(flow, view, missing) -> None:
+    spec = replace(SPEC, flows=[replace(FLOW, **flow)])
+    slot = report() if "state" in flow else None
+    seen = table(replace(STATUS, flows=[replace(VIEW, **view)]), spec, slot)
     found = not_copying(spec, {}, seen, "old")
-
-    assert found == (f"flow.x: its topics are not promoted yet: {missing}" if missing else "")
-
-
-ENDED = FlowView(flow="x", state="promoted", generation=4, ended=True)
-
-
-@pytest.mark.parametrize(
-    ("view", "missing"),
-    [
-        (ENDED, ""),
-        (replace(ENDED, ended=False, why="7 records are left to copy"), "7 records are left to copy"),
-        (replace(ENDED, state="active"), "the job is working on it"),
-    ],
-)
-def test_one_that_ends_is_waited_for(view: FlowView, missing: str) -> None:
-    spec = replace(SPEC, flows=[replace(FLOW, state="promoted")])
-    seen = table(replace(STATUS, flows=[view]), spec, report())
-
-    found = not_copying(spec, {}, seen, "old")
-
-    assert found == (f"flow.x is not promoted yet: {missing}" if missing else "")
+    assert found.removeprefix("flow.x").lstrip(": ") == missing
+    assert found.startswith("flow.x") is bool(missing)
 
 
 def test_what_is_not_copied_yet_is_counted_by_flow() -> None:

@@ -13,8 +13,7 @@ from planner.model.step import DONE, Result, Step
 from planner.plan.steps.topics import Reassign
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataResponse, Partition, TopicMetadata
-from tests.planner.apply.handling import guard
-from tests.planner.apply.test_steps import Notebook
+from tests.planner.apply.handling import context
 
 SILENT = NoAnswer("dc1:1 has not answered for 5 s")
 STEP = Reassign("r", topic_address("dc1", "t"), "dc1", "t", ((1, 2), (2, 1)), ((1,), (2,)))
@@ -53,22 +52,15 @@ class Listener:
         self.said.append(what)
 
 
-def context(*script: Shown | ClusterFailure, stop_reason: str | None = None) -> tuple[ApplyContext, Listener]:
+def waiting(*script: Shown | ClusterFailure, stop_reason: str | None = None) -> tuple[ApplyContext, Listener]:
     listener = Listener()
-    made = ApplyContext(
-        ClusterEndpoint("dc1", "127.0.0.1:1"),
-        Notebook(),
-        guard(stop_reason),
-        "",
-        lambda: 0,
-        on_wait=listener.hear,
-    )
+    made = context(ClusterEndpoint("dc1", "127.0.0.1:1"), None, stop_reason, on_wait=listener.hear)
     made.client = Cluster(list(script))  # type: ignore[assignment]  # all that waiting asks of a client
     return made, listener
 
 
 def test_an_answer_that_does_not_come_ends_nothing() -> None:
-    made, listener = context(UNDER_WAY, SILENT, UNDER_WAY, MOVED)
+    made, listener = waiting(UNDER_WAY, SILENT, UNDER_WAY, MOVED)
 
     assert run(await_moved(made, [STEP])) == {"r": DONE}
     assert any("dc1 does not answer" in said and "has not answered" in said for said in listener.said)
@@ -82,7 +74,7 @@ def test_an_answer_that_does_not_come_ends_nothing() -> None:
     ],
 )
 def test_at_the_deadline_it_says_what_is_left(line: Shown | ClusterFailure, why: str) -> None:
-    made, _ = context(line)
+    made, _ = waiting(line)
 
     verdict = run(await_moved(made, [STEP], within_s=0.0))["r"]
 
@@ -92,7 +84,7 @@ def test_at_the_deadline_it_says_what_is_left(line: Shown | ClusterFailure, why:
 
 
 def test_it_is_not_waited_for_without_the_lease() -> None:
-    made, _ = context(SILENT, stop_reason="the lease is lost")
+    made, _ = waiting(SILENT, stop_reason="the lease is lost")
 
     assert run(await_moved(made, [STEP]))["r"].why.endswith("the brokers continue: the lease is lost")
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 
-from planner.apply.context import ApplyContext
 from planner.graph.expansion import expand, read_requests
 from planner.model.change import Action
 from planner.model.diagnostic import Severity
@@ -29,7 +28,7 @@ from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from tests.fakes.registry import RegistryServer, registry_server
 from tests.fakes.replacing import replace
-from tests.planner.apply.handling import carried_out, guard
+from tests.planner.apply.handling import carried_out, context
 from tests.planner.graph.build import cluster, flow, mirror_entry, observed, topology
 
 
@@ -78,22 +77,12 @@ class Pair:
         for step in plan.steps:
             if isinstance(step, ConfigureSubject | RegisterSchemas):
                 registries = plan.inputs.topology.registries
-                endpoint = ClusterEndpoint("dc2", "127.0.0.1:1")
-                context = ApplyContext(
-                    endpoint, NoRegistry(), guard(), "digest", lambda: 0, registries=registries
-                )
-                (result,) = carried_out(context, step).values()
+                made = context(ClusterEndpoint("dc2", "127.0.0.1:1"), registries=registries)
+                (result,) = carried_out(made, step).values()
                 if result != DONE:
                     assert result.result is Result.FAILED
                     failures[step.id] = result.why
         return failures
-
-
-class NoRegistry:
-    """No step here registers ownership."""
-
-    async def write(self, own: Any = (), disown: Any = ()) -> None:
-        raise AssertionError
 
 
 @pytest.fixture

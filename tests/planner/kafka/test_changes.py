@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.apply.context import ApplyContext
 from planner.kafka import ClusterEndpoint, ClusterFailure, run
 from planner.kafka.changes import change_request
 from planner.kafka.failures import RequestRefused, Unreadable
@@ -26,7 +25,7 @@ from tests.fakes.hostile_broker import (
     framed,
     uvarint,
 )
-from tests.planner.apply.handling import carried_out, guard
+from tests.planner.apply.handling import carried_out, context
 
 APP = QuotaEntity("app", "<default>")
 INVALID_REQUEST, NOT_CONTROLLER = 42, 41
@@ -79,11 +78,11 @@ def refusal(at: ClusterEndpoint, step: Step) -> RequestRefused | None:
     """The refusal of a step that is sent once. Raises ClusterFailure."""
 
     async def sent() -> RequestRefused | None:
-        context = ApplyContext(at, Registry(), guard(), "digest", lambda: 0)
+        made = context(at)
         try:
-            return (await context.send([step])).get(step.id)
+            return (await made.send([step])).get(step.id)
         finally:
-            context.close()
+            made.close()
 
     return run(sent())
 
@@ -97,23 +96,6 @@ def test_what_the_brokers_take_is_no_refusal() -> None:
     assert asked.body.endswith(b"\0\0")
     checked = change_request([STEP], 1_000, validate_only=True).frame(1, 0, "repl")
     assert b"".join(checked).endswith(b"\1\0")
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "said", "passing"),
-    [
-        (INVALID_REQUEST, "Invalid configuration key x", "Invalid configuration key x", False),
-        (NOT_CONTROLLER, None, "not controller (NOT_CONTROLLER)", True),
-    ],
-)
-def test_a_refusal_is_told_with_whether_it_may_pass(
-    error: int, message: str | None, said: str, passing: bool
-) -> None:
-    with HostileBroker(answering(altered(error, message))) as broker:
-        refused = refusal(endpoint(broker), STEP)
-    assert refused is not None
-    assert said in refused.why
-    assert refused.transient is passing
 
 
 def test_a_cluster_that_does_not_answer_may_come_back() -> None:
@@ -143,15 +125,9 @@ def test_entities_that_no_topology_names_are_left_out() -> None:
         quotas_of([QuotaEntry({"user": "a"}, {"producer_byte_rate": float("nan")})], "dc1")
 
 
-class Registry:
-    async def write(self, own: object = (), disown: object = ()) -> None:
-        raise AssertionError("a handler of quotas registers nothing")
-
-
 def done(broker: HostileBroker, *stops: str | None) -> StepResult:
     """What the handler says; `stops` are the answers of the guard, the last one stays."""
-    context = ApplyContext(endpoint(broker), Registry(), guard(*stops), "digest", lambda: 0)
-    return carried_out(context, STEP)[STEP.id]
+    return carried_out(context(endpoint(broker), None, *stops), STEP)[STEP.id]
 
 
 def test_apply_waits_until_the_broker_shows_the_limit() -> None:
@@ -204,20 +180,29 @@ def test_what_the_controller_takes_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "why", "transient"),
+    ("step", "fault", "why", "transient"),
     [
         (
+            STEP,
+            lambda: answering(altered(INVALID_REQUEST, "Invalid configuration key x")),
+            "Invalid configuration key x (INVALID_REQUEST)",
+            False,
+        ),
+        (STEP, lambda: answering(altered(NOT_CONTROLLER)), "not controller (NOT_CONTROLLER)", True),
+        (
+            MOVE,
             lambda: answers(partition_error=BAD_REPLICAS),
             "partition 1 of orders: brokers 7 are not known (INVALID_REPLICA_ASSIGNMENT)",
             False,
         ),
-        (lambda: answers(error=NOT_CONTROLLER), "not controller (NOT_CONTROLLER)", True),
+        (MOVE, lambda: answers(error=NOT_CONTROLLER), "not controller (NOT_CONTROLLER)", True),
     ],
-    ids=["partition", "request"],
+    ids=["quota", "quota, for a moment", "partition", "move, for a moment"],
 )
-def test_a_refused_move_is_told(fault: Callable[[], Fault], why: str, transient: bool) -> None:
+def test_a_refusal_is_told_with_whether_it_may_pass(
+    step: Step, fault: Callable[[], Fault], why: str, transient: bool
+) -> None:
     with HostileBroker(fault()) as broker:
-        refused = refusal(endpoint(broker), MOVE)
+        refused = refusal(endpoint(broker), step)
     assert refused is not None
-    assert refused.why == why
-    assert refused.transient is transient
+    assert (refused.why, refused.transient) == (why, transient)
