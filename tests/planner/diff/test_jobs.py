@@ -108,7 +108,7 @@ UNKNOWN = "flow.orders:UNKNOWN job.dc2:UNKNOWN"
         "as applied": (ONE, applied(ONE), SAME, ""),
         "not registered, adopted": (ONE, world(running(spec(ONE))), SAME, ""),
         "in another order": (topology(TURNED), applied(topology(PATTERNS)), SAME, ""),
-        "never ran": (ONE, world(registered=spec(ONE)), STARTED, "not running: "),
+        "never ran": (ONE, world(registered=spec(ONE)), STARTED, "not running: it never sent a heartbeat"),
         "died": (ONE, KILLED, STARTED, "2026-01-01 00:00:00 UTC"),
         "stopped": (ONE, applied(ONE, live=False), STARTED, "2026-01-01 00:00:00 UTC"),
         "edited": (
@@ -220,61 +220,66 @@ def selecting(*include: str, exclude: tuple[str, ...] = (), default: bool = True
     return orders(topics=Selection(include, exclude, default_exclude=default))
 
 
+ELSEWHERE = MetricsSpec(host="::", port=9)
+
+
 @cases(
-    "before after address field notes",
+    "before after field",
     {
-        "metrics off": (ONE, with_job(metrics=None), "job.dc2", f"metrics: {HOST} -> None", None),
+        "metrics off": (ONE, with_job(metrics=None), f"job.dc2 metrics: {HOST} -> None"),
         "metrics elsewhere": (
             ONE,
-            with_job(metrics=MetricsSpec(host="::", port=9)),
-            "job.dc2",
-            f"metrics: {HOST} -> { ({'host': '::', 'port': 9}) }",
-            None,
+            with_job(metrics=ELSEWHERE),
+            f"job.dc2 metrics: {HOST} -> { ({'host': '::', 'port': 9}) }",
         ),
         "metrics of partitions": (
             ONE,
             with_job(metrics=MetricsSpec(partitions=0)),
-            "job.dc2",
-            "metrics.partitions: 2000 -> 0",
-            None,
+            "job.dc2 metrics.partitions: 2000 -> 0",
         ),
-        "a limit": (TWO, SLOWER, "flow.orders", "rate_limit: None -> 50000000", ()),
-        "a state": (ONE, topology(PAUSED), "flow.orders", "state: active -> paused", None),
+        "a limit": (TWO, SLOWER, "flow.orders rate_limit: None -> 50000000"),
+        "a state": (ONE, topology(PAUSED), "flow.orders state: active -> paused"),
         "another job": (
             TWO,
             topology(ORDERS, structs.replace(PAYMENTS, job="own")),
-            "flow.payments",
-            "job: dc2 -> own",
-            None,
+            "flow.payments job: dc2 -> own",
         ),
         # Both are shown as `orders -> sales`.
         "a regex that reads like a table": (
             orders(rename=Match("orders", "sales")),
             orders(rename=Table({"orders": "sales"})),
-            "flow.orders",
-            f"rename: {REGEX} -> {TABLE}",
-            None,
+            f"flow.orders rename: {REGEX} -> {TABLE}",
         ),
-        "more topics": (selecting("a"), selecting("a", "b"), "flow.orders", None, ()),
-        "fewer topics": (selecting("a", "b"), selecting("a"), "flow.orders", None, (STAY,)),
-        "more excluded": (selecting(".*"), selecting(".*", exclude=("tmp",)), "flow.orders", None, (STAY,)),
-        "fewer excluded": (selecting(".*", exclude=("tmp",)), selecting(".*"), "flow.orders", None, ()),
-        "default excluded": (selecting(".*", default=False), selecting(".*"), "flow.orders", None, (STAY,)),
-        "default included": (selecting(".*"), selecting(".*", default=False), "flow.orders", None, ()),
-        "left": (TWO, topology(PAYMENTS), "flow.orders", None, LEFT),
+    },
+)
+def test_what_is_told_to_a_running_job(before, after, field) -> None:
+    found = changes(after, applied(before))
+    address = field.partition(" ")[0]
+    assert [f"{address} {move}" for move in moves(found[address])] == [field]
+    assert all(one.action is not Action.REPLACE for one in found.values())
+
+
+@cases(
+    "before after notes",
+    {
+        "a limit": (TWO, SLOWER, ()),
+        "more topics": (selecting("a"), selecting("a", "b"), ()),
+        "fewer topics": (selecting("a", "b"), selecting("a"), (STAY,)),
+        "more excluded": (selecting(".*"), selecting(".*", exclude=("tmp",)), (STAY,)),
+        "fewer excluded": (selecting(".*", exclude=("tmp",)), selecting(".*"), ()),
+        "default excluded": (selecting(".*", default=False), selecting(".*"), (STAY,)),
+        "default included": (selecting(".*"), selecting(".*", default=False), ()),
+        "left": (TWO, topology(PAYMENTS), LEFT),
         "left after its end": (
             topology(PROMOTED, PAYMENTS),
             topology(PAYMENTS),
-            "flow.orders",
-            None,
             ("it ended before: promoted",),
         ),
     },
 )
-def test_what_is_told_to_a_running_job(before, after, address, field, notes) -> None:
+def test_what_follows_from_a_change_of_a_flow(before, after, notes) -> None:
     found = changes(after, applied(before, lag={"orders": 1_200}))
-    assert notes is None or found[address].notes == notes
-    assert field is None or moves(found[address]) == [field]
+    assert found["flow.orders"].notes == notes
     assert all(one.action is not Action.REPLACE for one in found.values())
 
 
