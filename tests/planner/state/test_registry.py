@@ -23,7 +23,6 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
-from tests.labs import spec
 from tests.ports import free_port
 
 
@@ -65,11 +64,6 @@ def test_an_apply_of_a_newer_repl_is_read_as_far_as_it_is_known():
         "s1": StepResult(Result.DONE, "", 1.5),
         "s2": StepResult(Result.SENT, "why", 1.0),
     }
-
-
-@pytest.mark.integration
-def test_a_cluster_that_was_never_applied_to_owns_nothing(own_lab, fresh):
-    assert run_at(endpoint(own_lab(spec("dc1")), "dc1"), read_registry) == ()
 
 
 @pytest.mark.integration
