@@ -31,9 +31,11 @@ def told(**values: str | None) -> dict[str, ConfigValue]:
 
 
 def test_each_difference_is_a_sentence_in_the_units_of_a_plan() -> None:
-    step = create({"retention.ms": "604800000", "segment.ms": "1000", "vendor.key": "1.10"}, 3, 2)
+    config = {"flush.ms": "1", "retention.ms": "604800000", "segment.ms": "1000", "vendor.key": "1.10"}
 
-    found = differences(step, topic(1, 1), told(retention_ms="86400000", vendor_key="1.1"))
+    found = differences(
+        create(config, 3, 2), topic(1, 1), told(flush_ms="1", retention_ms="86400000", vendor_key="1.1")
+    )
 
     assert list(found) == [
         "it has 2 partitions instead of 3",

@@ -9,11 +9,12 @@ from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster, Topology
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.flow import OriginCommitsSpec
-from runtime.contract.spec.jobspec import JobSpec, Route
+from runtime.contract.spec.jobspec import JobSpec, ProtectionSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import running
+from tests.fakes.tables import cases
 from tests.planner.graph.build import flow, live, topic, topology
 
 
@@ -128,6 +129,31 @@ def test_only_the_declared_settings_that_a_flow_could_touch() -> None:
     )
 
     assert spec(shop).declared == {"a": ["cleanup.policy", "retention.ms"]}
+
+
+@cases(
+    "protect state open_without_rules protection",
+    {
+        "off": ("off", "active", False, None),
+        "acl": ("acl", "active", False, ProtectionSpec(principal="User:repl")),
+        "acl, where topics without rules are open": (
+            "acl",
+            "active",
+            True,
+            ProtectionSpec(principal="User:repl", open_without_rules=True),
+        ),
+        "of a flow that has ended": ("acl", "promoted", True, None),
+    },
+)
+def test_a_job_knows_how_to_protect_the_mirrors_that_it_creates(
+    protect, state, open_without_rules, protection
+) -> None:
+    open_ = {"allow_everyone_if_no_acl_found": open_without_rules}
+    dc2 = Cluster("dc2", bootstrap="dc2:9092", principal="User:repl", **open_)
+    clusters = {"dc1": Cluster("dc1", bootstrap="dc1:9092"), "dc2": dc2}
+    ending = flow("x=dc1>dc2", "a", protect=protect, state=state)
+    shop = topology(ending, flow("y=dc1>dc2", "b"), clusters=clusters)
+    assert spec(shop).protection == protection
 
 
 def test_two_destinations_are_no_spec() -> None:

@@ -135,7 +135,9 @@ def test_said_once_for_all_of_them() -> None:
     names = "abcde"
     doomed = [owned(wanted(name), on_remove=OnRemove.DELETE) for name in ("x", "y")]
     have = cluster(*(live(name, 1) for name in (*names, "x", "y")), owned=doomed, sizes={"x": 5})
-    made = plan_for(desired(*(wanted(name, 2) for name in names), acls=(DesiredAcl(RULE, Declared()),)), have)
+    follows = mirror("a", 2), cluster(live("a", 1), name="dc2", owned=[owned(mirror("a", 1))])
+    want = desired(*(wanted(name, 2) for name in names), follows[0], acls=(DesiredAcl(RULE, Declared()),))
+    made = plan_for(want, have, follows[1])  # a mirror only follows its source: it moves no key
     assert [one.summary for one in made.diagnostics] == [
         MOVES_KEYS,
         "topic.dc1.x: deleted with their records",

@@ -23,6 +23,8 @@ CASES = {
     "an empty log: free": ([], None),
     "the first claim holds": ([(0, "a", C)], "a"),
     "a second claim is refused while the first lives": ([(0, "a", C), (29_999, "b", C)], "a"),
+    "a refused claim prolongs nothing": ([(0, "a", C), (20_000, "b", C), (45_000, "c", C)], "c"),
+    "nor does another's renewal": ([(0, "a", C), (20_000, "b", R), (45_000, "c", C)], "c"),
     "at the very end of its time the holder still holds": ([(0, "a", C), (30_000, "b", C)], "a"),
     "a dead holder loses it by itself": ([(0, "a", C), (30_001, "b", C)], "b"),
     "a renewal prolongs": ([(0, "a", C), (20_000, "a", R), (45_000, "b", C)], "a"),
