@@ -10,7 +10,7 @@ from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, SourceLocation, warning
 from planner.model.plain import NotPlain, plain, value_of
 from planner.model.plan import Mode, Plan, body_of, digest, release
-from planner.model.topology import Acl, Cluster, FileEndpoint, Job, OnRemove, Selection, Topic, Topology
+from planner.model.topology import Cluster, FileEndpoint, Topology
 from planner.plan.make import plan_from, with_diagnostics
 from planner.plan.steps import step_of
 from planner.plan.steps.topics import CreateTopic, Reassign
@@ -21,63 +21,16 @@ from runtime.contract.spec.rename import Match
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from tests.fakes.replacing import replace
-from tests.fakes.states import (
-    acl,
-    cluster,
-    flow,
-    inputs,
-    live,
-    observed,
-    owned,
-    topology,
-    wanted,
-    with_inputs,
-)
+from tests.fakes.states import inputs, with_inputs
 from tests.planner.plan.jobs import record_of
-from tests.security.plans import honest
+from tests.security.plans import X, honest, shop, state
 
-CLIENT: dict[str, Setting] = {
-    "security.protocol": "SASL_SSL",
-    "sasl.password": {"env": "DC1_PASSWORD"},
-}
-
-
-SHOP = replace(
-    topology(
-        flow(
-            topics=Selection(("orders",)),
-            start=AtOffsets({"orders": {0: 42}}),
-            rename=Match("(a)", "b-\\1"),
-        ),
-        clusters=[
-            Cluster("dc1", bootstrap="dc1:9092", client=CLIENT, source=SourceLocation("a.yaml", 3, 3)),
-            Cluster("dc2", bootstrap="dc2:9092"),
-        ],
-    ),
-    topics=(
-        Topic("new", "dc1", 12, 3, {"retention.ms": "1"}),
-        Topic("grown", "dc1", 12, 3),
-        Topic("changed", "dc1", config={"retention.ms": "2"}),
-    ),
-    acls=(Acl(acl()),),
-    jobs={"dc2": Job("dc2", slots=3)},
-)
-SEEN = observed(
-    cluster(
-        live("orders"),
-        live("grown", 6, 1),
-        live("changed", retention_ms="1"),
-        live("old"),
-        owned=[owned(wanted("old"), on_remove=OnRemove.DELETE)],
-        acls=[acl("WRITE")],
-        quotas={"user/app": {"producer_byte_rate": 1, "request_percentage": 12.5}},
-    ),
-    cluster(name="dc2"),
-)
+ODD = {"start": AtOffsets({"orders": {0: 42}}), "rename": Match("(a)", "b-\\1")}
+SHOP = replace(shop(), flows={name: replace(flow, **ODD) for name, flow in shop().flows.items()})
 
 
 def plan(shop: Topology = SHOP, **more: object) -> Plan:
-    made = plan_from(inputs(shop, SEEN, created_at="2026-01-01T00:00:00Z", **more))
+    made = plan_from(inputs(shop, state(), created_at="2026-01-01T00:00:00Z", **more))
     return with_diagnostics(made, [warning("w", source=SourceLocation("f", 1, 2), address="x")])
 
 
@@ -133,11 +86,11 @@ REGISTRY = TransformSpec(
             replace(SHOP, endpoints={"lake": FileEndpoint("lake", folder="s3a://b", client=SPOKEN)}),
             "lake: sasl",
         ),
-        (replace(SHOP, flows={"f": flow("f", transform=REGISTRY)}), "registry: sasl"),
+        (replace(SHOP, flows={"x": replace(X, transform=REGISTRY)}), "registry: sasl"),
     ],
 )
 def test_a_secret_that_is_written_out_is_refused(tmp_path: Path, shop: Topology, named: str) -> None:
-    spoken = Plan(inputs(shop, SEEN))
+    spoken = Plan(inputs(shop, state()))
 
     with pytest.raises(Failure, match=named):
         planfile.write(spoken, tmp_path / "p")
@@ -260,6 +213,7 @@ def test_it_can_be_read_by_people(tmp_path: Path) -> None:
         "partitions": 12,
         "replication": 3,
         "config": {"retention.ms": "1"},
+        "protect": True,
     }
     assert written["topology"]["clusters"]["dc1"]["client"]["sasl.password"] == {
         "env": "DC1_PASSWORD",
