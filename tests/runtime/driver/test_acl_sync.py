@@ -96,37 +96,14 @@ EU1, EU2 = rule("dc1 ALLOW User:app READ pay.", "PREFIXED"), rule("dc2 ALLOW Use
         # Readers of a promoted mirror and of one without its source stay.
         (partial(changes, [], [READ2], owned=[MADE], topics=["pay.eu"], promoted=["orders"]), set(), set()),
         (partial(changes, [], [READ2], owned=[MADE], topics=["pay.eu"], gone=["orders"]), set(), set()),
-        # A rule that a flow made at the source.
-        (
-            partial(changes, [READ1], at_source=[made(READ1, "flow.e")], **LOOP),
-            {READ2},
-            set(),
-        ),  # from dc0, over dc1
-        (
-            partial(changes, [READ1], at_source=[made(READ1, "flow.g")], **LOOP),
-            set(),
-            set(),
-        ),  # from the destination
-        (
-            partial(changes, [READ1], at_source=[made(READ1, "flow.of-another-topology")], **LOOP),
-            set(),
-            set(),
-        ),
+        # Rules that a flow made at the source: from dc0 over dc1, from the destination, of another topology.
+        (partial(changes, [READ1], at_source=[made(READ1, "flow.e")], **LOOP), {READ2}, set()),
+        (partial(changes, [READ1], at_source=[made(READ1, "flow.g")], **LOOP), set(), set()),
+        (partial(changes, [READ1], at_source=[made(READ1, "flow.of-another")], **LOOP), set(), set()),
         (partial(changes, [READ1], at_source=[made(READ1, "protect: acl of flow.e")], **LOOP), set(), set()),
         (partial(changes, [READ1], at_source=[made(READ1, "declared")], **LOOP), {READ2}, set()),
         # One that a loop brought is not removed while its rule is there.
-        (
-            partial(
-                changes,
-                [READ1],
-                [READ2],
-                owned=[MADE],
-                at_source=[made(READ1, "flow.g")],
-                routes=(FORWARD, BACK),
-            ),
-            set(),
-            set(),
-        ),
+        (partial(changes, [READ1], [READ2], owned=[MADE], at_source=[FROM_LOOP], **LOOP), set(), set()),
     ],
 )
 def test_rules_at_the_destination_follow_those_at_the_source(

@@ -29,6 +29,7 @@ from tests.records import PATIENCE_S, read
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.driver.groups_world import driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -56,10 +57,9 @@ class Life:
         await self.clusters.close_others(spec.clusters)
 
     async def until(self, holds: Callable[[DriverFlow], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds(self.work):
-                assert not self.tasks.failed.done(), self.tasks.failed
-                await asyncio.sleep(0.05)
+        failed = self.tasks.failed
+        await until(lambda: failed.done() or holds(self.work))
+        assert not failed.done(), failed
 
     async def said(self, why: str) -> None:
         """Waits until that is in the flow's way."""
@@ -127,9 +127,7 @@ async def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
     written(sides, orders)
 
     async with life(sides, paused) as driver:
-        async with asyncio.timeout(PATIENCE_S):
-            while driver.work.generation is None:
-                await asyncio.sleep(0.05)
+        await driver.until(lambda work: work.generation is not None)
     async with life(sides, paused) as driver:
         await driver.edit(flow)
         await driver.edit(replace(flow, rpo_ms=9_000))
@@ -162,12 +160,14 @@ async def test_a_flow_that_found_nothing_has_begun(sides: dict[str, Side], fresh
 async def test_a_lost_ledger_stays_lost_through_edits_until_one_says_where_to_start(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
+    """Neither where it was told to start over once, nor because losses are accepted."""
     base = fresh("shop")
     orders, pay, later = f"{base}.orders", f"{base}.pay", f"{base}.later"
-    flow = flow_of(fresh, base)
+    flow = replace(flow_of(fresh, base), restart_from=Earliest())
 
     async with life(sides, flow, generations={flow.name: 3}) as driver:
         await driver.assigned(written(sides, orders))
+        driver.work.accept_loss(driver.work.partitions)
         await driver.edit(replace(flow, rpo_ms=9_000))
         await driver.assigned(orders, written(sides, pay))
         assert await driver.positions() == {}

@@ -18,6 +18,7 @@ from runtime.driver.flows.start import DriverContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import commit, committed, driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -35,10 +36,8 @@ async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Callable[[Drive
     async with driving(sides, flow, (), "promoting") as (spec, shared):
         work = flow_from(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds(work):
-                assert not running.done(), running
-                await asyncio.sleep(0.05)
+        await until(lambda: running.done() or holds(work))
+        assert not running.done(), running
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         return work

@@ -4,20 +4,19 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-from msgspec import structs
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.spec.flow import AtOffsets, Earliest
+from runtime.contract.spec.flow import AtOffsets
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import DriverContext
-from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -34,27 +33,13 @@ def filled(side: Side, topic: str, partitions: int = 1) -> None:
     side.write(topic, [{"value": b"x", "partition": one % partitions} for one in range(10 * partitions)])
 
 
-async def life(
-    sides: Mapping[str, Side],
-    flow: FlowSpec,
-    holds: Holds,
-    *,
-    told: Mapping[str, int] | None = None,
-    begun: Callable[[DriverFlow], None] = lambda _: None,
-) -> dict[PartitionKey, Progress]:
-    """What the ledger knows when a driver dies, as soon as it holds. `told`: the generations that the
-    heartbeats before it named. `begun` is done once it knows what there is to copy.
-    """
+async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Holds) -> dict[PartitionKey, Progress]:
+    """What the ledger knows when a driver dies, as soon as it holds."""
     async with driving(sides, flow, (), "over") as (spec, shared):
-        shared = structs.replace(shared, generations=told or {})
         work = flow_from(flow, spec, router_of(spec), shared)
         running = asyncio.create_task(work.run())
-        for wanted in (lambda: bool(work.partitions), lambda: holds(work, shared)):
-            async with asyncio.timeout(PATIENCE_S):
-                while not wanted():
-                    assert not running.done(), running
-                    await asyncio.sleep(0.05)
-            begun(work)
+        await until(lambda: running.done() or (work.partitions and holds(work, shared)))
+        assert not running.done(), running
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await shared.ledger.refresh(flow.name)
@@ -90,26 +75,3 @@ def test_only_what_offsets_name_starts_over_and_again_when_it_is_written_again(
     lives = [one[named].incarnation for one in (first, carried_out, again)]
     assert lives == [lives[0], lives[0], lives[0] + 1]
     assert again[other] == first[other]
-
-
-def test_without_its_ledger_a_flow_starts_over_only_where_it_is_told_to(
-    sides: dict[str, Side], fresh: Fresh
-) -> None:
-    """Neither by what it was told once, nor because losses are accepted."""
-    base = fresh("orders")
-    known, late = f"{base}.known", f"{base}.late"
-    flow = replace(flow_of(fresh, base), restart_from=Earliest())
-    filled(sides["dc1"], known)
-
-    def accepted(work: DriverFlow) -> None:
-        work.accept_loss(work.partitions)
-        if late not in {key.topic for key in work.partitions}:
-            filled(sides["dc1"], late)
-
-    def all_seen(work: DriverFlow, _: DriverContext) -> bool:
-        return {key.topic for key in work.partitions} == {known, late}
-
-    assert asyncio.run(life(sides, flow, all_seen, told={flow.name: 3}, begun=accepted)) == {}
-    assert asyncio.run(life(sides, flow, all_seen)) == {}
-    told = replace(flow, restart_from=AtOffsets(offsets={known: {0: 7}}))
-    assert positions(asyncio.run(life(sides, told, all_seen))) == {(known, 0): 7, (late, 0): 0}
