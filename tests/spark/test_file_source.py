@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -15,17 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionStatus
-from runtime.contract.spec.files import FilesSpec, LinesSpec
+from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.contract.spec.launch import MetricsSpec
 from runtime.lab.lab import Lab
-from tests import checker
-from tests.checker.reader import read as consume
-from tests.checker.shapes import digest
 from tests.commands import repl
 from tests.records import create_topic, recreate_topic, wait_for
-from tests.runtime.files.source.rows import read_all, reader_of, unpacked, values_of
-from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
+from tests.runtime.files.source.rows import values_of
+from tests.spark.exported import assert_equal, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -280,45 +276,6 @@ def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
         assert job.stop() == JobExit.STOPPED, job.tail()
     finally:
         found.close()
-
-
-@pytest.mark.long
-def test_a_folder_that_repl_wrote_is_read_back_as_it_was(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
-):
-    client = dict(lab.clusters["dc1"].client)
-    topic, again, lake = fresh("orders"), fresh("again"), tmp_path / "lake"
-    lake.mkdir()
-    create_topic(client, topic, 2, config=checker.TOPIC_CONFIG)
-    create_topic(client, again, 3, config=checker.TOPIC_CONFIG)
-    checker.write(client, topic, checker.Spec(records=2_000, large_every=0))
-    wanted = expected(consume(client, topic))
-    files = FilesSpec(endpoint="lake", folder=str(lake), format="parquet", every_ms=300)
-    settings: dict[str, Any] = {"checkpoints_every_ms": None, "follow_every_ms": None}
-    into: FlowSpec = flow_of(fresh("flow"), [topic], destination="dc1", files=files, **settings)
-    job = started(job_of(lab, fresh("job"), into), tmp_path)
-    wait_for(lambda: len(lines_of(lake)) >= len(wanted), _WITHIN_S, about=job.tail)
-    assert job.stop() == JobExit.STOPPED, job.tail()
-    assert_equal(job.spec, into.name, len(wanted))
-
-    back = from_files(fresh("flow"), again, lake / topic, "parquet")
-    job = started(job_of(lab, fresh("job"), back), tmp_path)
-    wait_for(lambda: _count(client, again) >= len(wanted), _WITHIN_S, about=job.tail)
-    assert job.stop() == JobExit.STOPPED, job.tail()
-    assert_equal(job.spec, back.name, len(wanted))
-    seen = consume(client, again)
-    assert Counter(one.digest for log in seen.values() for one in log) == Counter(one[3] for one in wanted)
-    for path in files_of(lake):  # the records of a file keep their order, in one partition
-        with reader_of(path) as reader:
-            content = [
-                digest(one.timestamp, *one[2:4], list(one.headers)) for one in unpacked(read_all(reader))
-            ]
-        held = set(content)
-        assert sum([one.digest for one in log if one.digest in held] == content for log in seen.values()) == 1
-
-
-def _count(client: dict[str, Any], topic: str) -> int:
-    return sum(len(log) for log in consume(client, topic).values())
 
 
 _AS_SPARK_WRITES_IT = """

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from msgspec.structs import replace
 
 from runtime.contract.spec.jobspec import JobExit
 from runtime.driver import leadership
@@ -14,7 +13,6 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.processes import below, freeze, lives, thaw
 from tests.records import create_topic, wait_for
-from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -167,30 +165,6 @@ def test_a_jvm_that_stands_still_takes_the_job_from_no_driver(
             assert job.stop() == JobExit.STOPPED, job.tail()
         finally:
             thaw(jvm)
-            job.kill()
-
-
-@pytest.mark.long
-def test_slots_without_a_core_are_shown_and_leave_their_partitions_to_others(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
-):
-    """And the destination does not answer when the job begins."""
-    source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
-    topic = fresh("crowded")
-    create_topic(source, topic, 4, config=checker.TOPIC_CONFIG)
-    written = checker.write(source, topic, checker.Spec(records=200, large_every=0))
-    spec = spec_of(lab, fresh("job"), [flow_of(fresh("flow"), [topic])], slots=2)
-    with Door(lab.clusters["dc2"].bootstrap) as door:
-        behind = replace(spec.clusters["dc2"], bootstrap=door.address)
-        job = start_job(replace(spec, clusters={**spec.clusters, "dc2": behind}), tmp_path, "local[1]")
-        try:
-            wait_for(lambda: "waiting for dc2" in job.tail(), _STARTS_S)
-            door.open()
-            job.wait_for(lambda status: [slot.state for slot in status.slots].count("unscheduled") == 1)
-            report = checker.compare(source, there, topic, written=written, patience=120)
-            assert report.clean, report
-            assert job.stop() == JobExit.STOPPED, job.tail()
-        finally:
             job.kill()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -30,9 +28,8 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import Log
 from tests.checker.reader import read as consume
-from tests.commands import REPL, begin, environment, repl
-from tests.labs import spec
-from tests.records import coordinators_ready, create_topic, wait_for, write
+from tests.commands import REPL, environment, repl
+from tests.records import create_topic, write
 from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -77,9 +74,6 @@ class World:
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout
         return done.stdout
-
-    def begun(self, *options: str) -> subprocess.Popen[str]:
-        return begin("restore", "archive", *self._arguments("dc2", *options))
 
     def _arguments(self, to: str, *options: str) -> list[str]:
         asked = [] if "--out" in options else ["--auto-approve"]
@@ -170,30 +164,6 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_or_doubled(
     assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
 
 
-def test_the_whole_command_killed_and_a_saved_plan_applied_again(
-    world: World, fresh: Fresh, tmp_path: Path
-) -> None:
-    topic, plan = fresh("saved"), tmp_path / "restore.plan"
-    create_topic(world.source, topic, 2)
-    write(world.source, topic, [b"%d" % number * 100_000 for number in range(300)])
-    world.backup.round(topic)
-    world.restore("--topics", topic, "--out", str(plan))
-    assert topic not in AdminClient(world.target).list_topics(timeout=30).topics
-    shown = repl("show", str(plan))
-    assert f"topic.dc2.{topic} will be created" in shown.stdout
-    running = begin("apply", str(plan))
-    try:
-        wait_for(lambda: topic in AdminClient(world.target).list_topics(timeout=30).topics)
-    finally:
-        running.send_signal(signal.SIGKILL)
-        running.communicate(timeout=30)
-    done = repl("apply", str(plan), "--lock-timeout", "120s", timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
-    last = repl("apply", str(plan), timeout=300)
-    assert last.returncode == 0, last.stderr
-
-
 def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: World, fresh: Fresh) -> None:
     topic, group, hour = fresh("until"), fresh("group"), 3_600_000
     noon = int(time.time() * 1000) // hour * hour - 48 * hour
@@ -261,75 +231,6 @@ def test_beside_the_living_and_only_where_nothing_is_in_the_way(
     assert addresses == [f"group.dc2.{group}", f"topic.dc2.{topic}"]
     assert topic in markdown.read_text()
     assert topic in page.read_text()
-
-
-def test_what_can_not_be_trusted_is_refused_before_anything_is_written(world: World, fresh: Fresh) -> None:
-    topic = fresh("trusted")
-    create_topic(world.source, topic)
-    write(world.source, topic, [b"record"] * 10)
-    world.backup.round(topic)
-    write(world.source, topic, [b"more"] * 10)
-    last = world.backup.round(topic)
-    log = world.archive / "_repl" / FLOW / "log"
-    kept = world.archive.with_name("kept")
-    shutil.copytree(world.archive, kept)
-
-    first = min(log.iterdir())
-    first.write_bytes(first.read_bytes().replace(b'"records":10', b'"records":11'))
-    said = world.restore("--topics", topic, code=3).stderr
-    assert "it was cut off or edited" in said
-    shutil.copyfile(kept / "_repl" / FLOW / "log" / first.name, first)
-
-    data = world.archive / last.files[0].path
-    whole = data.read_bytes()
-    data.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    said = world.restore("--topics", topic, code=1).stderr
-    assert "has another checksum than the manifest says" in said
-    data.unlink()
-    assert "can't be read" in world.restore("--topics", topic, code=1).stderr
-    data.write_bytes(whole)
-    world.restore("--topics", topic)
-    assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
-
-    world.archive.rename(world.archive.with_name("unmounted"))
-    said = world.restore("--topics", topic, code=1).stderr
-    assert "is not there" in said
-    assert "mount the folder" in said
-
-
-def test_a_broker_that_goes_and_comes_back_in_the_middle(tmp_path: Path, fresh: Fresh) -> None:
-    lab = Lab(tmp_path / "lab")
-    try:
-        lab.up([spec("dc1"), spec("dc2")])
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        world = World(lab, tmp_path, fresh("restored"))
-        topic = fresh("gone")
-        create_topic(world.source, topic, 2)
-        write(world.source, topic, [b"%d" % number * 100_000 for number in range(250)])
-        world.backup.round(topic)
-        running = world.begun("--topics", topic)
-        target = AdminClient(world.target)
-        wait_for(lambda: topic in target.list_topics(timeout=30).topics)
-        wait_for(lambda: end_of(world.target, topic) > 0)
-        lab.kill("dc2")
-        lab.start("dc2")
-        _, said = running.communicate(timeout=240)
-        if running.returncode:  # the command itself had lost its cluster for too long
-            assert "apply again" in said or "run this again" in said, said
-            world.restore("--topics", topic, "--lock-timeout", "120s")
-        assert contents(consume(world.target, topic)) == contents(consume(world.source, topic))
-    finally:
-        lab.down(purge=True)
-
-
-def end_of(client: Mapping[str, Any], topic: str) -> int:
-    """The offset behind the last record of the partition 0, committed or not."""
-    consumer = Consumer({**client, "group.id": "ends"})
-    try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1])
-    finally:
-        consumer.close()
 
 
 def test_a_folder_that_is_read_only_is_restored_and_a_full_disk_stops_only_the_backup(

@@ -157,38 +157,3 @@ def test_a_query_of_spark_moves_with_its_checkpoint_and_returns(
     assert ended.returncode == 0, ended.stderr
     third = spark_kafka.records(tmp_path / "third")
     assert taken(first) + taken(second) + taken(third) == at_side(sides["dc1"])
-
-
-def test_each_offset_that_has_no_counterpart_has_its_reason(
-    job: Running, sides: dict[str, Side], topology: Path, tmp_path: Path
-) -> None:
-    copied(sides, topology)
-    (row,) = sides["dc1"].read(MIXED, PARTITIONS)[0][5:6]
-    (mirror,) = sides["dc2"].read(f"dc1.{MIXED}", PARTITIONS)[0][5:6]
-    file, listed = tmp_path / "offsets.csv", tmp_path / "untranslated.json"
-    file.write_text(
-        "topic,partition,offset,owner\n"
-        f"{MIXED},0,{row.offset},billing\n{MIXED},7,1,x\n{MIXED},1,1000000,x\nother,0,3,x\n"
-    )
-    done = repl(
-        *("offsets", "translate", FLOW, str(file), "--untranslated", str(listed), "--path", str(topology))
-    )
-    assert done.returncode == 1
-    assert done.stdout == f"topic,partition,offset,owner\ndc1.{MIXED},0,{mirror.offset},billing\n"
-    assert f"{FLOW}: dc1 → dc2: 1 of 4 stored offsets translated" in done.stderr
-    assert [(one["line"], one["reason"]) for one in map(json.loads, listed.read_text().splitlines())] == [
-        (3, "no_partition"),
-        (4, "not_reached"),
-        (5, "not_selected"),
-    ]
-    broken = tmp_path / "checkpoint"
-    (broken / "offsets").mkdir(parents=True)
-    (broken / "offsets" / "0").write_text(f'v1\n{{}}\n{{"{MIXED}":{{"1":1000000}}}}')
-    (broken / "commits").mkdir()
-    (broken / "commits" / "0").write_text("v1\n{}")
-    done = repl(
-        *("offsets", "translate", FLOW, str(broken), "-o", str(tmp_path / "new"), "--path", str(topology))
-    )
-    assert done.returncode == 1
-    assert "no checkpoint was written" in done.stderr
-    assert not (tmp_path / "new").exists()
