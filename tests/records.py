@@ -14,7 +14,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 PATIENCE_S = 120.0  # many times what anything takes on a quiet machine: only what never comes is late
 _LONGEST_PAUSE_S = 0.5
@@ -107,6 +115,14 @@ def recreate_topic(client: Mapping[str, Any], topic: str, partitions: int = 1) -
 
     wait_for(made)
     known_everywhere(client, {topic: partitions})
+
+
+def alter_topic(client: Mapping[str, Any], topic: str, config: Mapping[str, str]) -> None:
+    changes = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+    admin_of(client).incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
 
 def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:
@@ -208,6 +224,14 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) 
     """Everything that is committed in a topic now, by partition and offset; what was open when it was called
     has ended."""
     settled(client, topic)
+    return [
+        Record(message.partition(), message.offset(), message.key(), message.value())
+        for message in committed(client, topic, timeout=timeout)
+    ]
+
+
+def committed(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) -> list[Any]:
+    """The messages that a reader of committed records sees now, by partition and offset."""
     consumer = Consumer(
         {
             **client,
@@ -216,6 +240,7 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) 
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 50,  # an end is told when a fetch finds nothing
+            "log_level": 2,
         }
     )
     try:
@@ -227,7 +252,8 @@ def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) 
         }
         ends = {number: end for number, (begin, end) in marks.items() if begin < end}
         consumer.assign([TopicPartition(topic, number, marks[number][0]) for number in ends])
-        return sorted(_until_ends(consumer, ends, time.monotonic() + timeout))
+        found = _until_ends(consumer, ends, time.monotonic() + timeout)
+        return sorted(found, key=lambda message: (message.partition(), message.offset()))
     finally:
         consumer.close()
 
@@ -264,8 +290,8 @@ def _ends(
         return {}
 
 
-def _until_ends(consumer: Consumer, ends: dict[int, int], deadline: float) -> list[Record]:
-    found = []
+def _until_ends(consumer: Consumer, ends: dict[int, int], deadline: float) -> list[Any]:
+    found: list[Any] = []
     while ends:
         assert time.monotonic() < deadline, f"partitions {set(ends)} did not come to their end"
         message = consumer.poll(0.5)
@@ -279,7 +305,7 @@ def _until_ends(consumer: Consumer, ends: dict[int, int], deadline: float) -> li
         assert partition is not None
         assert offset is not None
         if problem is None and offset < ends.get(partition, 0):
-            found.append(Record(partition, offset, message.key(), message.value()))
+            found.append(message)
         else:
             ends.pop(partition, None)
     return found

@@ -18,7 +18,7 @@ from runtime.contract.spec.rename import Template
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import spark_kafka
-from tests.records import admin_of, create_topic, wait_for
+from tests.records import alter_topic, create_topic, wait_for
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -80,11 +80,7 @@ def compact(side: Side) -> None:
         side.write(COMPACTED, rows)
         written += len(rows)
         time.sleep(0.4)  # a segment ends by the time of its records
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, COMPACTED, incremental_configs=[entry])
-    admin_of(side.client).incremental_alter_configs([resource])[resource].result(60)
+    alter_topic(side.client, COMPACTED, {"cleanup.policy": "delete"})
 
 
 def at_side(side: Side, prefix: str = "") -> Records:
