@@ -3,21 +3,14 @@
 import shutil
 import ssl
 import subprocess
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
     pkcs12,
 )
-from cryptography.x509.oid import NameOID
 
 from planner.kafka.librdkafka import client_settings
 from runtime.contract.client.endpoint import ClusterEndpoint
@@ -25,32 +18,13 @@ from runtime.contract.client.settings import Store, Tls
 from runtime.kafka.auth.key_stores import MAX_BYTES, authorities, identity
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.tls import TlsContexts, tls_context
-
-PASSWORD = "open sesame"
-
-
-def pair(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key, and a certificate that it signed itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    return key, certificate
+from tests.certificates import PASSWORD, Identity, issued
 
 
-def keystore(path: Path, name: str, password: str = PASSWORD) -> Path:
-    key, certificate = pair(name)
-    encryption = BestAvailableEncryption(password.encode())
-    path.write_bytes(pkcs12.serialize_key_and_certificates(name.encode(), key, certificate, None, encryption))
+def keystore(path: Path, name: str) -> Path:
+    encryption = BestAvailableEncryption(PASSWORD.encode())
+    store = pkcs12.serialize_key_and_certificates(name.encode(), *issued(name), None, encryption)
+    path.write_bytes(store)
     return path
 
 
@@ -70,7 +44,7 @@ def test_a_keystore_gives_the_clients_certificate_and_key(tmp_path: Path) -> Non
 
 
 def test_a_truststore_gives_every_authority(tmp_path: Path) -> None:
-    held = [pkcs12.PKCS12Certificate(pair(name)[1], name.encode()) for name in ("old", "new")]
+    held = [pkcs12.PKCS12Certificate(issued(name).certificate, name.encode()) for name in ("old", "new")]
     path = tmp_path / "authorities.p12"
     path.write_bytes(pkcs12.serialize_java_truststore(held, BestAvailableEncryption(PASSWORD.encode())))
     store = Store(str(path), PASSWORD)
@@ -173,22 +147,18 @@ def test_a_wrong_password_is_named_and_not_shown(password: str | None, tmp_path:
 def test_renewed_files_are_used_and_half_renewed_ones_wait(tmp_path: Path) -> None:
     certificate, key = tmp_path / "me.crt", tmp_path / "me.key"
 
-    def write(made: tuple[ec.EllipticCurvePrivateKey, x509.Certificate], *parts: Path) -> None:
-        texts = {
-            certificate: made[1].public_bytes(Encoding.PEM),
-            key: made[0].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-        }
+    def write(made: Identity, *parts: Path) -> None:
         for path in parts:
             renewed = path.with_suffix(".renewed")
-            renewed.write_bytes(texts[path])
+            renewed.write_bytes(made.certificate_pem if path == certificate else made.key_pem)
             renewed.replace(path)
 
-    write(pair("me"), certificate, key)
+    write(issued("me"), certificate, key)
     tls = Tls(certificate_location=str(certificate), key_location=str(key))
     contexts = TlsContexts(tls)
     first = contexts.current()
     assert contexts.current() is first
-    renewed = pair("me")
+    renewed = issued("me")
     write(renewed, certificate)
     assert contexts.current() is first
     assert "the renewed files are not used" in contexts.problem

@@ -137,10 +137,7 @@ def test_scram_sha_512_proves_the_password_and_escapes_the_name() -> None:
     ("exchange", "first"),
     [
         (plain("user", "pässword"), b"\0user\0" + "pässword".encode()),
-        (
-            oauthbearer("TOKEN", [("cluster", "dc1")]),
-            b"n,,\x01auth=Bearer TOKEN\x01cluster=dc1\x01\x01",
-        ),
+        (oauthbearer("TOKEN", [("cluster", "dc1")]), b"n,,\x01auth=Bearer TOKEN\x01cluster=dc1\x01\x01"),
     ],
 )
 def test_an_exchange_of_one_message(exchange: Exchange, first: bytes) -> None:

@@ -7,22 +7,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from socket import socketpair
 from threading import Thread
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from runtime.contract.client.settings import Store, Tls
 from runtime.kafka.auth.login import LoginError
 from runtime.kafka.auth.tls import certificate_end, tls_context
-from tests.certificates import PASSWORD, Renewals
+from tests.certificates import PASSWORD, Renewals, issued
 
 HOST = "broker.example.org"
 
@@ -31,22 +26,13 @@ class Authority:
     """A certificate authority, and one broker certificate that it signed."""
 
     def __init__(self, name: str, folder: Path, host: str = HOST) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        broker = ec.generate_private_key(ec.SECP256R1())
-        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        own = self._built(issuer, issuer, key.public_key()).add_extension(
-            x509.BasicConstraints(ca=True, path_length=None), critical=True
-        )
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
-        signed = self._built(subject, issuer, broker.public_key()).add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False
-        )
-        self.pem = own.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+        authority = issued(name)
+        broker = issued("broker", authority, host=host)
+        self.pem = authority.certificate_pem.decode()
         self.ca = folder / f"{name}.pem"
         self.ca.write_text(self.pem)
         self.broker = folder / f"{name}-broker.pem"
-        private = broker.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        self.broker.write_bytes(private + signed.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+        self.broker.write_bytes(broker.key_pem + broker.certificate_pem)
 
     def hashed_folder(self, folder: Path) -> Path:
         """The folder as `openssl rehash` leaves it."""
@@ -55,21 +41,6 @@ class Authority:
         folder.mkdir()
         (folder / f"{name}.0").write_text(self.pem)
         return folder
-
-    @staticmethod
-    def _built(
-        subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey
-    ) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-        )
 
 
 @pytest.fixture(scope="module")
@@ -169,19 +140,11 @@ def test_ciphers_may_be_listed_with_commas() -> None:
 @pytest.mark.parametrize(
     ("tls", "why", "hint"),
     [
-        (
-            Tls(ca_location="/no/ca.pem"),
-            "ssl.ca.location /no/ca.pem cannot be used: No such file",
-            "ssl.",
-        ),
+        (Tls(ca_location="/no/ca.pem"), "ssl.ca.location /no/ca.pem cannot be used: No such file", "ssl."),
         (Tls(ca_pem="secret text"), "ssl.ca.pem cannot be used", "ssl."),
         (Tls(ciphers="NO-SUCH"), "ssl.cipher.suites cannot be used", "ssl."),
         (Tls(certificate_location="/no/such.pem"), "(/no/such.pem) cannot be used: No such file", "ssl."),
-        (
-            Tls(certificate_pem="secret text"),
-            "(the PEM text given) cannot be used",
-            "ssl.",
-        ),
+        (Tls(certificate_pem="secret text"), "(the PEM text given) cannot be used", "ssl."),
     ],
 )
 def test_a_setting_that_can_not_be_used_is_named(tls: Tls, why: str, hint: str) -> None:
