@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -24,8 +22,8 @@ from runtime.slot.write.lane import TRANSITIONS, LaneState
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
-from tests.fakes.clock import VirtualClock
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
+from tests.fakes.machine import VirtualTimeMachine, assert_reachable
 from tests.fakes.partition import outgoing, partition
 
 FIRST = 10  # the position that the ledger holds at the start
@@ -146,16 +144,8 @@ class Flow(Emitted):
                 self.lanes.move_from_stuck_lanes()
 
 
-class Lanes(RuleBasedStateMachine):
+class Lanes(VirtualTimeMachine):
     """Records come, partitions leave, brokers refuse and answers are lost, in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = VirtualClock()
-
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_until_complete(work)
 
     @initialize(drains_at_once=st.booleans())
     def begin(self, drains_at_once: bool) -> None:
@@ -207,35 +197,29 @@ class Lanes(RuleBasedStateMachine):
             self.destination.end_errors += [end, *[REFUSED[0]] * 500]
         self.destination.unmarked = unmarked
         self.flow.ends[self.copies[number]] += 1
-        self.run(self._act(lambda: self.flow.fetch(self.copies[number]), seconds))
+        self.act(lambda: self.flow.fetch(self.copies[number]), seconds)
 
     @rule(seconds=SECONDS)
     def recover(self, seconds: float) -> None:
-        self.run(self._act(self._heal, seconds))
+        self.act(self._heal, seconds)
 
     @precondition(lambda self: not self.releases)
     @rule(number=NUMBERS)
     def release(self, number: int) -> None:
         copy = self.copies[number]
         copy.start_release()
-        self.run(self._act(lambda: self.releases.append(asyncio.create_task(self.flow.lanes.release(copy)))))
+        self.act(lambda: self.releases.append(asyncio.create_task(self.flow.lanes.release(copy))))
 
     @rule(number=NUMBERS, commit=st.booleans(), unmarked=st.booleans(), seconds=SECONDS)
     def miss_a_marker(self, number: int, commit: bool, unmarked: bool, seconds: float) -> None:
         copy = self.copies[number]
         if not copy.in_transaction:
             self.destination.unmarked = unmarked
-            self.run(self._act(lambda: self.lanes[number].write_marker(copy, commit=commit), seconds))
+            self.act(lambda: self.lanes[number].write_marker(copy, commit=commit), seconds)
 
     @rule()
     def hold_acknowledgements(self) -> None:
         self.log.held = self.log.held or []
-
-    async def _act(self, action: Callable[[], object], seconds: float = 0.0) -> None:
-        action()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        await asyncio.sleep(seconds)
 
     def _heal(self) -> None:
         self.destination.unmarked = False
@@ -264,8 +248,8 @@ class Lanes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.drains_at_once:
-            self.run(self._act(self._drain))
-        self.run(self._act(self._heal, 60.0))
+            self.act(self._drain)
+        self.act(self._heal, 60.0)
         assert all(release.done() for release in self.releases)
         working = {copy for lane in self.lanes if lane.state is LaneState.IDLE for copy in lane.copies}
         for copy in working:
@@ -287,9 +271,4 @@ TestLanes.settings = settings(max_examples=30, stateful_step_count=20, deadline=
 
 
 def test_every_state_can_be_reached_and_only_a_drained_lane_has_ended() -> None:
-    reached, before = {LaneState.NEW}, set[LaneState]()
-    while reached != before:
-        before = set(reached)
-        reached |= {after for state in before for after in TRANSITIONS[state]}
-    assert reached == set(LaneState) == set(TRANSITIONS)
-    assert [state for state, after in TRANSITIONS.items() if not after] == [LaneState.DRAINED]
+    assert_reachable(TRANSITIONS, LaneState.NEW, LaneState.DRAINED, LaneState)

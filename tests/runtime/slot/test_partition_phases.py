@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
@@ -19,7 +19,7 @@ from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
 from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
 from runtime.slot.partition import PHASES, CopyPhase, Cursor, SessionAnswers, SourceLog
-from tests.fakes.clock import VirtualClock
+from tests.fakes.machine import VirtualTimeMachine, assert_reachable
 from tests.fakes.partition import partition
 from tests.fakes.side import Side
 
@@ -47,12 +47,11 @@ class Source(Side):
         return await super().call(node, request, purpose, within)
 
 
-class Phases(RuleBasedStateMachine):
+class Phases(VirtualTimeMachine):
     """The source answers, loses records and comes back; a lane commits, aborts and is stuck meanwhile."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = VirtualClock()
         self.copy = partition()
         self.fetched = False  # whether the reader has the partition
         self.pending: Callable[[], None] | None = None  # what the end of its transaction commits
@@ -81,16 +80,6 @@ class Phases(RuleBasedStateMachine):
         self.supervisor = supervisor
         supervisor.admit([self.copy])
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_until_complete(work)
-
-    async def _act(self, action: Callable[[], object], seconds: float = 0.0) -> None:
-        action()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        await asyncio.sleep(seconds)
-
     # The source
 
     @precondition(lambda self: self.fetched)
@@ -113,13 +102,13 @@ class Phases(RuleBasedStateMachine):
             fail = lambda: self.supervisor.stop(self.copy, State.RECORD_CORRUPT, "bad checksum")  # noqa: E731
         else:
             fail = lambda: self.supervisor.retry(self.copy, "no leader")  # noqa: E731
-        self.run(self._act(fail, seconds))
+        self.act(fail, seconds)
 
     @rule(loses=st.booleans(), fails=st.booleans(), silent=st.sampled_from((0.0, 0.5, 3.0)), seconds=SECONDS)
     def change_the_source(self, loses: bool, fails: bool, silent: float, seconds: float) -> None:
         self.source.start = self.copy.progress.position + 5 if loses else 0
         self.source.fails, self.source.silent_for_s = fails, silent
-        self.run(self._act(lambda: None, seconds))
+        self.act(seconds=seconds)
 
     # The lane
 
@@ -152,7 +141,7 @@ class Phases(RuleBasedStateMachine):
     def commit(self, seconds: float) -> None:
         assert self.pending is not None
         self.copy.leave_transaction()
-        self.run(self._act(self.pending, seconds))
+        self.act(self.pending, seconds)
         if self.copy.phase is CopyPhase.HELD:  # The ledger decided that it was committed.
             self._rewind()
         self.copy.settle()
@@ -167,7 +156,7 @@ class Phases(RuleBasedStateMachine):
                 self.copy.mark_suspect()
                 self.supervisor.retry(self.copy, "broker 1: gone")
 
-        self.run(self._act(end, seconds))
+        self.act(end, seconds)
 
     def _rewind(self) -> None:
         self.copy.rewind()
@@ -179,12 +168,12 @@ class Phases(RuleBasedStateMachine):
     @rule(seconds=SECONDS)
     def change_the_leader(self, seconds: float) -> None:
         self.copy.rewind()
-        self.run(self._act(lambda: self.supervisor.inspect_now(self.copy), seconds))
+        self.act(lambda: self.supervisor.inspect_now(self.copy), seconds)
 
     @precondition(lambda self: not self.copy.releasing)
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
-        self.run(self._act(lambda: None, seconds))
+        self.act(seconds=seconds)
 
     @invariant()
     def the_reader_has_it_while_it_runs(self) -> None:
@@ -212,12 +201,12 @@ class Phases(RuleBasedStateMachine):
             self.copy.start_release()
         self.supervisor.forget(self.copy)
         for late in (self.supervisor.retry, self.supervisor.inspect_later):
-            self.run(self._act(lambda late=late: late(self.copy, "its transaction failed"), 200.0))  # type: ignore[misc]
+            self.act(lambda late=late: late(self.copy, "its transaction failed"), 200.0)  # type: ignore[misc]
         self.supervisor.admit([self.copy])
         assert (self.copy.phase, self.copy.fetchable) == (CopyPhase.RELEASING, False)
         for task in self.tasks:
             task.cancel()
-        self.run(self._act(lambda: None))
+        self.act()
         self.loop.close()
 
 
@@ -226,9 +215,4 @@ TestPhases.settings = settings(max_examples=60, stateful_step_count=30, deadline
 
 
 def test_every_phase_can_be_reached_and_only_a_released_partition_has_left() -> None:
-    reached, before = {CopyPhase.INSPECTING}, set[CopyPhase]()
-    while reached != before:
-        before = set(reached)
-        reached |= {after for phase in before for after in PHASES[phase]}
-    assert reached == set(CopyPhase) == set(PHASES)
-    assert [phase for phase, after in PHASES.items() if not after] == [CopyPhase.RELEASING]
+    assert_reachable(PHASES, CopyPhase.INSPECTING, CopyPhase.RELEASING, CopyPhase)
