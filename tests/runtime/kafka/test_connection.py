@@ -17,10 +17,7 @@ from runtime.kafka.protocol.fetch import FetchRequest, Isolation
 from runtime.kafka.protocol.groups import ListedGroup, ListGroupsRequest
 from runtime.kafka.protocol.layout import Int16, Int32
 from runtime.kafka.protocol.request import Api
-from runtime.kafka.protocol.transactions import (
-    EndTransactionRequest,
-    ProducerIdentity,
-)
+from runtime.kafka.protocol.transactions import EndTransactionRequest, ProducerIdentity
 from tests.runtime.kafka.protocol.golden import GOLDEN, response
 from tests.runtime.kafka.scripted import Talk, broker, framed, talking_to
 

@@ -9,16 +9,10 @@ import pytest
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.transactions import (
-    abort_and_renew,
-    add_partitions,
-    init_producer_id,
-)
+from runtime.kafka.transactions import abort_and_renew, add_partitions, init_producer_id
 from runtime.lab.lab import Lab
 from tests.records import create_topic
-from tests.runtime.kafka.real import (
-    settings_of,
-)
+from tests.runtime.kafka.real import settings_of
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]

@@ -19,18 +19,8 @@ from runtime.kafka.protocol.metadata import (
     Partition,
     TopicMetadata,
 )
-from runtime.kafka.protocol.offsets import (
-    EARLIEST,
-    LATEST,
-    ListedOffset,
-    ListOffsetsRequest,
-    TopicPartition,
-)
-from runtime.kafka.protocol.transactions import (
-    CoordinatorKind,
-    FindCoordinatorRequest,
-    FoundCoordinator,
-)
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest, FoundCoordinator
 from runtime.kafka.queries import list_offsets
 from tests.fakes.permits import Permits, settled
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession
-from runtime.kafka.protocol.fetch import (
-    EpochEnd,
-    FetchedPartition,
-    FetchFrom,
-    FetchRequest,
-    FetchResponse,
-)
+from runtime.kafka.protocol.fetch import EpochEnd, FetchedPartition, FetchFrom, FetchRequest, FetchResponse
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, MetadataResponse, TopicMetadata
 
@@ -81,28 +76,7 @@ def fetch(session: FetchSession) -> tuple[FetchedPartition, ...]:
 
 def said(request: FetchRequest) -> tuple[int, int, dict[tuple[bytes, int], int], list[tuple[bytes, int]]]:
     offsets = {key: start.offset for key, start in request.partitions.items()}
-    return request.session_id, request.session_epoch, offsets, list(request.forgotten)
-
-
-def test_after_the_first_fetch_only_changes_are_said() -> None:
-    one, broker = session()
-    one.want(A, 0, FetchFrom(10))
-    one.want(A, 1, FetchFrom(20))
-    fetch(one)
-    fetch(one)
-    one.want(A, 1, FetchFrom(25))
-    one.want(B, 0, FetchFrom(0))
-    fetch(one)
-    one.forget(A, 0)
-    fetch(one)
-
-    assert [said(request) for request in broker.asked] == [
-        (0, 0, {(A, 0): 10, (A, 1): 20}, []),
-        (SESSION, 1, {}, []),
-        (SESSION, 2, {(A, 1): 25, (B, 0): 0}, []),
-        (SESSION, 3, {}, [(A, 0)]),
-    ]
-    assert {one.rack for one in broker.asked} == {""}  # else a leader may answer a replica's name, no records
+    return request.session_id, request.session_epoch, offsets, sorted(request.forgotten)
 
 
 @pytest.mark.parametrize(("recreated", "error"), [(False, OK), (True, ErrorCode.UNKNOWN_TOPIC_ID)])
@@ -117,98 +91,6 @@ def test_records_by_name_are_believed_if_the_topic_still_has_its_id(
     assert (answer.error, len(answer.records)) == (error, 0 if recreated else 7)
     assert len(one) == (0 if recreated else 1)
     assert {topic_id: topic.name for topic_id, topic in broker.asked[0].topics.items()} == {A: "a"}
-
-
-def test_wanting_the_same_again_or_changing_ones_mind_says_nothing() -> None:
-    one, broker = session()
-    one.want(A, 0, FetchFrom(10))
-    fetch(one)
-    one.want(A, 0, FetchFrom(10))
-    one.want(B, 0, FetchFrom(1))
-    one.forget(B, 0)
-    fetch(one)
-
-    assert said(broker.asked[1]) == (SESSION, 1, {}, [])
-
-
-def test_what_the_broker_knows_and_an_answer_is_due_for_begins_the_session_anew() -> None:
-    one, broker = session()
-    one.want(A, 0, FetchFrom(10), anew=True)
-    one.want(B, 0, FetchFrom(1))
-    fetch(one)
-    one.forget(A, 0)
-    one.want(A, 0, FetchFrom(10), anew=True)
-    fetch(one)
-    one.want(A, 1, FetchFrom(5), anew=True)
-    fetch(one)
-
-    assert [said(request) for request in broker.asked] == [
-        (0, 0, {(A, 0): 10, (B, 0): 1}, []),
-        (SESSION, 0, {(A, 0): 10, (B, 0): 1}, []),
-        (SESSION, 1, {(A, 1): 5}, []),
-    ]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-    ],
-)
-def test_a_session_that_the_broker_forgot_is_begun_anew(error: ErrorCode) -> None:
-    one, broker = session(fetched(), fetched(error=error, session_id=0), fetched(session_id=43))
-    one.want(A, 0, FetchFrom(10))
-    fetch(one)
-    assert fetch(one) == ()
-    fetch(one)
-    fetch(one)
-
-    assert said(broker.asked[2])[1:] == (0, {(A, 0): 10}, [])
-    assert said(broker.asked[3]) == (43, 1, {}, [])
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [Disconnected("broker 1", "gone", sent=True), fetched(error=ErrorCode.CORRUPT_MESSAGE)],
-    ids=["connection", "error"],
-)
-def test_after_a_failure_everything_is_said_again_beside_the_old_id(
-    failure: FetchResponse | Exception,
-) -> None:
-    one, broker = session(fetched(), failure)
-    one.want(A, 0, FetchFrom(10))
-    fetch(one)
-    with pytest.raises((Disconnected, BrokerError)):
-        fetch(one)
-    fetch(one)
-
-    assert said(broker.asked[2]) == (SESSION, 0, {(A, 0): 10}, [])
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        partition(A, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        partition(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE),
-        partition(A, 0, diverging=EpochEnd(3, 7)),
-    ],
-    ids=["moved", "out of range", "diverging"],
-)
-def test_a_partition_that_failed_is_not_asked_again_until_it_is_wanted(answer: FetchedPartition) -> None:
-    one, broker = session(fetched(answer, partition(A, 1)))
-    one.want(A, 0, FetchFrom(10))
-    one.want(A, 1, FetchFrom(10))
-
-    assert fetch(one)[0] == answer
-    assert len(one) == 1
-    fetch(one)
-    one.want(A, 0, FetchFrom(10))
-    fetch(one)
-
-    assert said(broker.asked[1])[2:] == ({}, [(A, 0)])
-    assert said(broker.asked[2])[2:] == ({(A, 0): 10}, [])
 
 
 def test_without_a_session_the_partitions_that_had_data_go_last() -> None:
@@ -275,50 +157,71 @@ async def test_a_farewell_that_a_quota_holds_back_is_not_waited_for() -> None:
         await one.close()
 
 
+# What the broker answers to a fetch, by name; an answer to a partition is of the one with the given number.
+LOST = {
+    "unknown id": ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    "wrong epoch": ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    "other topic": ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+FAILURES: dict[str, Any] = {
+    "disconnected": Disconnected("broker 1", "gone", sent=True),
+    "corrupt": fetched(error=ErrorCode.CORRUPT_MESSAGE),
+}
+OF_A_PARTITION = {
+    "moved": partition(A, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    "out of range": partition(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE),
+    "diverging": partition(A, 0, diverging=EpochEnd(3, 7)),
+}
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["want", "want anew"]), st.integers(0, 4), st.integers(0, 3)),
         st.tuples(st.just("forget"), st.integers(0, 4), st.just(0)),
-        st.tuples(st.just("fetch"), st.sampled_from(["fine", "forgotten", "error"]), st.integers(0, 4)),
+        st.tuples(
+            st.just("fetch"), st.sampled_from(["fine", *LOST, *FAILURES, *OF_A_PARTITION]), st.integers(0, 4)
+        ),
     ),
     max_size=40,
 )
+FETCH = ("fetch", "fine", 0)
+BEGUN = [("want", 0, 1), ("want", 1, 2), FETCH]
 
 
 @given(STEPS)
-def test_the_broker_always_ends_up_with_what_is_wanted(steps: list[tuple[str, Any, int]]) -> None:
-    """A model of the broker's side of the session is told all that is said, and compared with the wishes."""
+@example([*BEGUN, ("want", 1, 3), ("want", 2, 0), FETCH, ("forget", 0, 0)])
+@example([*BEGUN, ("want", 0, 1), ("want", 3, 1), ("forget", 3, 0)])  # nothing is said
+@example([("want anew", 0, 1), FETCH, ("forget", 0, 0), ("want anew", 0, 1), FETCH, ("want anew", 1, 1)])
+@example([*BEGUN, *(("fetch", name, 0) for name in LOST)])
+@example([*BEGUN, *(("fetch", name, 0) for name in FAILURES)])
+@example([step for name in OF_A_PARTITION for step in (*BEGUN, ("fetch", name, 0), FETCH)])
+def test_after_the_first_fetch_only_changes_are_said(steps: list[tuple[str, Any, int]]) -> None:
+    """Where the broker lost the session, or its answer, or owes one for a partition that it knows, the next
+    fetch begins a session. A partition that was answered with an error is forgotten until it is wanted.
+    """
     one, broker = session()
-    wishes: dict[tuple[bytes, int], int] = {}
-    known: dict[tuple[bytes, int], int] = {}
-
-    def hear(request: FetchRequest) -> None:
-        if request.session_epoch == 0:
-            known.clear()
-        _, _, offsets, forgotten = said(request)
-        known.update(offsets)
-        for key in forgotten:
-            known.pop(key, None)
-
-    for step, what, number in [*steps, ("fetch", "fine", 0), ("fetch", "fine", 0)]:
-        match step:
-            case "want" | "want anew":
-                one.want(A, what, FetchFrom(number), anew=step == "want anew")
-                wishes[A, what] = number
-            case "forget":
-                one.forget(A, what)
-                wishes.pop((A, what), None)
-            case _:
-                key = (A, number)
-                if what == "forgotten":
-                    broker.answers = [fetched(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=0)]
-                elif what == "error" and key in wishes:
-                    broker.answers = [fetched(partition(*key, ErrorCode.KAFKA_STORAGE_ERROR))]
-                    wishes.pop(key)
-                else:
-                    broker.answers = [fetched()]
-                fetch(one)
-                if what != "forgotten":
-                    hear(broker.asked[-1])
-    assert known == wishes
+    wishes: dict[int, int] = {}
+    known: dict[int, int] = {}
+    epoch = 0
+    for step, what, number in [*steps, FETCH, FETCH]:
+        if step == "forget":
+            one.forget(A, what)
+            wishes.pop(what, None)
+        elif step != "fetch":
+            one.want(A, what, FetchFrom(number), anew=step == "want anew")
+            wishes[what] = number
+            epoch = 0 if step == "want anew" and what in known else epoch
+        else:
+            answer = OF_A_PARTITION[what] if what in OF_A_PARTITION and number in wishes else None
+            news = [] if answer is None else [replace(answer, partition=number)]
+            broker.answers = [FAILURES.get(what, fetched(*news, error=LOST.get(what, OK)))]
+            with pytest.raises((Disconnected, BrokerError)) if what in FAILURES else nullcontext():
+                assert fetch(one) == tuple(news)
+            _, *asked = said(broker.asked[-1])
+            known = known if epoch else {}
+            changed = {(A, at): offset for at, offset in wishes.items() if known.get(at) != offset}
+            assert asked == [epoch, changed, sorted((A, at) for at in known if at not in wishes)]
+            known, epoch = (dict(wishes), epoch + 1) if what not in (*LOST, *FAILURES) else ({}, 0)
+            for failed in news:
+                del wishes[failed.partition]
     assert len(one) == len(wishes)
+    assert {request.session_id for request in broker.asked[1:]} <= {0, SESSION}
+    assert {request.rack for request in broker.asked} == {""}  # else a leader may answer a replica's name
