@@ -45,5 +45,12 @@ def slot_process(
             process.kill()
 
 
+def ended(process: subprocess.Popen[str], status: int = 0) -> str:
+    """Waits until the process ends with this status, and returns what it printed."""
+    said, _ = process.communicate(timeout=120)  # it begins with the whole of Python and its clients
+    assert process.returncode == status
+    return said
+
+
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     KafkaError,
@@ -37,7 +36,7 @@ from runtime.contract.records.ledger import Generation, GenerationKey, Partition
 from runtime.contract.spec import topic_settings
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import Earliest, Start
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, ProvenanceMode
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -48,7 +47,7 @@ from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.slot import Slot
-from tests.records import PATIENCE_S, admin_of, known_everywhere, passing, settled
+from tests.records import PATIENCE_S, admin_of, committed, known_everywhere, settled
 
 FAST = CopySettings(
     retry_ms=50, retry_max_ms=1_000, stop_retry_ms=1_000, tail_every_ms=200, transaction_timeout_ms=10_000
@@ -128,7 +127,8 @@ class Side:
         """Of what is committed, once the transactions that were open when it was called have ended."""
         if committed:
             settled(self.client, topic)
-        consumer = self._consumer(committed)
+        isolation = "read_committed" if committed else "read_uncommitted"
+        consumer = Consumer({**self.client, "group.id": "ends-for-a-test", "isolation.level": isolation})
         try:
             return [
                 consumer.get_watermark_offsets(TopicPartition(topic, one), PATIENCE_S)
@@ -140,42 +140,13 @@ class Side:
     def read(
         self, topic: str, partitions: int = 1, *, settle: bool = True, within_s: float = PATIENCE_S
     ) -> list[list[Row]]:
-        """Everything committed up to now, by partition. `settle`: transactions that were open when it was
-        called have ended, which takes long where somebody died in one."""
+        """Everything that is committed now in the first partitions. `settle`: transactions that were open
+        when it was called have ended, which takes long where somebody died in one.
+        """
         if settle:
             settled(self.client, topic)
-        consumer = self._consumer(committed=True)
-        found: list[list[Row]] = [[] for _ in range(partitions)]
-        consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in range(partitions)])
-        open_ends, deadline = set(range(partitions)), time.monotonic() + within_s
-        while open_ends and time.monotonic() < deadline:
-            for message in consumer.consume(1_000, 0.05):
-                error, partition = message.error(), message.partition()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    assert passing(error), error
-                    continue
-                assert partition is not None
-                if error is not None:
-                    open_ends.discard(partition)
-                else:
-                    found[partition].append(_row(message))
-        consumer.close()
-        assert not open_ends, f"{topic}: the ends of {open_ends} were not reached in {within_s:.0f} s"
-        return found
-
-    def _consumer(self, committed: bool) -> Consumer:
-        return Consumer(
-            {
-                **self.client,
-                "group.id": f"reader-{uuid.uuid4()}",
-                "isolation.level": "read_committed" if committed else "read_uncommitted",
-                "enable.partition.eof": True,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 50,
-                "log_level": 2,
-            }
-        )
+        messages = committed(self.client, topic, timeout=within_s)
+        return [[_row(one) for one in messages if one.partition() == number] for number in range(partitions)]
 
     def _create(self, topics: Sequence[NewTopic]) -> None:
         admin = self.admin()  # its futures need it alive
@@ -367,6 +338,62 @@ def at_end(ends: Sequence[int]) -> Callable[[PartitionStatus], bool]:
 
 def in_state(state: PartitionState) -> Callable[[PartitionStatus], bool]:
     return lambda status: status.state is state
+
+
+@dataclass(frozen=True)
+class Copying:
+    """A flow of one topic that both clusters have, and the driver of its job."""
+
+    sides: Mapping[str, Side]
+    topic: str
+    flow: FlowSpec
+    driver: Driver
+    partitions: list[AssignedPartition]
+
+    @property
+    def source(self) -> Side:
+        return self.sides[self.flow.source]
+
+    @property
+    def destination(self) -> Side:
+        return self.sides[self.flow.destination]
+
+    async def write(self, rows: Iterable[Mapping[str, Any]], topic: str = "") -> None:
+        await asyncio.to_thread(self.source.write, topic or self.topic, rows)
+
+    def copy_through(self, start: Start | None = None, **changes: Any) -> None:
+        """Copies up to where the source ends now; `changes` are of the assigned partitions."""
+        copy_through(self.driver, self.flow, [replace(one, **changes) for one in self.partitions], start)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Slot]:
+        """Takes over, and copies with a slot in this process."""
+        assignment = await self.driver.take_over(self.flow, self.partitions)
+        async with self.driver.running(assignment) as slot:
+            yield slot
+
+    def assert_equal(self) -> None:
+        """Both clusters hold the same records in the same order."""
+        count = len(self.partitions)
+        assert self.destination.read(self.topic, count) == self.source.read(self.topic, count)
+
+
+def copying(
+    sides: Mapping[str, Side],
+    fresh: Callable[[str], str],
+    partitions: int = 1,
+    *,
+    settings: CopySettings = FAST,
+    provenance: ProvenanceMode = "off",
+    create: bool = True,
+    **assignment: Any,
+) -> Copying:
+    """The topics are created at both sides, or by the test; `assignment` are fields of each partition."""
+    topic, flow = fresh("orders"), flow_spec(fresh("flow"), provenance=provenance)
+    for side in sides.values() if create else ():
+        side.create(topic, partitions)
+    driver = Driver(sides, job=fresh("job"), settings=settings)
+    return Copying(sides, topic, flow, driver, assigned(flow.name, topic, partitions, **assignment))
 
 
 def copy_through(
