@@ -15,7 +15,6 @@ from runtime.batch.headers import add_header
 from runtime.batch.layout import LOG_APPEND_TIME
 from runtime.batch.rewrite import OriginRule, rewrite
 from runtime.batch.splice import extend
-from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, Origin, encode, origins
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, record, sets
 
@@ -244,12 +243,3 @@ def test_ranges_of_any_size_are_copied_and_nothing_beside_them(ranges):
         expected[start : start + size] = source[start : start + size]
     copy_ranges(source, starts[order], sizes[order], target, starts[order])
     assert (target == expected).all()
-
-
-def test_malformed_bytes_raise_where_the_loop_handles_them():
-    (batch,) = batches(batch_bytes([record(at) for at in range(50)]))
-    rule = OriginRule(SPEC, START)
-    body = bytes(batch.body)
-    assert headed([batch], [body[:-1]], rule) == [None]
-    with pytest.raises((MalformedBytes, IndexError)):
-        one_by_one(batch, body[:-1], rule)

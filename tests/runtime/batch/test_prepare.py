@@ -46,51 +46,28 @@ def test_a_whole_batch_passes_as_it_came():
     assert out == (source, (OffsetDeltaRun(0, 100, 4),), 104, RewriteReason.NONE, 0)
 
 
+CUT_START, HOLES, APPENDED = RewriteReason.START, RewriteReason.HOLES, RewriteReason.APPEND_TIME
+
+
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize(
-    ("data", "start", "reason", "expected", "segments", "position"),
+    ("source", "start", "reason", "expected", "segments", "position"),
     [
-        (lambda c: batch_bytes(SOME, c), 102, RewriteReason.START, SOME[2:], [(0, 102, 2)], 104),
-        (
-            lambda c: batch_bytes(HOLED, c, last=107),
-            0,
-            RewriteReason.HOLES,
-            HOLED,
-            [(0, 100, 1), (1, 103, 2)],
-            108,
-        ),
-        (
-            lambda c: batch_bytes(HOLED, c, base=98),
-            0,
-            RewriteReason.HOLES,
-            HOLED,
-            [(0, 100, 1), (1, 103, 2)],
-            105,
-        ),
-        (
-            lambda c: batch_bytes(SOME, c, more=0x08, max_timestamp=NOW),
-            0,
-            RewriteReason.APPEND_TIME,
-            [one._replace(timestamp=NOW) for one in SOME],
-            [(0, 100, 4)],
-            104,
-        ),
-        (
-            lambda c: batch_bytes(HOLED, c, more=0x58, max_timestamp=NOW),
-            101,
-            RewriteReason.HOLES | RewriteReason.START | RewriteReason.APPEND_TIME,
-            [one._replace(timestamp=NOW) for one in HOLED[1:]],
-            [(0, 103, 2)],
-            105,
-        ),
+        ((SOME, {}), 102, CUT_START, SOME[2:], [(0, 102, 2)], 104),
+        ((HOLED, {"last": 107}), 0, HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 108),
+        ((HOLED, {"base": 98}), 0, HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 105),
+        ((SOME, {"more": 0x08}), 0, APPENDED, SOME, [(0, 100, 4)], 104),
+        ((HOLED, {"more": 0x58}), 101, HOLES | CUT_START | APPENDED, HOLED[1:], [(0, 103, 2)], 105),
     ],
 )
-def test_what_cannot_pass_is_rewritten(codec, data, start, reason, expected, segments, position):
-    spec = replace(SPEC, start=start)
-    (source,) = batches(data(codec))
-    assert needs_rewrite(source, spec) == reason
-    prepared = prepare([source], spec, NOW)
-    assert arrived(prepared) == expected
+def test_what_cannot_pass_is_rewritten(codec, source, start, reason, expected, segments, position):
+    """The time of the broker becomes that of each record."""
+    inside, fields = source
+    spec, appended = replace(SPEC, start=start), RewriteReason.APPEND_TIME in reason
+    (batch,) = batches(batch_bytes(inside, codec, **fields, max_timestamp=NOW if appended else None))
+    assert needs_rewrite(batch, spec) == reason
+    prepared = prepare([batch], spec, NOW)
+    assert arrived(prepared) == [one._replace(timestamp=NOW) if appended else one for one in expected]
     (out,) = prepared.outgoing
     assert [tuple(one) for one in out.segments] == segments
     assert (out.position, prepared.position, out.batch.codec) == (position, position, codec)

@@ -7,10 +7,7 @@ from typing import Any
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut
-from runtime.kafka.protocol.transactions import (
-    CoordinatorKind,
-    ProducerIdentity,
-)
+from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.ledger.transaction_writer import fence
 
 IDS = [f"repl.job.flow.{number}" for number in range(200)]

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition
+from runtime.contract.records.failback import PartitionBounds, failback_start
 from runtime.contract.records.group_records import GroupKey
 from runtime.contract.records.ledger import (
     Generation,
@@ -39,7 +40,7 @@ from runtime.ledger.positions import (
 )
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.fakes.internal_topics import InternalTopics, TransactionalTopics
-from tests.fakes.progress import progress
+from tests.fakes.progress import map_of, progress
 
 
 class WrittenLedger(Ledger):
@@ -179,6 +180,10 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
         "never": 25,
     }
     assert left["never"].destination_end == 4
+    # A failback takes home all that was written into the mirror of a topic that was never begun.
+    bounds = PartitionBounds(b"m" * 16, 4, "never", source.topic("never").id, 25)
+    begun = failback_start(None, left["never"], map_of(left["never"]), bounds, generation=1, now_ms=0)
+    assert begun.progress.position == 4
     taken = ledger.generation("flow")
     assert taken is not None
     assert (taken.number, taken.transactional_ids, marks.generation) == (4, [OWN], 4)

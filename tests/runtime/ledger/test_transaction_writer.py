@@ -8,17 +8,14 @@ import pytest
 
 from runtime.batch import Batch, walk
 from runtime.batch.stamp import StampedBatch, stamp
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.layout import INLINE
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceResponse
 from runtime.kafka.protocol.request import Api
-from runtime.lab.lab import Lab
-from runtime.ledger.transaction_writer import TransactionWriter, send_over
-from tests.records import create_topic, read
+from runtime.ledger.transaction_writer import send_over
 from tests.runtime.kafka.protocol.golden import response
-from tests.runtime.kafka.real import HERE, batch, run, settings_of
+from tests.runtime.kafka.real import HERE, batch, run
 from tests.runtime.kafka.scripted import Talk, talking_to
 
 AT = TopicPartition("orders", 0)
@@ -112,22 +109,3 @@ def test_a_sender_that_is_cancelled_leaves_no_connection_behind() -> None:
             return link.closed
 
     assert run(closed())
-
-
-@pytest.mark.integration
-async def test_a_batch_that_is_refused_in_the_middle_aborts_all_and_the_next_transaction_is_whole(
-    lab: Lab, fresh: Callable[[str], str]
-) -> None:
-    dc1 = lab.clusters["dc1"]
-    topic = fresh("middle")
-    create_topic(dc1.client, topic, config={"max.message.bytes": "10000"})
-    small = [whole(b"%d" % number) for number in range(100)]
-    refused = [*small[:40], whole(bytes(50_000)), *small[40:]]
-
-    async with await KafkaCluster.open(settings_of(dc1)) as cluster:
-        at = TopicPartition(topic, 0)
-        writer = await TransactionWriter.open(cluster, fresh("tx"))
-        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
-            await writer.commit({}, {at: refused})
-        await writer.commit({}, {at: small})
-    assert [row.value for row in read(dc1.client, topic)] == [b"%d" % number for number in range(100)]

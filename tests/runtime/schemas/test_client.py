@@ -241,10 +241,7 @@ def test_settings_that_take_too_long_are_given_up(monkeypatch: pytest.MonkeyPatc
         ([{"context": ".b", "id": 8}, {"context": ".", "id": 7}], 7),
         ([{"context": ".", "id": 8}, {"context": ".b", "id": 7}], 7),  # the address is that of a context
         ([{"context": ".", "id": 9}, {"id": 7}], 7),
-        (
-            [{"context": ".b", "id": 8}, {"context": ".a", "id": 9}],
-            "in another context .*: .a, .b",
-        ),
+        ([{"context": ".b", "id": 8}, {"context": ".a", "id": 9}], "in another context .*: .a, .b"),
         ([], "the registry has no schema"),
     ],
 )

@@ -15,14 +15,7 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.sql.transformer import Transformed, Transformer
 from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets, summed
 from tests.runtime.batch.test_properties import logs
-from tests.runtime.sql.test_transformer import (
-    JSON,
-    MASKED,
-    QUARANTINING,
-    Answers,
-    mapped,
-    transformed,
-)
+from tests.runtime.sql.test_transformer import JSON, MASKED, QUARANTINING, Answers, mapped, transformed
 
 DELETING = TransformSpec(where="offset >= 0", on_filtered="tombstone")
 DC1 = ClusterPartition("dc1-id", "orders", 3)

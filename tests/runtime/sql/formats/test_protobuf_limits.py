@@ -83,10 +83,7 @@ def one_field(name: str, at: int = 1) -> str:
         (one_field("a", 0), "invalid field number"),
         (one_field("a", 1 << 29), "invalid field number"),
         (one_field("a", 1 << 40), "invalid field number"),
-        (
-            descriptors("T", message("T", declared(1, "a", 3), declared(2, "a", 3))),
-            "duplicate field name",
-        ),
+        (descriptors("T", message("T", declared(1, "a", 3), declared(2, "a", 3))), "duplicate field name"),
         (descriptors("T", message("T", declared(1, "a", 3), declared(1, "b", 3))), "duplicate field number"),
         (descriptors("a", message("a"), message("a b")), "declares 'a b', which is no name"),
     ],

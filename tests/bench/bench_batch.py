@@ -1,4 +1,4 @@
-"""The table of docs/internals/batch.md: python -m tests.runtime.batch.measure"""
+"""The table of docs/internals/batch.md: python -m tests.bench.bench_batch"""
 
 import random
 import struct
