@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
@@ -235,6 +235,14 @@ class Emitted:
     def emit(self, event: LaneEvent) -> None:
         self.events.append(event)
         self.arrived.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            self.arrived.clear()
+            await self.arrived.wait()
+
+    async def emits(self, kind: type[Kind]) -> None:
+        await self.until(lambda: bool(self.of(kind)))
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]

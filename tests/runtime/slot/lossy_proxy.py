@@ -24,7 +24,6 @@ class LosesEnds:
         self._wanted: Lost | None = None
         self._first: Callable[[], None] | None = None
         self._lost = threading.Event()
-        self._clients: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, what: Lost, first: Callable[[], None] | None = None) -> None:
@@ -36,18 +35,10 @@ class LosesEnds:
     def await_lost(self, within_s: float = 60) -> None:
         assert self._lost.wait(within_s), "no transaction ended"
 
-    def shut(self) -> None:
-        """Nobody comes through, until `there` is set again."""
-        self.there = "127.0.0.1:1"
-        for client in self._clients:
-            with suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                self._clients.append(client)
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:

@@ -12,6 +12,7 @@ from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import read_status
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.results.status import PartitionHealth
 from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import Router
@@ -24,7 +25,7 @@ from tests.records import PATIENCE_S, all_in_sync
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
 from tests.runtime.slot.lossy_proxy import Lost, losing_ends
-from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+from tests.runtime.slot.world import Driver, Side, assigned, at_end, copying, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
 
@@ -117,127 +118,106 @@ def _values(side: Side, topic: str) -> list[bytes | None]:
 
 async def test_leaders_move_at_both_sides(breakable: tuple[Lab, dict[str, Side]], fresh: Fresh) -> None:
     lab, sides = breakable
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    sides["dc1"].create(topic, 3)
-    sides["dc2"].create(topic, 3, min_insync_replicas="2")
-    driver = Driver(sides, job=fresh("job"))
-
-    assignment = await driver.take_over(flow, assigned(flow.name, topic, 3, min_in_sync=2))
-    async with driver.running(assignment) as slot:
+    orders = copying(sides, fresh, 3, create=False, min_in_sync=2)
+    orders.source.create(orders.topic, 3)
+    orders.destination.create(orders.topic, 3, min_insync_replicas="2")
+    async with orders.running() as slot:
         for node in (1, 2, 3):
             await by_hand(lab.kill, f"dc2:{node}")
-            await asyncio.to_thread(
-                sides["dc1"].write,
-                topic,
-                [{"value": b"%d" % one, "partition": one % 3} for one in range(300)],
-            )
+            await orders.write({"value": b"%d" % number, "partition": number % 3} for number in range(300))
             await asyncio.sleep(1)
             await by_hand(lab.start, f"dc2:{node}")
             await until(slot, at_end([100 * node] * 3), _MENDED_S)
-    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
+    await asyncio.to_thread(orders.assert_equal)
 
 
-def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
+async def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     breakable: tuple[Lab, dict[str, Side]], fresh: Fresh
 ) -> None:
     """Fencing 4: a marker that can't be written holds one lane, not the flow: its neighbours leave the
     lane.
     """
     lab, sides = breakable
-    topic, lonely, flow = fresh("orders"), fresh("lonely"), flow_spec(fresh("flow"))
-    sides["dc1"].create(topic, 3)
-    sides["dc1"].create(lonely)
-    driver, keeper, victim = Driver(sides, job=fresh("job")), 1, 3
-    place(sides["dc2"], topic, [[keeper]] * 3)
-    place(sides["dc2"], lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
-
-    partitions = [*assigned(flow.name, topic, 3), *assigned(flow.name, lonely, min_in_sync=2)]
+    keeper, victim = 1, 3
+    orders, lonely = copying(sides, fresh, 3, create=False), fresh("lonely")
+    topic = orders.topic
+    orders.source.create(topic, 3)
+    orders.source.create(lonely)
+    place(orders.destination, topic, [[keeper]] * 3)
+    place(orders.destination, lonely, [[keeper, victim]], **{"min.insync.replicas": "2"})
+    orders.partitions.extend(assigned(orders.flow.name, lonely, min_in_sync=2))
 
     async def feed(name: str, partitions: int) -> None:
-        rows = [{"value": b"x" * 100, "partition": one % partitions} for one in range(30)]
-        await asyncio.to_thread(sides["dc1"].write, name, rows)
+        await orders.write(({"value": b"x" * 100, "partition": at % partitions} for at in range(30)), name)
 
-    async def looks_first() -> None:
-        """It is seen that replicas are missing before anything is written: no lane gets stuck at all."""
-        await by_hand(lab.kill, f"dc2:{victim}")
-        await asyncio.to_thread(await_in_sync, sides["dc2"], lonely, [keeper])
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
+    def positions(of_topic: int, of_lonely: int | None) -> Callable[[PartitionStatus], bool]:
+        wanted = {topic: of_topic, lonely: of_lonely}
+        return lambda one: wanted[one.topic] in (None, one.position)
+
+    # It is seen that replicas are missing before anything is written: no lane gets stuck at all.
+    await by_hand(lab.kill, f"dc2:{victim}")
+    await asyncio.to_thread(await_in_sync, orders.destination, lonely, [keeper])
+    async with orders.running() as slot:
+        await asyncio.gather(feed(topic, 3), feed(lonely, 1))
+        seen = await until(slot, lambda one: one.position == 10 or "1 of 2 in-sync replicas" in one.why)
+        assert [one.position for one in seen if one.topic == lonely] == [0]
+        assert not slot.status().flows[0].stuck_lanes
+        await by_hand(lab.start, f"dc2:{victim}")
+        await until(slot, positions(10, 30), _MENDED_S)
+
+    async with orders.running() as slot:
+        killing = asyncio.create_task(by_hand(lab.kill, f"dc2:{victim}"))
+        for _ in range(20):  # while it dies: some transaction is open then, with both topics in it
             await asyncio.gather(feed(topic, 3), feed(lonely, 1))
-            seen = await until(slot, lambda one: one.position == 10 or "1 of 2 in-sync replicas" in one.why)
-            assert [one.position for one in seen if one.topic == lonely] == [0]
-            assert not slot.status().flows[0].stuck_lanes
-            await by_hand(lab.start, f"dc2:{victim}")
-            await until(slot, lambda one: one.position == (30 if one.topic == lonely else 10), _MENDED_S)
-
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            killing = asyncio.create_task(by_hand(lab.kill, f"dc2:{victim}"))
-            for _ in range(20):  # while it dies: some transaction is open then, with both topics in it
-                await asyncio.gather(feed(topic, 3), feed(lonely, 1))
-            await killing
-            await feed(lonely, 1)  # whatever came through before: this can't
-            await until(slot, lambda one: one.topic == lonely or one.position == 210, _MENDED_S)
-            await until(slot, lambda one: one.topic == topic or in_state(State.RETRYING)(one), _MENDED_S)
-            await feed(topic, 3)
-            await until(slot, lambda one: one.topic == lonely or one.position == 220, _MENDED_S)
-            await by_hand(lab.start, f"dc2:{victim}")
-            await until(slot, lambda one: one.position == (660 if one.topic == lonely else 220), _MENDED_S)
-
-    asyncio.run(looks_first())
-    asyncio.run(copy())
-    assert sides["dc2"].read(topic, 3) == sides["dc1"].read(topic, 3)
-    assert sides["dc2"].read(lonely) == sides["dc1"].read(lonely)
+        await killing
+        await feed(lonely, 1)  # whatever came through before: this can't
+        await until(slot, positions(210, None), _MENDED_S)
+        await until(slot, lambda one: one.topic == topic or in_state(State.RETRYING)(one), _MENDED_S)
+        await feed(topic, 3)
+        await until(slot, positions(220, None), _MENDED_S)
+        await by_hand(lab.start, f"dc2:{victim}")
+        await until(slot, positions(220, 660), _MENDED_S)
+    for name, partitions in ((topic, 3), (lonely, 1)):
+        here, there = [await asyncio.to_thread(side.read, name, partitions) for side in sides.values()]
+        assert there == here
 
 
 @pytest.mark.parametrize("others_write", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_an_unclean_election_at_the_destination_stops_the_partition(
+async def test_an_unclean_election_at_the_destination_stops_the_partition(
     breakable: tuple[Lab, dict[str, Side]], fresh: Fresh, others_write: bool
 ) -> None:
-    _truncated(*breakable, fresh, side="dc2", others_write=others_write)
-
-
-def _truncated(lab: Lab, sides: dict[str, Side], fresh: Fresh, *, side: str, others_write: bool) -> None:
     """R4: what was copied and is gone again at one side is said, not papered over, not even where others have
     written so much since that the log is longer than before. Where the mirror is shorter, `repl status` says
     so too, from the ledger.
     """
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for name, each in sides.items():
-        replicas = [[1, 2]] if name == side else [[1]]
-        place(each, topic, replicas, **{"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
-    driver = Driver(sides, job=fresh("job"))
-
-    async def write(count: int) -> None:
-        await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"x"}] * count)
-
-    async def copy() -> None:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            await write(100)
-            await until(slot, at_end([100]), _MENDED_S)
-            await by_hand(lab.kill, f"{side}:2")
-            await write(100)
-            await until(slot, at_end([200]), _MENDED_S)
-            await by_hand(lab.kill, f"{side}:1")
-            await by_hand(lab.start, f"{side}:2")  # it never had the second hundred
-            if others_write:
-                await asyncio.to_thread(sides[side].write, topic, [{"value": b"theirs"}] * 150)
-                await by_hand(lab.start, f"{side}:1")  # it answers, and leads no more
-            await write(150)
-            await until(slot, in_state(State.DIVERGED), _MENDED_S)
-
-    asyncio.run(copy())
-    for every_offset in (False, True) if side == "dc2" and not others_write else ():
-        partition = _status(sides, flow.name, topic, every_offset=every_offset)
+    lab, sides = breakable
+    orders = copying(sides, fresh, create=False)
+    orders.source.create(orders.topic)
+    unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    place(orders.destination, orders.topic, [[1, 2]], **unclean)
+    async with orders.running() as slot:
+        await orders.write([{"value": b"x"}] * 100)
+        await until(slot, at_end([100]), _MENDED_S)
+        await by_hand(lab.kill, "dc2:2")
+        await orders.write([{"value": b"x"}] * 100)
+        await until(slot, at_end([200]), _MENDED_S)
+        await by_hand(lab.kill, "dc2:1")
+        await by_hand(lab.start, "dc2:2")  # it never had the second hundred
+        if others_write:
+            theirs = [{"value": b"theirs"}] * 150
+            await asyncio.to_thread(orders.destination.write, orders.topic, theirs)
+            await by_hand(lab.start, "dc2:1")  # it answers, and leads no more
+        await orders.write([{"value": b"x"}] * 150)
+        await until(slot, in_state(State.DIVERGED), _MENDED_S)
+    for every_offset in () if others_write else (False, True):
+        partition = await _status(sides, orders.flow.name, orders.topic, every_offset=every_offset)
         assert partition.state == State.DIVERGED
         assert partition.why.startswith("dc2 ends at ")
         assert (partition.destination_start == 0) is every_offset
         assert (partition.source_high_watermark == 350) is every_offset
 
 
-def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool) -> PartitionHealth:
+async def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool) -> PartitionHealth:
     """Returns the status of a topic's only partition."""
     asked = StatusRequest(
         topology="truncated",
@@ -246,6 +226,6 @@ def _status(sides: dict[str, Side], flow: str, topic: str, *, every_offset: bool
         router=Router([Route(flow, "dc1", "dc2", SelectionSpec((topic,)))]),
         jobs={flow: "copy"},
     )
-    status = asyncio.run(read_status(asked, 0.0, every_offset=every_offset))
+    status = await read_status(asked, 0.0, every_offset=every_offset)
     ((partition,),) = [one.partitions for one in status.flows[0].topics]
     return partition

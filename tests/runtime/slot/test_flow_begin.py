@@ -14,11 +14,7 @@ from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import (
-    CoordinatorKind,
-    InitProducerIdRequest,
-    ProducerIdentity,
-)
+from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest, ProducerIdentity
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.slot.flow import FlowCopy

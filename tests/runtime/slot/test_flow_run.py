@@ -1,7 +1,7 @@
 """A flow that can't begin: nobody waits for it (R7)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,6 +18,7 @@ from runtime.slot.flow_run import FlowRun, Opening, SourceClusters
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.flow_ledger import Superseded
 from tests.runtime.slot.world import assigned, flow_spec, slot_context
+from tests.waiting import until
 
 THERE = ClusterSpec(bootstrap="there:1")
 FLOW = AssignedFlow(flow_spec("flow"), 1)
@@ -45,12 +46,6 @@ async def refuses(name: str, _: ClusterSpec) -> KafkaCluster:
 async def keeps_silent(_name: str, _spec: ClusterSpec) -> KafkaCluster:
     await asyncio.Event().wait()
     raise AssertionError
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("opening", [refuses, keeps_silent])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,7 +32,7 @@ OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, Error
 
 @dataclass(slots=True)
 class Leader:
-    """A broker that answers by script, a second of its clock after each other, then disconnects."""
+    """A broker that answers by script, a second of the process's clock after each other, then disconnects."""
 
     answers: list[FetchResponse]
     clock: Callable[[int], None]
@@ -64,9 +64,10 @@ def copying(number: int, topic: str = "orders") -> PartitionCopy:
     return copy
 
 
-def told(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:
-    found = (FetchedPartition(TOPIC_ID, one, error, 10, 10, 0, (), -1, memoryview(b"")) for one in partitions)
-    return FetchResponse(0, session, 0 if session else 7, tuple(found))
+def answer(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:
+    """These partitions have news."""
+    news = (FetchedPartition(TOPIC_ID, one, error, 10, 10, 0, (), -1, memoryview(b"")) for one in partitions)
+    return FetchResponse(0, session, 0 if session else 7, tuple(news))
 
 
 def intake_of(leader: Leader, shares: SessionShares | None = None, linger_ms: int = 0) -> BrokerIntake:
@@ -84,99 +85,73 @@ def intake_of(leader: Leader, shares: SessionShares | None = None, linger_ms: in
     )
 
 
-def heard(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> tuple[int, int]:
-    """When each of two partitions was heard of at last, in seconds of the leader's clock."""
+Fetches = Callable[..., tuple[BrokerIntake, Leader]]
 
-    def clock(now: int) -> None:
-        monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: now * 1_000_000)
-        monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
 
-    intake = intake_of(Leader(list(answers), clock))
-    copies = [copying(0), copying(1)]
-    for copy in copies:
-        intake.add(copy)
-    with pytest.raises(WireError):
-        asyncio.run(intake.run())
-    return copies[0].status().last_fetch_ms // 1_000, copies[1].status().last_fetch_ms // 1_000
+@pytest.fixture
+def fetch(monkeypatch: pytest.MonkeyPatch) -> Fetches:
+    """Fetches until the leader is gone. The partitions hold no records."""
+
+    def fetches(
+        copies: Iterable[PartitionCopy], answers: Iterable[FetchResponse], **shares: int
+    ) -> tuple[BrokerIntake, Leader]:
+        def clock(now: int) -> None:
+            monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: now * 1_000_000)
+            monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
+            monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: now / 1_000)
+
+        leader, of_ten = Leader(list(answers), clock), SessionShares(ByteBudget(1 << 20), **shares)
+        clock(0)
+        for _ in range(9):
+            of_ten.join()
+        intake = intake_of(leader, of_ten)
+        for copy in copies:
+            intake.add(copy)
+        with pytest.raises(WireError):
+            asyncio.run(intake.run())
+        return intake, leader
+
+    return fetches
 
 
 @pytest.mark.parametrize(
     ("answers", "times"),
     [
-        ([told(0, 1)], (1, 1)),
-        ([told(0, 1), told(), told(0)], (3, 3)),  # partition 1 has no news
-        ([told(0, 1), told(), told()], (3, 3)),
-        ([told(0), told()], (2, 0)),  # partition 1 was never answered
-        ([told(0, 1), told(1, error=NOT_HERE), told()], (3, 1)),  # and is in the session no more
-        ([told(0, 1), told(), told(session=GONE)], (2, 2)),  # an answer that looked at no partition
+        ([answer(0, 1)], (1, 1)),
+        ([answer(0, 1), answer(), answer(0)], (3, 3)),  # partition 1 has no news
+        ([answer(0, 1), answer(), answer()], (3, 3)),
+        ([answer(0), answer()], (2, 0)),  # partition 1 was never answered
+        ([answer(0, 1), answer(1, error=NOT_HERE), answer()], (3, 1)),  # and is in the session no more
+        ([answer(0, 1), answer(), answer(session=GONE)], (2, 2)),  # an answer that looked at no partition
     ],
 )
 def test_the_last_answer_of_an_idle_partition_is_that_of_its_session(
-    monkeypatch: pytest.MonkeyPatch, answers: list[FetchResponse], times: tuple[int, int]
+    fetch: Fetches, answers: list[FetchResponse], times: tuple[int, int]
 ) -> None:
-    assert heard(monkeypatch, *answers) == times
-
-
-def test_fetches_wait_longer_while_no_records_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each answer takes a second of the leader's clock. The last answer but one has news."""
-    time = SimpleNamespace(now=0.0)
-
-    def clock(now: int) -> None:
-        time.now = now / 1_000
-
-    monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: time.now)
-    leader = Leader([told(0), told(), told(), told(), told(0), told()], clock)
-    shares = SessionShares(ByteBudget(1 << 20), idle_per_s=2, longest_ms=2_500)
-    for _ in range(9):
-        shares.join()
-    intake = intake_of(leader, shares)
-    intake.add(copying(0))
-    with pytest.raises(WireError):
-        asyncio.run(intake.run())
-
-    assert leader.waits_ms == [500, 500, 1_000, 2_000, 2_500, 500]
+    """A partition that is removed keeps it."""
+    copies = copying(0), copying(1)
+    intake, _ = fetch(copies, answers)
+    for _ in range(2):
+        assert tuple(copy.status().last_fetch_ms // 1_000 for copy in copies) == times
+        intake.remove(copies[0])
 
 
 @pytest.mark.parametrize(
-    ("topic", "last_wait_ms"), [("orders", 500), (naming.HEARTBEATS, 3_000)], ids=["records", "heartbeats"]
+    ("topic", "news", "shares", "waits_ms"),
+    [
+        # Each answer takes a second, and the wait is never longer than the session has been idle.
+        ("orders", "100010", {"idle_per_s": 2, "longest_ms": 2_500}, [500, 500, 1_000, 2_000, 2_500, 500]),
+        ("orders", "0010", {"idle_per_s": 1}, [500, 1_000, 2_000, 500]),
+        (naming.HEARTBEATS, "0010", {"idle_per_s": 1}, [500, 1_000, 2_000, 3_000]),  # they make none busy
+    ],
+    ids=["idle", "records", "heartbeats"],
 )
-def test_heartbeats_make_no_session_busy(
-    monkeypatch: pytest.MonkeyPatch, topic: str, last_wait_ms: int
+def test_fetches_wait_longer_while_no_records_come(
+    fetch: Fetches, topic: str, news: str, shares: dict[str, int], waits_ms: list[int]
 ) -> None:
-    time = SimpleNamespace(now=0.0)
-
-    def clock(now: int) -> None:
-        time.now = now / 1_000
-
-    monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: time.now)
-    leader = Leader([told(), told(), told(0), told()], clock)
-    shares = SessionShares(ByteBudget(1 << 20), idle_per_s=1)
-    for _ in range(9):
-        shares.join()
-    intake = intake_of(leader, shares)
-    intake.add(copying(0, topic))
-    with pytest.raises(WireError):
-        asyncio.run(intake.run())
-
-    assert leader.waits_ms == [500, 1_000, 2_000, last_wait_ms]
-
-
-def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def clock(now: int) -> None:
-        monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
-
-    copy = copying(0)
-    intake = intake_of(Leader([told(0)], clock))
-    intake.add(copy)
-    with pytest.raises(WireError):
-        asyncio.run(intake.run())
-    before = copy.status().last_fetch_ms
-
-    intake.remove(copy)
-
-    assert copy.status().last_fetch_ms == before >= 1_000
+    answers = [answer(0) if has_news == "1" else answer() for has_news in news]
+    _, leader = fetch([copying(0, topic)], answers, **shares)
+    assert leader.waits_ms == waits_ms
 
 
 @pytest.mark.parametrize(
@@ -185,7 +160,7 @@ def test_a_partition_that_is_removed_keeps_the_time_of_its_last_answer(
     ids=["until they are committed", "at most linger_ms", "not where the source has more"],
 )
 def test_the_next_fetch_waits_for_the_records_of_one_that_brought_all_there_were(
-    monkeypatch: pytest.MonkeyPatch, source_end: int, committed_after_s: float, pause_s: float
+    source_end: int, committed_after_s: float, pause_s: float
 ) -> None:
     fetched_at: list[float] = []
     records = FetchedPartition(

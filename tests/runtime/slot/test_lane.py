@@ -15,7 +15,6 @@ from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.records import InternalRecord, build
 from runtime.slot.budget import ByteBudget, ResponseMemory
-from runtime.slot.context import LaneSettings
 from runtime.slot.errors import ErrorPhase, SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
 from runtime.slot.write.events import (
@@ -35,16 +34,20 @@ from runtime.slot.write.transaction import Transaction
 from tests.fakes.clock import jumping
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
+from tests.waiting import until
 
 NEAR, FAR = 1, 2
 EPOCH = 5
+REFUSED = Disconnected("broker 2", "refused", sent=False)
+LOST = TimedOut("broker 1", "no answer", sent=True)
 
 
 def with_batch(copy: PartitionCopy) -> None:
-    """The source's record at offset 10 is queued."""
+    """The source's record at the cursor is queued."""
     copy.inspected(EPOCH)
-    batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch], Cursor(11, 0), ())
+    offset = copy.cursor.offset
+    batch = QueuedBatch(outgoing(0, (offset, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    copy.fetched([batch], Cursor(offset + 1, 0), ())
 
 
 def with_idle_position(copy: PartitionCopy) -> None:
@@ -63,16 +66,52 @@ async def running(lane: Lane) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(emitted: Emitted, holds: Callable[[], bool]) -> None:
-    while not holds():
-        emitted.arrived.clear()
-        await emitted.arrived.wait()
-
-
 async def passes() -> None:
     """Lets the lane do everything that it can do now."""
     for _ in range(50):
         await asyncio.sleep(0)
+
+
+class Bench(Emitted):
+    """A lane and its partitions, each with a queued record, at a destination whose broker 1 leads all but 1.
+
+    With `far`, broker 2 leads all, and the connection to it ends as the future `connecting` does.
+    """
+
+    def __init__(
+        self,
+        *copies: PartitionCopy,
+        destination: Destination | None = None,
+        far: bool = False,
+        has: Callable[[PartitionCopy], None] = with_batch,
+        ledger_of: type[LedgerInMemory] = LedgerInMemory,
+        **lane: Any,
+    ) -> None:
+        super().__init__()
+        self.copies = copies or (partition(),)
+        self.copy = self.copies[0]
+        self.destination = destination or Destination()
+        self.ledger = ledger_of(*self.copies)
+        self.lane = lane_of(self.destination, self, self.ledger, **lane)
+        self.connecting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.destination.leader_of = {copy.key.partition: FAR for copy in self.copies if far} | {1: FAR}
+        self.destination.connecting |= {FAR: self.connecting} if far else {}
+        for copy in self.copies:
+            has(copy)
+            self.lane.add(copy)
+
+    @property
+    def link(self) -> Link:
+        return self.destination.links[NEAR]
+
+    def queue(self) -> None:
+        """The source's next record is queued."""
+        with_batch(self.copy)
+        self.lane.offer(self.copy)
+
+    async def commits(self) -> None:
+        """Waits until everything that was fetched is committed."""
+        await self.until(lambda: self.copy.progress.position == self.copy.cursor.offset)
 
 
 # Joining
@@ -80,263 +119,206 @@ async def passes() -> None:
 
 async def test_a_partition_joins_once_its_leader_is_connected() -> None:
     """Its metadata is fetched again then: a broker that was away may lead under a new epoch."""
-
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    destination.leader_of[0] = FAR
-    destination.connecting[FAR] = asyncio.get_running_loop().create_future()
-    async with running(lane):
-        with_batch(copy)
-        lane.add(copy)
+    bench = Bench(far=True)
+    async with running(bench.lane):
         await passes()
-        assert not destination.added.is_set()
-        destination.connecting[FAR].set_result(None)
-        await until(emitted, lambda: bool(emitted.of(Committed)))
-    assert (copy.progress.position, copy.in_transaction, destination.refreshes) == (11, False, 1)
+        assert not bench.destination.added.is_set()
+        bench.connecting.set_result(None)
+        await bench.emits(Committed)
+    copy = bench.copy
+    assert (copy.progress.position, copy.in_transaction, bench.destination.refreshes) == (11, False, 1)
 
 
 async def test_a_partition_with_a_new_leader_is_inspected_before_it_joins() -> None:
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    async with running(lane):
-        with_batch(copy)
-        copy.inspected(EPOCH - 1)
-        lane.add(copy)
-        await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
-        assert not destination.added.is_set()
-        copy.inspected(EPOCH)
-        lane.offer(copy)
-        await until(emitted, lambda: bool(emitted.of(Committed)))
+    bench = Bench()
+    bench.copy.inspected(EPOCH - 1)
+    async with running(bench.lane):
+        await bench.emits(LeaderChanged)
+        assert not bench.destination.added.is_set()
+        bench.copy.inspected(EPOCH)
+        bench.lane.offer(bench.copy)
+        await bench.emits(Committed)
 
 
 async def test_a_partition_whose_leader_cannot_be_reached_backs_off() -> None:
-    destination, emitted = Destination(), Emitted()
     removed, copy = partition(0), partition(1)
-    lane = lane_of(destination, emitted, LedgerInMemory(removed, copy))
-    destination.leader_of = {0: FAR, 1: FAR}
-    destination.connecting[FAR] = asyncio.get_running_loop().create_future()
-    async with running(lane):
-        for each in (removed, copy):
-            with_batch(each)
-            lane.add(each)
+    bench = Bench(removed, copy, far=True)
+    async with running(bench.lane):
         await passes()
-        lane.remove(removed)
-        destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
-        await until(emitted, lambda: bool(emitted.events))
-    assert [event.copy for event in emitted.of(NotReady)] == [copy]
-    assert not destination.added.is_set()
+        bench.lane.remove(removed)
+        bench.connecting.set_exception(REFUSED)
+        await bench.until(lambda: bool(bench.events))
+    assert [event.copy for event in bench.of(NotReady)] == [copy]
+    assert not bench.destination.added.is_set()
 
 
-@pytest.mark.parametrize("has", [with_batch, with_idle_position])
-async def test_a_failed_connection_leaves_partitions_of_the_open_transaction_alone(
-    has: Callable[[PartitionCopy], None],
-) -> None:
-    """The leader moved, and the partition joined; or its idle position is being committed."""
-
-    destination, emitted = Destination(), Emitted()
+async def test_a_failed_connection_leaves_a_partition_that_joined_at_another_leader_alone() -> None:
     alone, copy = partition(0), partition(1)
-    lane = lane_of(destination, emitted, LedgerInMemory(alone, copy))
-    destination.leader_of = {0: FAR, 1: FAR}
-    destination.connecting[FAR] = asyncio.get_running_loop().create_future()
-    for each in (alone, copy):
-        with_batch(each)
-        lane.add(each)
-    if has is with_batch:
-        destination.leader_of[1] = NEAR
-        destination.hold = True
-        lane.offer(copy)
-        async with running(lane):
-            await destination.added.wait()
-            destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
-            await until(emitted, lambda: bool(emitted.events))
-            assert copy.in_transaction
-    else:
-        copy.enter_transaction()
-        destination.connecting[FAR].set_exception(Disconnected("broker 2", "refused", sent=False))
-        await until(emitted, lambda: bool(emitted.events))
-    assert [event.copy for event in emitted.of(NotReady)] == [alone]
+    bench = Bench(alone, copy, far=True)
+    bench.destination.leader_of[1] = NEAR
+    bench.destination.hold = True
+    bench.lane.offer(copy)
+    async with running(bench.lane):
+        await bench.destination.added.wait()
+        bench.connecting.set_exception(REFUSED)
+        await bench.until(lambda: bool(bench.events))
+        assert copy.in_transaction
+    assert [event.copy for event in bench.of(NotReady)] == [alone]
     assert copy.queue
+
+
+async def test_a_failed_connection_leaves_a_partition_whose_idle_position_is_committed_alone() -> None:
+    alone, copy = partition(0), partition(1)
+    bench = Bench(alone, copy, far=True)
+    copy.enter_transaction()
+    bench.connecting.set_exception(REFUSED)
+    await bench.until(lambda: bool(bench.events))
+    assert [event.copy for event in bench.of(NotReady)] == [alone]
 
 
 @jumping
 async def test_a_transaction_stays_open_for_batches_of_a_partition_that_is_behind() -> None:
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    with_batch(copy)
-    copy.resume()
-    copy.answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
-    lane.add(copy)
-    async with running(lane):
+    bench = Bench()
+    bench.copy.resume()
+    bench.copy.answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
+    async with running(bench.lane):
         await passes()
-        queue(lane, copy)
-        await until(emitted, lambda: bool(emitted.of(Committed)))
-    assert (copy.progress.position, destination.ends) == (12, 1)
+        bench.queue()
+        await bench.emits(Committed)
+    assert (bench.copy.progress.position, bench.destination.ends) == (12, 1)
 
 
 async def test_a_solo_lane_copies_one_partition_at_a_time() -> None:
-    destination, emitted, copies = Destination(), Emitted(), [partition(0), partition(1)]
-    lane = lane_of(destination, emitted, LedgerInMemory(*copies), solo=True)
-    for copy in copies:
-        with_batch(copy)
-        lane.add(copy)
-    async with running(lane):
-        await until(emitted, lambda: len(emitted.of(Committed)) == 2)
-    assert destination.joins == [["orders", "ledger"]] * 2
+    bench = Bench(partition(0), partition(1), solo=True)
+    async with running(bench.lane):
+        await bench.until(lambda: len(bench.of(Committed)) == 2)
+    assert bench.destination.joins == [["orders", "ledger"]] * 2
 
 
 # Joining ahead
 
-AHEAD = replace(SETTINGS, ahead_s=30.0)
-
-
-def queue(lane: Lane, copy: PartitionCopy) -> None:
-    """The source's next record is queued."""
-    offset = copy.cursor.offset
-    batch = QueuedBatch(outgoing(0, (offset, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch], Cursor(offset + 1, 0), ())
-    lane.offer(copy)
-
-
-async def commits(lane: Lane, emitted: Emitted, copy: PartitionCopy) -> None:
-    """Queues a record, and waits until it is committed."""
-    queue(lane, copy)
-    await until(emitted, lambda: copy.progress.position == copy.cursor.offset)
-
 
 @asynccontextmanager
 async def active(
-    settings: LaneSettings = AHEAD,
-    copy: PartitionCopy | None = None,
-    ledger_of: type[LedgerInMemory] = LedgerInMemory,
-) -> AsyncIterator[tuple[Destination, Emitted, LedgerInMemory, Lane, PartitionCopy]]:
-    """A partition that carried data in two transactions, and has none now."""
-    destination, emitted, copy = Destination(), Emitted(), copy or partition()
-    ledger = ledger_of(copy)
-    destination.leader_of = {1: FAR}
-    lane = lane_of(destination, emitted, ledger, settings=settings)
-    copy.inspected(EPOCH)
-    copy.resume()
-    lane.add(copy)
-    async with running(lane):
-        await commits(lane, emitted, copy)
+    *copies: PartitionCopy, ahead_s: float = 30.0, ledger_of: type[LedgerInMemory] = LedgerInMemory
+) -> AsyncIterator[Bench]:
+    """A partition that carried data in two transactions, and has none now. Its position is 12."""
+    bench = Bench(*copies, settings=replace(SETTINGS, ahead_s=ahead_s), ledger_of=ledger_of)
+    bench.copy.resume()
+    async with running(bench.lane):
+        await bench.commits()
         await passes()
-        assert len(destination.joins) == 1
-        await commits(lane, emitted, copy)
+        assert len(bench.destination.joins) == 1
+        bench.queue()
+        await bench.commits()
         await passes()
-        yield destination, emitted, ledger, lane, copy
+        yield bench
 
 
 async def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ahead() -> None:
-    async with active() as (destination, emitted, _, lane, copy):
-        assert destination.joins == [["orders", "ledger"]] * 3
-        assert (destination.ends, copy.in_transaction) == (2, True)
-        destination.hold = True  # the coordinator answers nothing, and is not asked
-        queue(lane, copy)
-        await until(emitted, lambda: copy.progress.position == 13)
-        assert destination.ends == 3
+    async with active() as bench:
+        assert bench.destination.joins == [["orders", "ledger"]] * 3
+        assert (bench.destination.ends, bench.copy.in_transaction) == (2, True)
+        bench.destination.hold = True  # the coordinator answers nothing, and is not asked
+        bench.queue()
+        await bench.commits()
+        assert bench.destination.ends == 3
 
 
 @jumping
 async def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
-    async with active(replace(SETTINGS, ahead_s=0.02)) as (destination, emitted, _, _, copy):
-        await until(emitted, lambda: destination.ends == 3)
+    async with active(ahead_s=0.02) as bench:
+        await bench.until(lambda: bench.destination.ends == 3)
         await passes()
-        assert len(destination.joins) == 3
-        assert not copy.in_transaction
+        assert (len(bench.destination.joins), bench.copy.in_transaction) == (3, False)
 
 
 async def test_an_idle_position_is_no_activity() -> None:
     """It ends the transaction without data; the next one, of the ledger alone, is not joined."""
-
-    async with active() as (destination, emitted, _, lane, copy):
+    async with active() as bench:
         other = partition(1)
         other.inspected(EPOCH)
-        lane.add(other)
+        bench.lane.add(other)
         for end in (20, 21):
             other.fetched([], Cursor(end, 0), ())
-            lane.offer(other)
-            await until(emitted, lambda: other.progress.position == other.cursor.offset)
+            bench.lane.offer(other)
+            await bench.until(lambda: other.progress.position == other.cursor.offset)
         await passes()
-        assert len(destination.joins) == 3
-        assert not copy.in_transaction
+        assert (len(bench.destination.joins), bench.copy.in_transaction) == (3, False)
 
 
 async def test_a_partition_that_joined_ahead_of_a_new_leader_joins_again() -> None:
     """Its first batch waits for the inspection (R4); the transaction ends without it."""
-
-    async with active() as (destination, emitted, _, lane, copy):
-        destination.leader_epoch += 1
-        queue(lane, copy)
-        await until(emitted, lambda: bool(emitted.of(LeaderChanged)))
-        assert (destination.ends, copy.progress.position, copy.in_transaction) == (3, 12, False)
-        copy.inspected(destination.leader_epoch)
-        lane.offer(copy)
-        await until(emitted, lambda: copy.progress.position == 13)
+    async with active() as bench:
+        bench.destination.leader_epoch += 1
+        bench.queue()
+        await bench.emits(LeaderChanged)
+        copy = bench.copy
+        assert (bench.destination.ends, copy.progress.position, copy.in_transaction) == (3, 12, False)
+        copy.inspected(bench.destination.leader_epoch)
+        bench.lane.offer(copy)
+        await bench.commits()
 
 
 async def test_a_release_ends_a_transaction_without_data() -> None:
-    async with active() as (destination, _, _, lane, copy):
-        copy.start_release()
-        await lane.release(copy)
-        assert (destination.ends, copy in lane.copies) == (3, False)
+    async with active() as bench:
+        bench.copy.start_release()
+        await bench.lane.release(bench.copy)
+        assert (bench.destination.ends, bench.copy in bench.lane.copies) == (3, False)
         await passes()
-        assert len(destination.joins) == 3
+        assert len(bench.destination.joins) == 3
 
 
 # The ledger with the data
 
 
 async def test_the_ledger_is_written_while_the_data_is_in_flight() -> None:
-    async with active() as (destination, emitted, ledger, lane, copy):
-        link = destination.links[NEAR]
-        link.held = []
-        ledger.written.clear()
-        queue(lane, copy)
-        await ledger.written.wait()
+    async with active() as bench:
+        bench.link.held = []
+        bench.ledger.written.clear()
+        bench.queue()
+        await bench.ledger.written.wait()
         await passes()
-        assert (len(link.held), destination.ends) == (1, 2)  # it does not end before the acknowledgement
-        link.release()
-        await until(emitted, lambda: copy.progress.position == 13)
-        assert copy.progress.destination_end == link.end_offset - 1  # its marker lies behind
+        assert (len(bench.link.held), bench.destination.ends) == (
+            1,
+            2,
+        )  # it does not end before the acknowledgement
+        bench.link.release()
+        await bench.commits()
+        assert bench.copy.progress.destination_end == bench.link.end_offset - 1  # its marker lies behind
 
 
 async def test_an_acknowledgement_that_is_not_the_expected_one_aborts() -> None:
     """Another producer wrote; then the ledger waits for acknowledgements, and its map is exact (R6)."""
-
-    async with active() as (destination, emitted, ledger, lane, copy):
-        link = destination.links[NEAR]
-        link.end_offset += 5
-        ledger.takes_writes = False  # its record is aborted with the data
-        queue(lane, copy)
-        await until(emitted, lambda: bool(emitted.of(Aborted)))
-        ledger.takes_writes = True
-        assert emitted.of(Aborted)[0].failure.copies == ()
-        assert (destination.ends, copy.progress.position, copy.cursor.offset) == (2, 12, 12)
-        link.held = []
-        ledger.written.clear()
-        queue(lane, copy)
-        while not link.held:
-            await asyncio.sleep(0)
-        await passes()
-        assert not ledger.written.is_set()
-        link.release()
-        await until(emitted, lambda: copy.progress.position == 13)
-        assert copy.progress.destination_end == link.end_offset - 1
+    async with active() as bench:
+        bench.link.end_offset += 5
+        bench.ledger.takes_writes = False  # its record is aborted with the data
+        bench.queue()
+        await bench.emits(Aborted)
+        assert bench.of(Aborted)[0].failure.copies == ()
+        assert (bench.destination.ends, bench.copy.progress.position, bench.copy.cursor.offset) == (2, 12, 12)
+        bench.ledger.takes_writes = True
+        await ledger_waits(bench)
 
 
 async def test_where_others_write_by_design_the_ledger_waits_for_acknowledgements() -> None:
-    copy = partition(shared=True)
-    async with active(copy=copy) as (destination, emitted, ledger, lane, _):
-        link = destination.links[NEAR]
-        link.end_offset += 5
-        link.held = []
-        ledger.written.clear()
-        queue(lane, copy)
-        await passes()
-        assert not ledger.written.is_set()
-        link.release()
-        await until(emitted, lambda: copy.progress.position == 13)
-        assert not emitted.of(Aborted)
+    async with active(partition(shared=True)) as bench:
+        bench.link.end_offset += 5
+        await ledger_waits(bench)
+        assert not bench.of(Aborted)
+
+
+async def ledger_waits(bench: Bench) -> None:
+    """The next record is written to the ledger only behind the acknowledgement of its batch."""
+    bench.link.held = []
+    bench.ledger.written.clear()
+    bench.queue()
+    await until(lambda: bool(bench.link.held))
+    await passes()
+    assert not bench.ledger.written.is_set()
+    bench.link.release()
+    await bench.commits()
+    assert bench.copy.progress.destination_end == bench.link.end_offset - 1
 
 
 class SentLedger(LedgerInMemory):
@@ -348,49 +330,51 @@ class SentLedger(LedgerInMemory):
 
 
 async def test_the_ledger_record_travels_with_the_last_batches_where_their_base_is_expected() -> None:
-    async with active(ledger_of=SentLedger) as (destination, emitted, _, lane, copy):
-        link = destination.links[NEAR]
-        assert link.requests[:2] == [["orders"], ["ledger"]]
-        link.requests.clear()
-        await commits(lane, emitted, copy)
-        assert link.requests == [["orders", "ledger"]]
+    async with active(ledger_of=SentLedger) as bench:
+        assert bench.link.requests[:2] == [["orders"], ["ledger"]]
+        bench.link.requests.clear()
+        bench.queue()
+        await bench.commits()
+        assert bench.link.requests == [["orders", "ledger"]]
 
 
 async def test_a_ledger_of_another_broker_gets_a_request_of_its_own() -> None:
-    async with active(copy=partition(1), ledger_of=SentLedger) as (destination, emitted, _, lane, copy):
-        await commits(lane, emitted, copy)
-        assert destination.links[FAR].requests == [["orders"]] * 3
-        assert destination.links[NEAR].requests == [["ledger"]] * 3
+    async with active(partition(1), ledger_of=SentLedger) as bench:
+        bench.queue()
+        await bench.commits()
+        assert bench.destination.links[FAR].requests == [["orders"]] * 3
+        assert bench.link.requests == [["ledger"]] * 3
 
 
 async def test_a_ledger_record_that_is_refused_aborts_the_data_of_its_request() -> None:
-    async with active(copy=partition(1), ledger_of=SentLedger) as (destination, emitted, ledger, lane, copy):
-        destination.links[NEAR].refused = {"ledger": ErrorCode.NOT_LEADER_OR_FOLLOWER}
-        ledger.takes_writes = False
-        queue(lane, copy)
-        await until(emitted, lambda: bool(emitted.of(Aborted)))
-        failure = emitted.of(Aborted)[0].failure
+    async with active(partition(1), ledger_of=SentLedger) as bench:
+        bench.link.refused = {"ledger": ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        bench.ledger.takes_writes = False
+        bench.queue()
+        await bench.emits(Aborted)
+        failure = bench.of(Aborted)[0].failure
         assert (failure.phase, failure.copies) == (ErrorPhase.LEDGER, ())
-        assert (destination.ends, copy.progress.position) == (2, 12)
-        destination.links[NEAR].refused = {}
-        ledger.takes_writes = True
-        await commits(lane, emitted, copy)
-        assert copy.progress.position == 13
+        assert (bench.destination.ends, bench.copy.progress.position) == (2, 12)
+        bench.link.refused = {}
+        bench.ledger.takes_writes = True
+        bench.queue()
+        await bench.commits()
+        assert bench.copy.progress.position == 13
 
 
 async def test_a_partition_with_data_in_every_eighth_transaction_waits_for_its_batch() -> None:
-    destination, emitted, often, seldom = Destination(), Emitted(), partition(0), partition(1)
-    destination.leader_of = {1: FAR}
-    lane = lane_of(destination, emitted, LedgerInMemory(often, seldom), settings=AHEAD)
-    async with running(lane):
-        for copy in (often, seldom):
-            copy.inspected(EPOCH)
-            copy.resume()
-            lane.add(copy)
+    often, seldom = partition(0), partition(1)
+    bench = Bench(often, seldom, has=lambda _: None, settings=replace(SETTINGS, ahead_s=30.0))
+    for copy in (often, seldom):
+        copy.inspected(EPOCH)
+        copy.resume()
+    async with running(bench.lane):
         for number in range(24):
             if number % 8 == 0:
-                queue(lane, seldom)
-            await commits(lane, emitted, often)
+                with_batch(seldom)
+                bench.lane.offer(seldom)
+            bench.queue()
+            await bench.commits()
             await passes()
             assert (often.in_transaction, seldom.in_transaction) == (number > 0, False)
 
@@ -457,7 +441,6 @@ async def test_no_other_lane_takes_a_partition_of_an_open_transaction(has: Has) 
 
 async def test_a_released_partition_that_moves_to_another_lane_meanwhile_is_released_there() -> None:
     """A suspect partition returns to its home lane when its transaction is committed."""
-
     async with waiting_for_its_coordinator(with_batch) as (destination, lanes, _, copy):
         copy.start_release()
         release = asyncio.create_task(lanes.release(copy))
@@ -487,51 +470,40 @@ class Refusing(Link):
 
 
 async def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() -> None:
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    destination.links[NEAR] = Refusing()
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    async with running(lane):
-        with_batch(copy)
-        lane.add(copy)
-        await until(emitted, lambda: bool(emitted.of(Aborted)))
-        assert (copy.cursor.offset, len(copy.queue), copy.in_transaction) == (10, 0, False)
+    bench = Bench()
+    bench.destination.links[NEAR] = Refusing()
+    async with running(bench.lane):
+        await bench.emits(Aborted)
+        assert (bench.copy.cursor.offset, len(bench.copy.queue), bench.copy.in_transaction) == (10, 0, False)
         await passes()
-    assert [type(event) for event in emitted.events[-2:]] == [Rewound, Aborted]
-    assert emitted.of(Aborted)[0].failure.copies == (copy,)
-    assert (destination.epochs[lane.transactional_id], destination.ends, lane.aborts) == (1, 0, 1)
+    assert [type(event) for event in bench.events[-2:]] == [Rewound, Aborted]
+    assert bench.of(Aborted)[0].failure.copies == (bench.copy,)
+    assert (bench.destination.epochs["lane"], bench.destination.ends, bench.lane.aborts) == (1, 0, 1)
 
 
 async def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:
     """The broker fences the producer of a transaction that it times out (fencing 1)."""
-
-    settings = replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=1_000)
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    destination.links[NEAR] = link = Link()
+    bench = Bench(settings=replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=1_000))
+    bench.destination.links[NEAR] = link = Link()
     link.held = []
-    lane = lane_of(destination, emitted, LedgerInMemory(copy), settings=settings)
-    async with running(lane):
-        with_batch(copy)
-        lane.add(copy)
-        await until(emitted, lambda: bool(emitted.of(Aborted)))
+    async with running(bench.lane):
+        await bench.emits(Aborted)
         await passes()
-    assert "not written in 0.8 s" in str(emitted.of(Aborted)[0].failure)
-    assert (destination.ends, destination.epochs[lane.transactional_id], copy.cursor.offset) == (0, 1, 10)
+    assert "not written in 0.8 s" in str(bench.of(Aborted)[0].failure)
+    assert (bench.destination.ends, bench.destination.epochs["lane"], bench.copy.cursor.offset) == (0, 1, 10)
 
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bool) -> None:
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    ledger = LedgerInMemory(copy)
-    ledger.takes_writes = committed
-    destination.end_errors = [TimedOut("broker 1", "no answer", sent=True)]
-    lane = lane_of(destination, emitted, ledger)
-    async with running(lane):
-        with_batch(copy)
-        lane.add(copy)
-        await until(emitted, lambda: bool(emitted.of(Aborted)))
-    assert [len(event.entries) for event in emitted.of(Committed)] == ([1] if committed else [])
-    assert [list(event.copies) for event in emitted.of(Aborted)] == [[] if committed else [copy]]
-    assert [list(event.copies) for event in emitted.of(Rewound)] == [[copy]]
+    bench = Bench()
+    bench.ledger.takes_writes = committed
+    bench.destination.end_errors = [LOST]
+    async with running(bench.lane):
+        await bench.emits(Aborted)
+    copy = bench.copy
+    assert [len(event.entries) for event in bench.of(Committed)] == ([1] if committed else [])
+    assert [list(event.copies) for event in bench.of(Aborted)] == [[] if committed else [copy]]
+    assert [list(event.copies) for event in bench.of(Rewound)] == [[copy]]
     assert copy.cursor.offset == copy.progress.position == (11 if committed else 10)
     assert not copy.in_transaction
 
@@ -541,25 +513,17 @@ async def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_
     committed: bool,
 ) -> None:
     """KIP-360: another attempt of the slot, which has written nothing yet, would be fenced by that (R3)."""
-
-    destination, copy = Destination(), partition()
-    ledger = LedgerInMemory(copy)
-    ledger.takes_writes = committed
-    destination.end_errors = [Disconnected("broker 1", "cut", sent=True)]
-    lane = lane_of(destination, Emitted(), ledger)
-    assert await lane.begin()
-    destination.epochs[lane.transactional_id] += 1  # the other attempt has initialised the id
-    with_batch(copy)
-    lane.add(copy)
+    bench = Bench()
+    bench.ledger.takes_writes = committed
+    bench.destination.end_errors = [LOST]
+    assert await bench.lane.begin()
+    bench.destination.epochs["lane"] += 1  # the other attempt has initialised the id
     with pytest.raises(SlotMustEnd, match="PRODUCER_FENCED"):
-        await lane.run()
-    assert copy.in_transaction
+        await bench.lane.run()
+    assert bench.copy.in_transaction
 
 
 # Missing markers
-
-
-LOST = TimedOut("broker 1", "no answer", sent=True)
 
 
 @pytest.mark.parametrize(
@@ -582,41 +546,32 @@ LOST = TimedOut("broker 1", "no answer", sent=True)
 async def test_a_missing_marker_is_written_by_a_transaction_without_records(
     commit: bool, added: list[Any], ended: list[Any], decisions: list[bool]
 ) -> None:
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    destination.add_errors, destination.end_errors = added, ended
-    lane = lane_of(destination, emitted, LedgerInMemory(copy))
-    async with running(lane):
-        lane.write_marker(copy, commit=commit)
-        while destination.epochs[lane.transactional_id] < 1:
-            await asyncio.sleep(0.01)
-    assert {tuple(topics) for topics in destination.joins} == {("orders",)}
-    assert destination.decisions == [*decisions, False]  # The last one comes with the new epoch.
-    assert (emitted.events, lane.aborts, copy.in_transaction) == ([], 0, False)
+    bench = Bench(has=lambda _: None)
+    bench.destination.add_errors, bench.destination.end_errors = added, ended
+    async with running(bench.lane):
+        bench.lane.write_marker(bench.copy, commit=commit)
+        await until(lambda: bench.destination.epochs["lane"] == 1)
+    assert {tuple(topics) for topics in bench.destination.joins} == {("orders",)}
+    assert bench.destination.decisions == [*decisions, False]  # The last one comes with the new epoch.
+    assert (bench.events, bench.lane.aborts, bench.copy.in_transaction) == ([], 0, False)
 
 
 async def test_a_decision_about_a_marker_does_not_outlive_the_progress_that_it_was_made_from() -> None:
-    destination, copy = Destination(), partition()
-    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-    lane.write_marker(copy, commit=True)
-    copy.committed(replace(copy.progress, position=copy.progress.position + 1))
-    async with running(lane):
-        await asyncio.wait_for(until_idle(lane), 10)
-    assert (destination.joins, destination.decisions) == ([], [])
-
-
-async def until_idle(lane: Lane) -> None:
-    while lane._unmarked:
-        await asyncio.sleep(0.01)
+    bench = Bench(has=lambda _: None)
+    bench.lane.write_marker(bench.copy, commit=True)
+    bench.copy.committed(replace(bench.copy.progress, position=bench.copy.progress.position + 1))
+    async with running(bench.lane):
+        await until(lambda: not bench.lane._unmarked)
+    assert (bench.destination.joins, bench.destination.decisions) == ([], [])
 
 
 async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_slot() -> None:
-    destination, copy = Destination(), partition()
-    destination.end_errors = [ErrorCode.INVALID_PRODUCER_EPOCH]
-    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-    assert await lane.begin()
-    lane.write_marker(copy, commit=True)
+    bench = Bench(has=lambda _: None)
+    bench.destination.end_errors = [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert await bench.lane.begin()
+    bench.lane.write_marker(bench.copy, commit=True)
     with pytest.raises(SlotMustEnd, match="INVALID_PRODUCER_EPOCH"):
-        await lane.run()
+        await bench.lane.run()
 
 
 @jumping
@@ -651,7 +606,6 @@ async def test_the_first_lane_copies_a_quiet_flow_and_all_home_lanes_one_that_ca
 
 async def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
     """An older process of this slot may hold any of them (R3)."""
-
     destination = Destination()
     await LaneSet([lane_of(destination, Emitted(), None, name) for name in "abcd"], 2).begin()
     assert len(destination.epochs) == 4
@@ -686,31 +640,25 @@ async def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_
     """The coordinator's log may hold the commit. The link is cut then, and a new coordinator lets the id wait
     for a slow marker, longer than the lane waits before its partitions may leave.
     """
-
     destination, flow, copy = Destination(), Flow(), partition()
     ledger = LedgerInMemory(copy)
     ledger.takes_writes = committed
-    refused = Disconnected("broker 1", "refused", sent=False)
-    destination.end_errors = [answer, *[refused] * 1_000]
+    destination.end_errors = [answer, *[REFUSED] * 1_000]
     lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
     flow.lanes = LaneSet(lanes, 2)
     async with running(lanes[0]), running(lanes[1]):
         destination.init_errors = [ErrorCode.CONCURRENT_TRANSACTIONS] * 500
         with_batch(copy)
         flow.lanes.place(copy)
-        await until(flow, lambda: bool(flow.of(LaneStuck)))
+        await flow.emits(LaneStuck)
         await passes()
         assert (copy.in_transaction, copy in lanes[0].copies, flow.of(Rewound)) == (True, True, [])
         destination.end_errors.clear()
         ledger.takes_writes = True
-        await until(flow, lambda: bool(flow.of(LaneFreed)))
-        await until(flow, lambda: copy.progress.position == 11)
+        await flow.emits(LaneFreed)
+        await flow.until(lambda: copy.progress.position == 11)
     assert destination.links[NEAR].batches == (1 if committed else 2)
     assert len(flow.of(Committed)) == 1
-
-
-def _epoch(lane: Lane) -> int:
-    return lane._sender.identity.epoch
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -732,7 +680,11 @@ async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(s
     begun = (LaneSet(lanes, 2).begin() for lanes in attempts)
     ends = await asyncio.gather(*begun, return_exceptions=True)
     held = [
-        {lane.transactional_id for lane in lanes if _epoch(lane) == epochs[lane.transactional_id]}
+        {
+            lane.transactional_id
+            for lane in lanes
+            if lane._sender.identity.epoch == epochs[lane.transactional_id]
+        }
         for lanes, end in zip(attempts, ends, strict=True)
         if not isinstance(end, SlotMustEnd)
     ]
@@ -742,7 +694,6 @@ async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(s
 @jumping
 async def test_nothing_is_copied_while_an_id_of_an_earlier_attempt_waits_for_a_marker() -> None:
     """That attempt may be alive, and goes on under the id once the marker is written (R3)."""
-
     destination = Destination()
     lanes = [lane_of(destination, Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
     destination.init_errors = [ErrorCode.NONE, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 500]
@@ -770,13 +721,10 @@ class Unprepared(Destination):
 async def test_an_unexpected_exception_at_a_response_ends_the_lane_before_anything_is_committed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    destination, copy = Unprepared(), partition()
-    destination.links[NEAR] = Refusing()
-    lane = lane_of(destination, Emitted(), LedgerInMemory(copy))
-    with_batch(copy)
-    await lane.begin()
-    lane.add(copy)
+    bench = Bench(destination=Unprepared())
+    bench.destination.links[NEAR] = Refusing()
+    await bench.lane.begin()
     with pytest.raises(ZeroDivisionError):
-        await lane.run()
-    assert destination.ends == 0
+        await bench.lane.run()
+    assert bench.destination.ends == 0
     assert "a programming error" in caplog.text

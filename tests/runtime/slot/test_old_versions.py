@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
-from runtime.contract.records.job_status import PartitionStatus
-from runtime.contract.spec.naming import is_from_kafka, name_id
+from runtime.contract.spec.naming import is_from_kafka
 from runtime.lab.lab import Lab
 from tests.conftest import MakeLab
 from tests.labs import spec
 from tests.records import coordinators_ready, recreate_topic
 from tests.runtime.conftest import sides_of
-from tests.runtime.slot.test_states import numbered, state_of, values
-from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, until
+from tests.runtime.slot.test_states import numbered, stopped, values
+from tests.runtime.slot.world import Side, copying
 
 pytestmark = [pytest.mark.integration, pytest.mark.versions, pytest.mark.long]
 Fresh = Callable[[str], str]
@@ -49,59 +47,30 @@ def restart(lab: Lab, version: str | None = None) -> None:
 def test_a_recreated_topic_is_told_by_its_epoch_and_its_end(
     lab: Lab, sides: dict[str, Side], fresh: Fresh, epoch_rises: bool, written: int
 ) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
+    orders = copying(sides, fresh)
     if epoch_rises:
         restart(lab)
-    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
-    sides["dc1"].write(topic, numbered(0, 100))
-    copy_through(driver, flow, partitions)
-    recreate_topic(sides["dc1"].client, topic)
-    sides["dc1"].write(topic, numbered(200, 200 + written))
-
-    async def copy() -> PartitionStatus:
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            return await state_of(slot, State.RECREATED, topic)
-
-    assert asyncio.run(copy()).why
-    assert values(sides["dc2"], topic) == list(range(100))
-
-    async def go_on() -> None:
-        accepting = [replace(one, accept_loss=True) for one in partitions]
-        assignment = await driver.take_over(flow, accepting)
-        async with driver.running(assignment) as slot:
-            await until(slot, lambda one: one.records == 100 + written)
-
-    asyncio.run(go_on())
+    orders.source.write(orders.topic, numbered(0, 100))
+    orders.copy_through()
+    recreate_topic(orders.source.client, orders.topic)
+    orders.source.write(orders.topic, numbered(200, 200 + written))
+    assert stopped(orders, State.RECREATED).why
+    assert values(orders.destination, orders.topic) == list(range(100))
+    orders.copy_through(accept_loss=True)
     expected = [*range(100), *range(200, 200 + written)]
-    assert values(sides["dc2"], topic) == expected
+    assert values(orders.destination, orders.topic) == expected
 
 
 def test_an_upgrade_gives_topics_their_first_ids(lab: Lab, sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
-    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
-    sides["dc1"].write(topic, numbered(0, 100))
-    copy_through(driver, flow, partitions)
-    (progress,) = asyncio.run(driver.progress(flow.name)).values()
-    assert progress.source_topic_id == name_id(topic)
-
-    restart(lab, "3.4.1")
-    sides["dc1"].write(topic, numbered(100, 200))
-    copy_through(driver, flow, partitions)
-    assert values(sides["dc2"], topic) == list(range(200))
-    (progress,) = asyncio.run(driver.progress(flow.name)).values()
-    assert is_from_kafka(progress.source_topic_id)
-
-    recreate_topic(sides["dc1"].client, topic)
-    sides["dc1"].write(topic, numbered(300, 700))
-
-    async def copy() -> PartitionStatus:
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            return await state_of(slot, State.RECREATED, topic)
-
-    assert "was recreated" in asyncio.run(copy()).why
+    orders = copying(sides, fresh)
+    for first, version in ((0, None), (100, "3.4.1")):
+        if version is not None:
+            restart(lab, version)
+        orders.source.write(orders.topic, numbered(first, first + 100))
+        orders.copy_through()
+        (progress,) = asyncio.run(orders.driver.progress(orders.flow.name)).values()
+        assert is_from_kafka(progress.source_topic_id) == (version is not None)
+    assert values(orders.destination, orders.topic) == list(range(200))
+    recreate_topic(orders.source.client, orders.topic)
+    orders.source.write(orders.topic, numbered(300, 700))
+    assert "was recreated" in stopped(orders, State.RECREATED).why

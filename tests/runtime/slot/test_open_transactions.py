@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
+from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -17,7 +17,7 @@ from runtime.slot.health.watch import explain, open_transactions
 from tests.labs import run_tool
 from tests.records import create_topic
 from tests.rights import Right, principal
-from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, in_state, until
+from tests.runtime.slot.world import Side, at_end, copying, in_state, until
 
 Fresh = Callable[[str], str]
 READER = [Right("TOPIC", "*", False, ("READ", "DESCRIBE"), "")]
@@ -33,44 +33,31 @@ def hang(side: Side, topic: str, transactional_id: str) -> None:
 
 
 @pytest.mark.integration
-def test_a_hung_transaction_is_named_and_the_command_that_is_shown_ends_it(
+async def test_a_hung_transaction_is_named_and_the_command_that_is_shown_ends_it(
     lab: Lab, sides: dict[str, Side], fresh: Fresh
 ) -> None:
-    topic, flow, hung = fresh("orders"), flow_spec(fresh("flow")), fresh("hung")
-    for side in sides.values():
-        side.create(topic)
-    hang(sides["dc1"], topic, hung)
-    sides["dc1"].write(topic, [{"value": b"%d" % one, "partition": 0} for one in range(10)])
-    driver = Driver(sides, job=fresh("job"))
-
-    def end(by: OpenTransaction) -> None:
+    orders, hung = copying(sides, fresh), fresh("hung")
+    hang(orders.source, orders.topic, hung)
+    await orders.write([{"value": b"%d" % number, "partition": 0} for number in range(10)])
+    async with orders.running() as slot:
+        (status,) = await until(slot, in_state(State.BLOCKED_AT_SOURCE))
+        by = status.blocked_by
+        assert by is not None
+        assert (by.transactional_id, by.start_offset, by.coordinator_state) == (hung, 0, "Ongoing")
+        assert (by.timeout_ms, by.unknown) == (600_000, "")
+        assert 0 < by.started_ms <= status.since_ms
+        for words in (hung, f"producer id {by.producer_id}", "open since offset 0, for", by.abort_command):
+            assert words in status.why
         tool, at, bootstrap, *arguments = shlex.split(by.abort_command)
         assert (tool, at) == ("kafka-transactions.sh", "--bootstrap-server")
-        assert set(bootstrap.split(",")) <= set(sides["dc1"].bootstrap.split(","))
-        run_tool(lab, "dc1", "TransactionsCommand", *arguments)
-
-    async def copy() -> PartitionStatus:
-        assignment = await driver.take_over(flow, assigned(flow.name, topic))
-        async with driver.running(assignment) as slot:
-            (status,) = await until(slot, in_state(State.BLOCKED_AT_SOURCE))
-            assert status.blocked_by is not None
-            await asyncio.to_thread(end, status.blocked_by)
-            (after,) = await until(slot, at_end([11]))
-            assert after.blocked_by is None
-            return status
-
-    status = asyncio.run(copy())
-    by = status.blocked_by
-    assert by is not None
-    assert (by.transactional_id, by.start_offset, by.coordinator_state) == (hung, 0, "Ongoing")
-    assert (by.timeout_ms, by.unknown) == (600_000, "")
-    assert 0 < by.started_ms <= status.since_ms
-    for words in (hung, f"producer id {by.producer_id}", "open since offset 0, for", by.abort_command):
-        assert words in status.why
+        assert set(bootstrap.split(",")) <= set(orders.source.bootstrap.split(","))
+        await asyncio.to_thread(run_tool, lab, "dc1", "TransactionsCommand", *arguments)
+        (after,) = await until(slot, at_end([11]))
+        assert after.blocked_by is None
 
 
 @pytest.mark.integration
-def test_a_missing_right_is_named(lab_sasl: Lab, fresh: Fresh, tmp_path: Path) -> None:
+async def test_a_missing_right_is_named(lab_sasl: Lab, fresh: Fresh, tmp_path: Path) -> None:
     """The producer, its offset and the command are known all the same: READ on the topic shows them."""
     dc1, topic = lab_sasl.clusters["dc1"], fresh("orders")
     side = Side("dc1", dc1.bootstrap, dc1.client)
@@ -79,13 +66,9 @@ def test_a_missing_right_is_named(lab_sasl: Lab, fresh: Fresh, tmp_path: Path) -
     client = principal(dc1, fresh("reader"), READER, tmp_path)
     client["sasl.password"] = Path(client["sasl.password"]["file"]).read_text()
     place = TopicPartition(topic, 0)
-
-    async def named() -> OpenTransaction | str:
-        settings = wire_settings(dc1.bootstrap, {key: str(value) for key, value in client.items()})
-        async with await KafkaCluster.open(settings) as cluster:
-            return (await open_transactions(cluster, [place]))[place]
-
-    found = asyncio.run(named())
+    settings = wire_settings(dc1.bootstrap, {key: str(value) for key, value in client.items()})
+    async with await KafkaCluster.open(settings) as cluster:
+        found = (await open_transactions(cluster, [place]))[place]
     assert isinstance(found, OpenTransaction), found
     assert (found.transactional_id, found.start_offset) == ("", 0)
     assert "DESCRIBE on TRANSACTIONAL_ID * is missing" in found.unknown

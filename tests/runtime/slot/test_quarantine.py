@@ -9,12 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.batch import Codec, QuarantineLimit, Record, RewriteSpec, prepare, records
-from runtime.batch.selection import (
-    QuarantinedRecord,
-    quarantine_batches,
-    quarantined,
-    unpacked,
-)
+from runtime.batch.selection import QuarantinedRecord, quarantine_batches, quarantined, unpacked
 from runtime.contract.records.control import AssignedQuarantine
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode

@@ -5,7 +5,7 @@ import random
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import pytest
@@ -23,6 +23,7 @@ from tests.fakes.partition import partition
 from tests.fakes.registry import RegistryServer, registry_server
 from tests.runtime.batch.forge import HERE, START, batch_bytes, sets
 from tests.runtime.slot.world import flow_spec
+from tests.waiting import until
 
 SPEC = RewriteSpec(HERE, 8 << 20)
 LONG = {"type": "long"}
@@ -42,8 +43,10 @@ class Gated:
             for number in (0, 1)
         ]
 
-    def with_sync(self, subjects: SubjectNames = "topic_name") -> SchemaGate:
-        sync = SchemaSync(sync=True, ids="translate", subjects=subjects)
+    def with_sync(
+        self, subjects: SubjectNames = "topic_name", ids: Literal["keep", "translate"] = "translate"
+    ) -> SchemaGate:
+        sync = SchemaSync(sync=True, ids=ids, subjects=subjects)
         return SchemaGate(flow_spec("flow", schemas=sync), self.source, self.destination, asyncio.create_task)
 
     async def admit(
@@ -71,9 +74,7 @@ class Gated:
 
     async def lookups_ended(self) -> None:
         """Waits as a slot does before it fetches records again."""
-        async with asyncio.timeout(60):
-            while self.gate.waiting:
-                await asyncio.sleep(0.01)
+        await until(lambda: not self.gate.waiting)
 
 
 def framed(number: int, payload: bytes = b"x") -> bytes:
@@ -269,6 +270,29 @@ async def test_an_id_that_the_source_does_not_know_waits_by_name(gated: Gated) -
     stopped = await gated.admit(framed(1), framed(3))
     assert read(stopped) == [(100, framed(5))]
     assert "schema id 3" in str(stopped.failure)
+
+
+async def test_a_schema_that_the_destination_refuses_holds_its_records_until_it_takes_it(
+    gated: Gated,
+) -> None:
+    gated.here.add(1, {"type": "record", "name": "Order", "fields": []}, "orders-value")
+    required = [{"name": "a", "type": "long"}]
+    gated.here.add(2, {"type": "record", "name": "Order", "fields": required}, "orders-value")
+    stopped = await gated.admit(framed(1), framed(2))
+    assert read(stopped) == [(100, framed(5))]
+    assert "incompatible" in str(stopped.failure)
+    gated.there.levels[None] = "NONE"
+    assert read(await gated.admit(framed(2))) == [(100, framed(6))]
+
+
+async def test_kept_ids_stay_and_one_that_means_another_schema_holds_its_records(gated: Gated) -> None:
+    gated.gate = gated.with_sync(ids="keep")
+    gated.here.add(9, {"type": "string"}, "orders-value")
+    gated.here.add(4, LONG, "orders-value")
+    stopped = await gated.admit(framed(9), framed(4))
+    assert read(stopped) == [(100, framed(9))]
+    assert "other version 1" in str(stopped.failure)
+    assert gated.there.subjects["copied-value"] == {1: 9}
 
 
 async def test_versions_keep_their_order_whichever_record_comes_first(gated: Gated) -> None:

@@ -1,7 +1,6 @@
 """Records arrive once, in order, and each can be decoded with the schema registry of the destination."""
 
 import asyncio
-import json
 import signal
 import struct
 from collections.abc import Callable, Iterator
@@ -14,12 +13,11 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from tests.fakes.registry import RegistryServer, registry_server
-from tests.runtime.slot.slot_process import slot_process
+from tests.runtime.slot.slot_process import ended, slot_process
 from tests.runtime.slot.world import Driver, Row, Side, assigned, at_end, copy_through, flow_spec, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-_ENDS_S = 120
 
 
 class Pair:
@@ -87,32 +85,6 @@ def pair(sides: dict[str, Side], fresh: Fresh) -> Iterator[Pair]:
         yield Pair(sides, fresh, here, there)
 
 
-def test_ids_are_translated_and_schemas_registered_under_the_renamed_topic(pair: Pair) -> None:
-    pair.add(1)
-    pair.add(2)
-    pair.write([1, 2, 2, 1] * 50)
-    pair.write([2] * 10, partition=1)
-    copy_through(pair.driver, pair.flow, pair.partitions)
-    pair.assert_copied()
-    assert len(pair.decoded("dc2")[0]) == 200
-    assert pair.there.subjects[f"{pair.renamed}-value"] == {1: 5, 2: 6}
-    rows = pair.sides["dc2"].read(pair.renamed, 2)[0]
-    assert [row.value[:5] for row in rows[:3] if row.value] == [
-        framed(5, b""),
-        framed(6, b""),
-        framed(6, b""),
-    ]
-
-
-def test_a_topic_without_subjects_is_copied_byte_for_byte(pair: Pair) -> None:
-    """Values that begin with a zero byte are no schema ids where the topic has no schema."""
-    pair.write([77, 88])
-    copy_through(pair.driver, pair.flow, pair.partitions)
-    rows = pair.sides["dc1"].read(pair.topic, 2)
-    assert pair.sides["dc2"].read(pair.renamed, 2) == rows
-    assert len(rows[0]) == 2
-
-
 async def test_records_wait_for_a_registry_that_is_down_and_others_go_on(pair: Pair) -> None:
     pair.add(1)
     pair.write([1] * 20)
@@ -140,19 +112,6 @@ async def test_records_wait_for_a_registry_that_is_down_and_others_go_on(pair: P
     await asyncio.to_thread(pair.assert_copied)
 
 
-async def test_an_incompatible_schema_is_named_until_the_destination_takes_it(pair: Pair) -> None:
-    pair.add(1)
-    pair.add(2, default=False)
-    pair.write([1, 2])
-    assignment = await pair.driver.take_over(pair.flow, pair.partitions)
-    async with pair.driver.running(assignment) as slot:
-        await until(slot, lambda one: one.partition == 1 or "incompatible" in one.why)
-        await until(slot, lambda one: one.partition == 1 or one.position == 1)
-        pair.there.levels[None] = "NONE"
-        await until(slot, at_end([2, 0]))
-    await asyncio.to_thread(pair.assert_copied)
-
-
 @pytest.mark.parametrize("failpoint", ["before_flush", "before_end", "after_end"])
 def test_killed_after_registering_nothing_is_lost_doubled_or_undecodable(
     pair: Pair, tmp_path: Path, failpoint: str
@@ -162,23 +121,9 @@ def test_killed_after_registering_nothing_is_lost_doubled_or_undecodable(
         pair.write([nth] * 30)
         assignment = asyncio.run(pair.driver.take_over(pair.flow, pair.partitions))
         with slot_process(tmp_path, pair.driver.spec(), assignment, f"{failpoint}:1") as process:
-            assert process.wait(_ENDS_S) == -signal.SIGKILL
+            ended(process, -signal.SIGKILL)
         assert nth in pair.there.subjects[f"{pair.renamed}-value"]
     copy_through(pair.driver, pair.flow, pair.partitions)
     pair.assert_copied()
     assert len(pair.decoded("dc2")[0]) == 60
     assert pair.there.subjects[f"{pair.renamed}-value"] == {1: 5, 2: 6}
-
-
-async def test_kept_ids_stay_and_one_that_means_another_schema_is_named(pair: Pair) -> None:
-    flow = flow_spec(pair.flow.name, schemas=SchemaSync(sync=True, ids="keep"))
-    pair.here.add(9, {"type": "string"}, f"{pair.topic}-value")
-    pair.here.add(3, {"type": "long"}, f"{pair.topic}-value")
-    pair.write([9, 9, 3])
-    assignment = await pair.driver.take_over(flow, pair.partitions)
-    async with pair.driver.running(assignment) as slot:
-        await until(slot, lambda one: one.partition == 1 or "other-3 version 1" in one.why)
-        await until(slot, lambda one: one.partition == 1 or one.position == 2)
-    rows = await asyncio.to_thread(pair.sides["dc2"].read, pair.renamed, 2)
-    assert [row.value for row in rows[0]] == [framed(9, b"0"), framed(9, b"1")]
-    assert json.loads(pair.there.schemas[9]["schema"]) == {"type": "string"}

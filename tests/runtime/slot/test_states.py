@@ -4,151 +4,102 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
 from runtime.slot.slot import Slot
-from tests.records import wait_for
-from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec, in_state, until
+from tests.records import alter_topic, recreate_topic
+from tests.runtime.slot.world import Copying, Side, assigned, copying, in_state, until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 
 
 def numbered(first: int, last: int, partition: int = 0) -> list[dict[str, object]]:
-    return [{"value": b"%d" % one, "partition": partition} for one in range(first, last)]
+    return [{"value": b"%d" % number, "partition": partition} for number in range(first, last)]
 
 
-def values(side: Side, topic: str, partition: int = 0, partitions: int = 1) -> list[int]:
-    return [int(row.value or b"-1") for row in side.read(topic, partitions)[partition]]
-
-
-def recreate(side: Side, topic: str) -> None:
-    side.delete(topic)
-    wait_for(lambda: topic not in side.admin().list_topics(timeout=60).topics)
-    side.create(topic)
+def values(side: Side, topic: str) -> list[int]:
+    return [int(row.value or b"-1") for row in side.read(topic)[0]]
 
 
 async def state_of(slot: Slot, state: State, topic: str) -> PartitionStatus:
-    found = await until(slot, lambda one: one.topic != topic or in_state(state)(one))
-    return next(one for one in found if one.topic == topic)
+    seen = await until(slot, lambda one: one.topic != topic or in_state(state)(one))
+    return next(one for one in seen if one.topic == topic)
+
+
+def stopped(orders: Copying, state: State) -> PartitionStatus:
+    """Copies until the partition is in the state."""
+
+    async def copy() -> PartitionStatus:
+        async with orders.running() as slot:
+            return await state_of(slot, state, orders.topic)
+
+    return asyncio.run(copy())
 
 
 def test_retention_that_passed_the_position_stops_the_partition(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for side in sides.values():
-        side.create(topic)
-    driver, partitions = Driver(sides, job=fresh("job")), assigned(flow.name, topic)
-    sides["dc1"].write(topic, numbered(0, 100))
-    copy_through(driver, flow, partitions)
-    sides["dc1"].write(topic, numbered(100, 200))
-    sides["dc1"].forget(topic, 150)
-
-    async def copy() -> PartitionStatus:
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            return await state_of(slot, State.DATA_LOSS, topic)
-
-    status = asyncio.run(copy())
-    assert "50 offsets, from 100 to 150" in status.why
-    assert values(sides["dc2"], topic) == list(range(100))
+    orders = copying(sides, fresh)
+    orders.source.write(orders.topic, numbered(0, 100))
+    orders.copy_through()
+    orders.source.write(orders.topic, numbered(100, 200))
+    orders.source.forget(orders.topic, 150)
+    assert "50 offsets, from 100 to 150" in stopped(orders, State.DATA_LOSS).why
+    assert values(orders.destination, orders.topic) == list(range(100))
     # The operator says how: from what is there; the ledger remembers the gap.
-    copy_through(driver, flow, [replace(one, accept_loss=True) for one in partitions])
-    assert values(sides["dc2"], topic) == [*range(100), *range(150, 200)]
-    (progress,) = asyncio.run(driver.progress(flow.name)).values()
+    orders.copy_through(accept_loss=True)
+    assert values(orders.destination, orders.topic) == [*range(100), *range(150, 200)]
+    (progress,) = asyncio.run(orders.driver.progress(orders.flow.name)).values()
     assert [(gap.low, gap.end, gap.why) for gap in progress.gaps] == [(100, 150, "lost")]
 
 
 @pytest.mark.parametrize("side", ["dc1", "dc2"])
-def test_a_topic_that_is_recreated_while_it_is_copied_stops_and_its_neighbour_goes_on(
+async def test_a_topic_that_is_recreated_while_it_is_copied_stops_and_its_neighbour_goes_on(
     sides: dict[str, Side], fresh: Fresh, side: str
 ) -> None:
-    topic, other, flow = fresh("orders"), fresh("other"), flow_spec(fresh("flow"))
+    orders, other = copying(sides, fresh), fresh("other")
     for each in sides.values():
-        each.create(topic)
         each.create(other)
-    driver = Driver(sides, job=fresh("job"))
-    sides["dc1"].write(topic, numbered(0, 100))
-
-    async def copy() -> PartitionStatus:
-        partitions = [*assigned(flow.name, topic), *assigned(flow.name, other)]
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            await until(slot, lambda one: one.topic == other or one.position == 100)
-            await asyncio.to_thread(recreate, sides[side], topic)
-            await asyncio.to_thread(sides["dc1"].write, topic, numbered(200, 210))
-            await asyncio.to_thread(sides["dc1"].write, other, numbered(0, 50))
-            stopped = await state_of(slot, State.RECREATED, topic)
-            await until(slot, lambda one: one.topic == topic or one.position == 50)
-            return stopped
-
-    status = asyncio.run(copy())
-    assert "recreated" in status.why
-    assert values(sides["dc2"], other) == list(range(50))
-    assert values(sides["dc2"], topic) == (list(range(100)) if side == "dc1" else [])
+    await orders.write(numbered(0, 100))
+    orders.partitions.extend(assigned(orders.flow.name, other))
+    async with orders.running() as slot:
+        await until(slot, lambda one: one.topic == other or one.position == 100)
+        await asyncio.to_thread(recreate_topic, sides[side].client, orders.topic)
+        await orders.write(numbered(200, 210))
+        await orders.write(numbered(0, 50), other)
+        assert "recreated" in (await state_of(slot, State.RECREATED, orders.topic)).why
+        await until(slot, lambda one: one.topic == orders.topic or one.position == 50)
+    assert values(orders.destination, other) == list(range(50))
+    assert values(orders.destination, orders.topic) == (list(range(100)) if side == "dc1" else [])
 
 
 async def test_a_deleted_source_topic_has_a_state_of_its_own(sides: dict[str, Side], fresh: Fresh) -> None:
-    topic, flow = fresh("orders"), flow_spec(fresh("flow"))
-    for each in sides.values():
-        each.create(topic)
-    driver = Driver(sides, job=fresh("job"))
-
-    assignment = await driver.take_over(flow, assigned(flow.name, topic))
-    async with driver.running(assignment) as slot:
+    orders = copying(sides, fresh)
+    async with orders.running() as slot:
         await until(slot, lambda one: one.source_end == 0)
-        await asyncio.to_thread(sides["dc1"].delete, topic)
-        await state_of(slot, State.SOURCE_DELETED, topic)
+        await asyncio.to_thread(orders.source.delete, orders.topic)
+        await state_of(slot, State.SOURCE_DELETED, orders.topic)
 
 
-def test_large_records_pass_and_one_that_is_too_large_stops_its_partition(
+async def test_large_records_pass_and_one_that_is_too_large_stops_its_partition(
     sides: dict[str, Side], fresh: Fresh
 ) -> None:
-    topic, flow = fresh("large"), flow_spec(fresh("flow"))
-    sides["dc1"].create(topic, 2, max_message_bytes="20000000")
-    sides["dc2"].create(topic, 2, max_message_bytes="6000000")
-    big, bigger, too_big = b"b" * 900_000, b"c" * 5_000_000, b"d" * 7_000_000
-    rows = [{"value": value, "partition": 0} for value in (b"first", big, bigger, too_big, b"last")]
-    sides["dc1"].write(topic, rows, message_max_bytes=20_000_000)
-    sides["dc1"].write(topic, numbered(0, 50, partition=1))
-    driver = Driver(sides, job=fresh("job"))
-
-    async def copy() -> list[PartitionStatus]:
-        partitions = assigned(flow.name, topic, 2, max_message_bytes=6_000_000)
-        assignment = await driver.take_over(flow, partitions)
-        async with driver.running(assignment) as slot:
-            return await until(
-                slot,
-                lambda one: (
-                    one.position == 50
-                    if one.partition == 1
-                    else in_state(State.RECORD_TOO_LARGE)(one) and one.position == 3
-                ),
-            )
-
-    stopped = next(one for one in asyncio.run(copy()) if one.partition == 0)
-    assert "offset 3" in stopped.why
-    assert f"raise max.message.bytes of {topic} at the destination" in stopped.why
-    assert [len(row.value or b"") for row in sides["dc2"].read(topic, 2)[0]] == [5, 900_000, 5_000_000]
+    orders = copying(sides, fresh, 2, create=False, max_message_bytes=6_000_000)
+    orders.source.create(orders.topic, 2, max_message_bytes="20000000")
+    orders.destination.create(orders.topic, 2, max_message_bytes="6000000")
+    sizes = (5, 900_000, 5_000_000, 7_000_000, 4)
+    rows = [{"value": bytes(size), "partition": 0} for size in sizes]
+    orders.source.write(orders.topic, [*rows, *numbered(0, 50, 1)], message_max_bytes=20_000_000)
+    async with orders.running() as slot:
+        await until(slot, lambda one: one.partition == 0 or one.position == 50)
+        await until(slot, lambda one: one.partition == 1 or one.position == 3)
+        seen = await until(slot, lambda one: one.partition == 1 or in_state(State.RECORD_TOO_LARGE)(one))
+    (too_large,) = [one for one in seen if one.partition == 0]
+    assert (too_large.position, "offset 3" in too_large.why) == (3, True)
+    assert f"raise max.message.bytes of {orders.topic} at the destination" in too_large.why
+    large = (await asyncio.to_thread(orders.destination.read, orders.topic, 2))[0]
+    assert [len(row.value or b"") for row in large] == list(sizes[:3])
     # Once the topic takes them, it goes on.
-    admin = sides["dc2"].admin()
-    _alter(admin, topic, "max.message.bytes", "20000000")
-    copy_through(driver, flow, assigned(flow.name, topic, 2, max_message_bytes=20_000_000))
-    assert sides["dc2"].read(topic, 2) == sides["dc1"].read(topic, 2)
-
-
-def _alter(admin: object, topic: str, key: str, value: str) -> None:
-    from confluent_kafka.admin import (
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
-
-    assert isinstance(admin, AdminClient)
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(60)
+    alter_topic(orders.destination.client, orders.topic, {"max.message.bytes": "20000000"})
+    await asyncio.to_thread(orders.copy_through, max_message_bytes=20_000_000)
+    await asyncio.to_thread(orders.assert_equal)

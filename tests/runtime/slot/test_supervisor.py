@@ -11,9 +11,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import (
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.health.inspection import MissingMarker
 from runtime.slot.health.supervisor import (
     MarkerMissing,
