@@ -7,13 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from runtime.audit.status.facts import (
-    ClusterFacts,
-    LedgerFacts,
-    StatusRequest,
-    StatusSnapshot,
-    TopicFacts,
-)
+from runtime.audit.status.facts import ClusterFacts, LedgerFacts, StatusRequest, StatusSnapshot, TopicFacts
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.job_status import (

@@ -40,64 +40,57 @@ def salvaged(partition: int = 1, *, begun: bool = True) -> SalvagedPartition:
     )
 
 
+MIRROR, BESIDE = {"dc1.orders": ROOMY}, {"aside": ROOMY}
+APPEND_TIME = "aside would take the time of the replay for the records' own"
+
+
 @pytest.mark.parametrize(
-    ("found", "to", "known", "transform", "problem"),
+    ("found", "to", "known", "problem"),
     [
-        (salvaged(), None, {"dc1.orders": ROOMY}, None, None),
-        (salvaged(), "aside", {"aside": ROOMY}, None, None),
-        (salvaged(), None, {}, None, "there is no topic dc1.orders"),
-        (salvaged(), "aside", {"dc1.orders": ROOMY}, None, "there is no topic aside"),
-        (
-            salvaged(4),
-            None,
-            {"dc1.orders": ROOMY},
-            None,
-            "dc1.orders has 4 partitions, and there is no dc1.orders-4 for orders-4",
-        ),
+        (salvaged(), None, MIRROR, None),
+        (salvaged(), "aside", BESIDE, None),
+        (salvaged(), None, {}, "there is no topic dc1.orders"),
+        (salvaged(), "aside", MIRROR, "there is no topic aside"),
+        (salvaged(4), None, MIRROR, "dc1.orders has 4 partitions, and there is no dc1.orders-4 for orders-4"),
         # Never begun: the ledger needs the mirror too.
-        (salvaged(begun=False), "aside", {"aside": ROOMY}, None, "there is no topic dc1.orders"),
+        (salvaged(begun=False), "aside", BESIDE, "there is no topic dc1.orders"),
         (
             salvaged(),
             "aside",
             {"aside": APPENDS},
-            None,
             "aside would take the time of the replay for the records' own",
         ),
-        (
-            salvaged(),
-            "__repl.ledger",
-            {"__repl.ledger": ROOMY},
-            None,
-            "__repl.ledger is not for records of a flow",
-        ),
-        (
-            salvaged(),
-            "aside",
-            {"aside": ROOMY},
-            QUARANTINING,
-            f"there is no topic {QUARANTINE}, which takes bad records",
-        ),
-        (salvaged(3), "aside", {"aside": ROOMY, QUARANTINE: APPENDS}, QUARANTINING, None),
-        (
-            salvaged(),
-            QUARANTINE,
-            {QUARANTINE: ROOMY, "dc1.orders": ROOMY},
-            QUARANTINING,
-            f"{QUARANTINE} takes the bad records of this replay",
-        ),
-        (salvaged(), QUARANTINE, {QUARANTINE: ROOMY, "dc1.orders": ROOMY}, PLAIN, None),
+        (salvaged(), "__repl.ledger", {"__repl.ledger": ROOMY}, "__repl.ledger is not for records of a flow"),
+        (salvaged(), QUARANTINE, {QUARANTINE: ROOMY, **MIRROR}, None),
     ],
 )
 def test_a_topic_fits_the_salvaged_records_or_not(
-    found: SalvagedPartition,
-    to: str | None,
-    known: dict[str, ReplayTarget],
-    transform: TransformSpec | None,
-    problem: str | None,
+    found: SalvagedPartition, to: str | None, known: dict[str, ReplayTarget], problem: str | None
 ) -> None:
-    problems = unfit([found], to, known, transform)
+    for transform in (None, PLAIN):
+        assert list(unfit([found], to, known, transform)) == ([problem] if problem else [])
+
+
+@pytest.mark.parametrize(
+    ("found", "to", "known", "problem", "hint"),
+    [
+        (salvaged(3), "aside", {**BESIDE, QUARANTINE: APPENDS}, None, ""),
+        (salvaged(), "aside", BESIDE, f"there is no topic {QUARANTINE}, which takes bad records", ""),
+        (
+            salvaged(),
+            QUARANTINE,
+            {QUARANTINE: ROOMY, **MIRROR},
+            f"{QUARANTINE} takes the bad records of this replay",
+            "--to",
+        ),
+    ],
+)
+def test_a_replay_that_quarantines_needs_a_topic_for_bad_records_alone(
+    found: SalvagedPartition, to: str, known: dict[str, ReplayTarget], problem: str | None, hint: str
+) -> None:
+    problems = unfit([found], to, known, QUARANTINING)
     assert list(problems) == ([problem] if problem else [])
-    assert problem is None or "of this replay" not in problem or "--to" in problems[problem]
+    assert problem is None or hint in problems[problem]
 
 
 def test_a_replay_knows_its_mirror_its_target_and_where_bad_records_go() -> None:

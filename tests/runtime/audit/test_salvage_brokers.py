@@ -14,7 +14,7 @@ from runtime.ledger.positions import FlowNotEnded
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
-from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, copying, flow_spec
 from tests.topologies import declared, of_flows
 
 pytestmark = pytest.mark.integration
@@ -43,12 +43,10 @@ def test_what_was_written_after_the_copying_ended(
     sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
 ) -> None:
     """Committed records of every kind, none that was copied or aborted; also where the flow never came."""
-    flow, orders, late = fresh("flow"), fresh("orders"), fresh("late")
-    for side in sides.values():
-        side.create(orders, 2)
-    here = sides["dc1"]
+    begun, late = copying(sides, fresh, 2), fresh("late")
+    flow, orders, here = begun.flow.name, begun.topic, begun.source
     mixed(here, orders, 2, seed=11, count=200)
-    copy_through(Driver(sides, job=fresh("job")), flow_spec(flow), assigned(flow, orders, 2))
+    begun.copy_through()
     copied = [len(rows) for rows in here.read(orders, 2)]
     file = of_flows(sides, tmp_path, declared(flow, orders, late))
     assert sum(one["records"] for one in salvage(flow, file)["partitions"]) == 0
@@ -87,21 +85,18 @@ def test_what_came_home_is_not_counted_and_what_was_orphaned_is(
     sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
 ) -> None:
     """After a failback: the old primary's last records were given up, new ones came from the other side."""
-    flow, back, orders = fresh("there"), fresh("back"), fresh("orders")
-    here, there = sides["dc1"], sides["dc2"]
-    for side in sides.values():
-        side.create(orders)
+    forward, back = copying(sides, fresh, provenance="batch"), fresh("back")
+    flow, orders, here = forward.flow.name, forward.topic, forward.source
     here.write(orders, [{"value": b"copied"}] * 5)
-    forward = Driver(sides, job=fresh("job"))
-    copy_through(forward, flow_spec(flow, provenance="batch", shared=True), assigned(flow, orders))
-    here.write(orders, [{"value": b"orphan %d" % one} for one in range(4)])
+    forward.copy_through()
+    here.write(orders, [{"value": b"orphan %d" % number} for number in range(4)])
     (_, end) = here.ends(orders)[0]
     with pytest.raises(FlowNotEnded, match="is active"):
         leave(sides, flow)
-    end_flow(forward, flow)
+    end_flow(forward.driver, flow)
     assert [(key.low, one.end) for key, one in leave(sides, flow).orphaned.items()] == [(5, end)]
     assert not leave(sides, flow).orphaned
-    there.write(orders, [{"value": b"new"}] * 3)
+    forward.destination.write(orders, [{"value": b"new"}] * 3)
     backward = Driver(sides, "dc1", job=fresh("job"))
     copy_through(
         backward, flow_spec(back, "dc2", "dc1", provenance="batch", shared=True), assigned(back, orders)
@@ -118,15 +113,13 @@ def test_what_came_home_is_not_counted_and_what_was_orphaned_is(
 def test_what_retention_took_before_it_was_copied_is_said(
     sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
 ) -> None:
-    flow, orders = fresh("flow"), fresh("orders")
-    for side in sides.values():
-        side.create(orders)
-    sides["dc1"].write(orders, [{"value": b"copied"}] * 5)
-    copy_through(Driver(sides, job=fresh("job")), flow_spec(flow), assigned(flow, orders))
-    sides["dc1"].write(orders, [{"value": b"left"}] * 10)
-    sides["dc1"].forget(orders, 9)
-    file = of_flows(sides, tmp_path, declared(flow, orders))
-    (one,) = salvage(flow, file)["partitions"]
+    orders = copying(sides, fresh)
+    orders.source.write(orders.topic, [{"value": b"copied"}] * 5)
+    orders.copy_through()
+    orders.source.write(orders.topic, [{"value": b"left"}] * 10)
+    orders.source.forget(orders.topic, 9)
+    file = of_flows(sides, tmp_path, declared(orders.flow.name, orders.topic))
+    (one,) = salvage(orders.flow.name, file)["partitions"]
     assert (one["records"], one["lost"], one["stretches"]) == (6, 4, [[9, 15, "not copied"]])
 
 

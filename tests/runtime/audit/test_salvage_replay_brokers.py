@@ -15,24 +15,17 @@ from confluent_kafka import Consumer, TopicPartition
 from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.records.failback import FailbackStart, PartitionBounds, failback_start
-from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.provenance import HEADER, decode
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.flows.failback import read_opposite
-from runtime.ledger.positions import leave_orphans
-from runtime.replay.request import (
-    ReplayPartition,
-    ReplayRequest,
-)
+from runtime.replay.request import ReplayPartition, ReplayRequest
 from runtime.replay.task import copy_partitions
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
-from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, flow_spec
+from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, copying, flow_spec
 from tests.topologies import declared, of_flows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -62,13 +55,10 @@ def own(row: Row) -> Row:
 def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
     sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
 ) -> None:
-    flow, orders, late = fresh("flow"), fresh("orders"), fresh("late")
-    here, there = sides["dc1"], sides["dc2"]
-    for side in sides.values():
-        side.create(orders, 2)
+    begun, late = copying(sides, fresh, 2), fresh("late")
+    flow, orders, here, there = begun.flow.name, begun.topic, begun.source, begun.destination
     mixed(here, orders, 2, seed=21, count=100)
-    job = Driver(sides, job=fresh("job"))
-    copy_through(job, flow_spec(flow), assigned(flow, orders, 2))
+    begun.copy_through()
     copied = [len(rows) for rows in here.read(orders, 2)]
     mixed(here, orders, 2, seed=22, count=200)
     here.write(orders, [{"value": bytes(9_000), "partition": at % 2} for at in range(1_400)])
@@ -76,7 +66,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_lost_and_nothing_doubled(
     here.create(late)  # the flow never copied it, and retention deleted a part
     here.write(late, [{"key": b"k", "value": b"late %d" % at} for at in range(5)])
     here.forget(late, 3)
-    end_flow(job, flow)
+    end_flow(begun.driver, flow)
     file = of_flows(sides, tmp_path, declared(flow, orders, late, state="failed_over"))
     assert f"there is no topic {late}" in replayed(file, flow, code=1)["said"]
     there.create(late)
@@ -146,19 +136,16 @@ def reverse_request(sides: Mapping[str, Side], flow: str, reverse: str, topic: s
 @pytest.mark.long
 def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> None:
     """Who comes later fences who came before; what neither finished, the next one does (R3)."""
-    flow, orders = fresh("flow"), fresh("orders")
-    here, there = sides["dc1"], sides["dc2"]
-    for side in sides.values():
-        side.create(orders)
+    begun = copying(sides, fresh)
+    orders, here, there = begun.topic, begun.source, begun.destination
     here.write(orders, [{"value": b"copied"}])
-    job = Driver(sides, job=fresh("job"))
-    copy_through(job, flow_spec(flow), assigned(flow, orders))
+    begun.copy_through()
     here.write(orders, [{"value": b"%d" % at + bytes(2_000)} for at in range(1_000)], batch_size=20_000)
-    end_flow(job, flow)
-    leave(sides, flow)
+    end_flow(begun.driver, begun.flow.name)
+    leave(sides, begun.flow.name)
     part = ReplayPartition(orders, 0, orders, orders, 1_000_000, begun=True)
     request = ReplayRequest(
-        flow=flow_spec(flow), source=here.spec(), destination=there.spec(), parts=[part], bytes=30_000
+        flow=begun.flow, source=here.spec(), destination=there.spec(), parts=[part], bytes=30_000
     )
 
     def one() -> ReplayedPartition:
@@ -185,39 +172,3 @@ def none_comes_home(sides: Mapping[str, Side], fresh: Fresh, orders: str) -> Non
     after = sides["dc1"].read(orders, 2)
     assert [len(rows) for rows in after] == [before[0], before[1] + 1]
     assert after[1][-1].value == b"born there"
-
-
-@pytest.mark.parametrize("deleted", [0, 2])
-def test_a_failback_begins_before_all_that_was_written_into_a_mirror_that_was_never_copied(
-    sides: Mapping[str, Side], fresh: Fresh, deleted: int
-) -> None:
-    """The topic was created just before the loss: its mirror is there, and the flow had not begun it."""
-    flow, orders, late = fresh("flow"), fresh("orders"), fresh("late")
-    here, there = sides["dc1"], sides["dc2"]
-    for side in sides.values():
-        side.create(orders)
-        side.create(late)
-    here.write(orders, [{"value": b"copied"}])
-    job = Driver(sides, job=fresh("job"))
-    copy_through(job, flow_spec(flow), assigned(flow, orders))
-    here.write(late, [{"value": b"not copied"}])
-    end_flow(job, flow)
-    there.write(late, [{"value": b"written after the failover %d" % at} for at in range(7)])
-    if deleted:
-        there.forget(late, deleted)
-
-    async def begun() -> FailbackStart:
-        async with await here.open() as source, await there.open() as destination:
-            mirrors = {PartitionKey(flow, late, 0): late}
-            await leave_orphans(flow, source, destination, "replay", mirrors=mirrors)
-            reverse = flow_spec(f"{flow}-back")
-            theirs = await read_opposite(reverse, flow, destination)
-            key = PartitionKey(reverse.name, late, 0)
-            at_source = (await destination.topics([late]))[late].id
-            at_destination = (await source.topics([late]))[late].id
-            bounds = PartitionBounds(at_source, deleted, late, at_destination, 1)
-            return failback_start(
-                None, theirs.progress[key], theirs.maps[key], bounds, generation=1, now_ms=0
-            )
-
-    assert asyncio.run(begun()).progress.position == deleted

@@ -16,16 +16,11 @@ from runtime.audit.ledger import SparkOutcome
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.replay.request import (
-    ReplayPartition,
-    ReplayRequest,
-    decode_outcome,
-    encode_request,
-)
+from runtime.replay.request import ReplayPartition, ReplayRequest, decode_outcome, encode_request
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.audit.test_salvage_replay_brokers import place, replayed
-from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
+from tests.runtime.slot.world import Side, copying, flow_spec
 from tests.topologies import declared, of_flows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -61,19 +56,16 @@ def test_what_was_left_travels_as_the_transform_says(
     sides: Mapping[str, Side], fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Killed in the middle and run again. What is bad goes to the quarantine, once, and verify agrees."""
-    flow, orders = fresh("flow"), fresh("orders")
-    here, there = sides["dc1"], sides["dc2"]
-    for side in sides.values():
-        side.create(orders, 2)
+    begun = copying(sides, fresh, 2)
+    flow, orders, here, there = begun.flow.name, begun.topic, begun.source, begun.destination
     here.write(orders, [{"key": b"k", "value": None, "partition": at} for at in range(2)])
-    job = Driver(sides, job=fresh("job"))
-    copy_through(job, flow_spec(flow), assigned(flow, orders, 2))
+    begun.copy_through()
     rows = [
         {"value": value(at), "partition": at % 2, "key": b"k" if at % 8 < 4 else None} for at in range(1_400)
     ]
     here.write(orders, rows)
     left = [rows[1:] for rows in here.read(orders, 2)]
-    end_flow(job, flow)
+    end_flow(begun.driver, flow)
     file = of_flows(sides, tmp_path, declared(flow, orders, state="failed_over", transform=TRANSFORM))
     missing = f"there is no topic {orders}.quarantine, which takes bad records"
     assert missing in replayed(file, flow, code=1)["said"]

@@ -5,6 +5,8 @@ Source offsets 5 to 14 of `orders` were copied to 105 to 114 of `dc1.orders`, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -39,8 +41,15 @@ class Clusters:
     """Both sides. The mirror's log holds what `own` producers wrote from offset 0 on."""
 
     def __init__(
-        self, *, both_write: bool = False, own: int = 0, kind: type[InternalTopics] = InternalTopics
+        self,
+        *,
+        both_write: bool = False,
+        own: int = 0,
+        kind: type[InternalTopics] = InternalTopics,
+        source: Mapping[str, Any] = MappingProxyType({}),
+        destination: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """`source` and `destination` are attributes of the sides."""
         mirror = TOPIC if both_write else MIRROR
         ids = InternalTopics({})
         copied = progress(
@@ -59,6 +68,8 @@ class Clusters:
         self.destination = kind(
             {naming.LEDGER: ledger, naming.OFFSET_MAP: [], mirror: written, "dc1.payments": []}
         )
+        for side, attributes in ((self.source, source), (self.destination, destination)):
+            vars(side).update(attributes)
         rename = SAME_NAME if both_write else Template(text="dc1.{topic}")
         routes = [Route(FLOW, "dc1", "dc2", SelectionSpec((TOPIC, "payments")), rename=rename)]
         if both_write:
@@ -84,41 +95,6 @@ class Clusters:
         return answer.topic, answer.offsets[offset]
 
 
-@pytest.mark.parametrize(
-    ("offset", "expected"),
-    [
-        (4, Reason.BEFORE_MAP),
-        (5, 105),
-        (14, 114),
-        (15, 117),  # nothing of 15 to 19 was copied: the next copied record
-        (24, 121),
-        (25, 122),  # behind the last copied record
-        (30, 122),
-        (31, Reason.NOT_REACHED),
-        (1 << 62, Reason.NOT_REACHED),
-    ],
-)
-async def test_an_offset_of_the_source(offset: int, expected: int | Reason) -> None:
-    answer = await Clusters().answer(TOPIC, offset)
-    assert answer == (expected if isinstance(expected, Reason) else (MIRROR, expected))
-
-
-@pytest.mark.parametrize(
-    ("offset", "expected"),
-    [
-        (104, Reason.BEFORE_MAP),
-        (105, 5),
-        (114, 14),
-        (115, 20),  # a marker, or a record of another producer
-        (121, 24),
-        (122, 30),  # everything that the flow has decided on was read
-    ],
-)
-async def test_an_offset_of_the_destination(offset: int, expected: int | Reason) -> None:
-    answer = await Clusters().answer(MIRROR, offset, reverse=True)
-    assert answer == (expected if isinstance(expected, Reason) else (TOPIC, expected))
-
-
 class WithMarkers(InternalTopics):
     """The log of the mirror ends at 130, and holds only markers from 122 on."""
 
@@ -137,59 +113,64 @@ class WithMarkers(InternalTopics):
         return FetchResponse(0, ErrorCode.NONE, 0, (fetched,))
 
 
-@pytest.mark.parametrize(("offset", "expected"), [(130, (TOPIC, 30)), (131, Reason.NOT_REACHED)])
-async def test_behind_the_copied_records_lie_only_markers(
-    offset: int, expected: tuple[str, int] | Reason
-) -> None:
-    assert await Clusters(kind=WithMarkers).answer(MIRROR, offset, reverse=True) == expected
-
-
-@pytest.mark.parametrize(("offset", "expected"), [(122, (TOPIC, 30)), (123, Reason.FOREIGN)])
-async def test_behind_the_copied_records_another_producer_wrote(
-    offset: int, expected: tuple[str, int] | Reason
-) -> None:
-    assert await Clusters(own=140).answer(MIRROR, offset, reverse=True) == expected
-
-
-async def test_what_was_removed_is_no_number() -> None:
-    clusters = Clusters()
-    clusters.destination.starts[MIRROR] = 110
-    assert await clusters.answer(TOPIC, 9) is Reason.REMOVED
-    assert await clusters.answer(TOPIC, 10) == (MIRROR, 110)
-    clusters = Clusters()
-    clusters.source.starts[TOPIC] = 10
-    assert await clusters.answer(MIRROR, 109, reverse=True) is Reason.REMOVED
-    assert await clusters.answer(MIRROR, 110, reverse=True) == (TOPIC, 10)
+SOURCE, DESTINATION = (TOPIC, 0, False), (MIRROR, 0, True)
+REMADE = {"replaced": {TOPIC, MIRROR}}
 
 
 @pytest.mark.parametrize(
-    ("topic", "partition", "reverse", "expected"),
+    ("clusters", "asked", "offset", "expected"),
     [
-        ("other", 0, False, Reason.NOT_SELECTED),
-        (MIRROR, 0, False, Reason.NOT_SELECTED),
-        (TOPIC, 0, True, Reason.NOT_SELECTED),
-        (TOPIC, 1, False, Reason.NO_PARTITION),
-        (MIRROR, 1, True, Reason.NO_PARTITION),
-        ("payments", 0, False, Reason.NOT_STARTED),
-        ("dc1.payments", 0, True, Reason.NOT_STARTED),
+        # Of the source
+        ({}, SOURCE, 4, Reason.BEFORE_MAP),
+        ({}, SOURCE, 5, (MIRROR, 105)),
+        ({}, SOURCE, 14, (MIRROR, 114)),
+        ({}, SOURCE, 15, (MIRROR, 117)),  # nothing of 15 to 19 was copied: the next copied record
+        ({}, SOURCE, 24, (MIRROR, 121)),
+        ({}, SOURCE, 25, (MIRROR, 122)),  # behind the last copied record
+        ({}, SOURCE, 30, (MIRROR, 122)),
+        ({}, SOURCE, 31, Reason.NOT_REACHED),
+        ({}, SOURCE, 1 << 62, Reason.NOT_REACHED),
+        # Of the destination
+        ({}, DESTINATION, 104, Reason.BEFORE_MAP),
+        ({}, DESTINATION, 105, (TOPIC, 5)),
+        ({}, DESTINATION, 114, (TOPIC, 14)),
+        ({}, DESTINATION, 115, (TOPIC, 20)),  # a marker, or a record of another producer
+        ({}, DESTINATION, 121, (TOPIC, 24)),
+        ({}, DESTINATION, 122, (TOPIC, 30)),  # everything that the flow has decided on was read
+        # Behind the copied records lie only markers, or another producer's records.
+        ({"kind": WithMarkers}, DESTINATION, 130, (TOPIC, 30)),
+        ({"kind": WithMarkers}, DESTINATION, 131, Reason.NOT_REACHED),
+        ({"own": 140}, DESTINATION, 122, (TOPIC, 30)),
+        ({"own": 140}, DESTINATION, 123, Reason.FOREIGN),
+        # What was removed is no number.
+        ({"destination": {"starts": {MIRROR: 110}}}, SOURCE, 9, Reason.REMOVED),
+        ({"destination": {"starts": {MIRROR: 110}}}, SOURCE, 10, (MIRROR, 110)),
+        ({"source": {"starts": {TOPIC: 10}}}, DESTINATION, 109, Reason.REMOVED),
+        ({"source": {"starts": {TOPIC: 10}}}, DESTINATION, 110, (TOPIC, 10)),
+        # Nothing of the partition was copied.
+        ({}, ("other", 0, False), 7, Reason.NOT_SELECTED),
+        ({}, (MIRROR, 0, False), 7, Reason.NOT_SELECTED),
+        ({}, (TOPIC, 0, True), 7, Reason.NOT_SELECTED),
+        ({}, (TOPIC, 1, False), 7, Reason.NO_PARTITION),
+        ({}, (MIRROR, 1, True), 7, Reason.NO_PARTITION),
+        ({}, ("payments", 0, False), 7, Reason.NOT_STARTED),
+        ({}, ("dc1.payments", 0, True), 7, Reason.NOT_STARTED),
+        # Offsets of a topic that was made again mean other records.
+        ({"source": REMADE}, SOURCE, 7, Reason.RECREATED),
+        ({"source": REMADE}, DESTINATION, 107, Reason.RECREATED),
+        ({"destination": REMADE}, SOURCE, 7, Reason.RECREATED),
+        ({"destination": REMADE}, DESTINATION, 107, Reason.RECREATED),
+        # Where both sides write, nothing is exact.
+        ({"both_write": True}, SOURCE, 7, Reason.MERGED),
+        ({"both_write": True}, (TOPIC, 0, True), 107, Reason.MERGED),
     ],
 )
-async def test_a_partition_of_which_nothing_was_copied(
-    topic: str, partition: int, reverse: bool, expected: Reason
+async def test_an_offset_is_translated_or_the_reason_says_why_not(
+    clusters: dict[str, Any],
+    asked: tuple[str, int, bool],
+    offset: int,
+    expected: tuple[str, int] | Reason,
 ) -> None:
-    assert await Clusters().answer(topic, 7, partition=partition, reverse=reverse) is expected
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("side", ["source", "destination"])
-async def test_offsets_of_a_topic_that_was_made_again_mean_other_records(side: str, reverse: bool) -> None:
-    clusters = Clusters()
-    getattr(clusters, side).replaced.update({TOPIC, MIRROR})
-    topic, offset = (MIRROR, 107) if reverse else (TOPIC, 7)
-    assert await clusters.answer(topic, offset, reverse=reverse) is Reason.RECREATED
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-async def test_where_both_sides_write_nothing_is_exact(reverse: bool) -> None:
-    answer = await Clusters(both_write=True).answer(TOPIC, 107 if reverse else 7, reverse=reverse)
-    assert answer is Reason.MERGED
+    topic, partition, reverse = asked
+    answer = await Clusters(**clusters).answer(topic, offset, partition=partition, reverse=reverse)
+    assert answer == expected

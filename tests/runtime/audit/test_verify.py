@@ -30,14 +30,7 @@ from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, o
 from runtime.audit.verify.results import differences_of, results
 from runtime.audit.verify.schemas import ComparableContents
 from runtime.audit.verify.topics import MirrorComparison, MirrorPiece, RunOffsetTranslator, SourceTransform
-from runtime.audit.verify.verification import (
-    PIECES,
-    SMALL,
-    Verification,
-    grouped,
-    is_small,
-    verify_small,
-)
+from runtime.audit.verify.verification import PIECES, SMALL, Verification, grouped, is_small, verify_small
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
@@ -303,12 +296,7 @@ def replay(
     ("source", "there", "expected", "replayed"),
     [
         (LEFT, [replay(6, 2), replay(7, 3)], [], {2: 2}),
-        (
-            LEFT,
-            [replay(2, 2), fetched(3, b"x"), replay(6, 3)],
-            [("extra", None, 3)],
-            {2: 2},
-        ),
+        (LEFT, [replay(2, 2), fetched(3, b"x"), replay(6, 3)], [("extra", None, 3)], {2: 2}),
         (
             LEFT,
             [replay(6, 2, value=b"other"), replay(7, 3), replay(8, 3)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import time
 from collections.abc import Sequence
@@ -43,7 +44,6 @@ from runtime.audit.verify.loaded import (
     WrittenRecords,
     compare_lines,
     expired,
-    once_more,
     other_times,
 )
 from runtime.audit.verify.pieces import (
@@ -63,16 +63,12 @@ from runtime.files.source.folder import open_file
 from runtime.files.source.known_files import KnownFile, Reconciliation
 from runtime.files.source.lines import fingerprint
 from runtime.files.source.parquet_rows import RowReader
-from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
-from runtime.kafka.protocol.offsets import (
-    ListedOffset,
-    ListOffsetsRequest,
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import ListOffsetsRequest, TopicPartition
 from runtime.slot.budget import TokenBucket
-from tests.fakes.one_broker import AT, OneBroker
+from tests.fakes.one_broker import AT
 from tests.fakes.one_broker import ID as AT_ID
+from tests.fakes.partition_logs import PartitionLog
+from tests.fakes.partition_logs import PartitionLogs as Brokers
 from tests.fakes.progress import progress
 from tests.fakes.verification import piece, reading_files, request
 from tests.runtime.batch.forge import batch_bytes, control_batch
@@ -207,14 +203,6 @@ def test_a_record_with_another_timestamp_is_found_in_its_transaction() -> None:
     assert other_times(file, written, taken) == []
 
 
-def test_a_record_that_is_there_once_more_names_its_line() -> None:
-    edits = once_more({TransactionRange(4, 6): 1})
-    assert [(edit.what, edit.destination, edit.twin) for edit in edits] == [
-        ("extra", ComparedRecord(4), 1),
-        ("extra", ComparedRecord(5), 2),
-    ]
-
-
 def test_many_lines_are_compared_some_at_a_time() -> None:
     lines = list(range(5_000))
     seen = lines_compared(file_of(*lines), [*lines[:2_000], *lines[2_001:]])
@@ -288,39 +276,26 @@ OWN, OTHER = 7, 8  # producer ids
 Transaction = tuple[int, list[str]]
 
 
-class TopicOf(OneBroker):
-    """A broker whose log begins at an offset, and whose fetches see all that is behind theirs."""
+def log_of(*transactions: Transaction, begin: int = 0) -> PartitionLog:
+    """A log that begins at an offset: each transaction is a batch of lines and a marker."""
+    batches, high, sequence = list[bytes](), begin, 0
+    for producer, lines in transactions:
+        some = [Record(high + at, NOON, None, line.encode(), ()) for at, line in enumerate(lines)]
+        batches.append(batch_bytes(some, producer=(producer, 0, sequence), more=TRANSACTIONAL))
+        high, sequence = high + len(lines), sequence + len(lines)
+        batches.append(control_batch(high, producer, 1))
+        high += 1
+    return PartitionLog(batches, start=begin, end=high)
 
-    def __init__(self, *transactions: Transaction, begin: int = 0) -> None:
-        super().__init__([])
-        self.begin, self.batches = begin, list[tuple[int, bytes]]()
-        self.high, sequence = begin, 0
-        for producer, lines in transactions:
-            some = [Record(self.high + at, NOON, None, one.encode(), ()) for at, one in enumerate(lines)]
-            text = batch_bytes(some, producer=(producer, 0, sequence), more=TRANSACTIONAL)
-            self.batches.append((self.high, text))
-            self.high, sequence = self.high + len(lines), sequence + len(lines)
-            self.batches.append((self.high, control_batch(self.high, producer, 1)))
-            self.high += 1
 
-    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
-        if isinstance(request, ListOffsetsRequest):
-            return {AT: ListedOffset(self.begin, -1, 5)}
-        (asked,) = request.partitions.values()
-        error = ErrorCode.OFFSET_OUT_OF_RANGE if asked.offset < self.begin else ErrorCode.NONE
-        ends = [begin for begin, _ in self.batches[1:]] + [self.high]
-        found = [text for (_, text), end in zip(self.batches, ends, strict=True) if end > asked.offset]
-        records = bytearray(b"" if error else b"".join(found))
-        part = FetchedPartition(
-            AT_ID, 0, error, self.high, self.high, self.begin, (), -1, memoryview(records), None
-        )
-        return FetchResponse(0, ErrorCode.NONE, 0, (part,))
+def topic_of(*transactions: Transaction, begin: int = 0) -> Brokers:
+    return Brokers({AT: log_of(*transactions, begin=begin)}, {AT.topic: AT_ID})
 
 
 def loaded(
     folder: Path,
     files: dict[str, list[str]],
-    topic: TopicOf,
+    topic: Brokers,
     *,
     low: int | None = None,
     alone: bool = True,
@@ -332,8 +307,9 @@ def loaded(
         text = "".join(f"{one}\n" for one in lines)
         (folder / name).write_text(text)
         read = replace(read_file(folder, name, len(text)), records=len(lines))
-        begin = topic.begin if low is None else low
-        made = piece(0, len(text), destination_low=begin, destination_high=topic.high)
+        log = topic.logs[AT]
+        begin = log.start if low is None else low
+        made = piece(0, len(text), destination_low=begin, destination_high=log.next_offset)
         of = {"number": number, "topic": name, "alone": alone, "read": read}
         pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, **of))
     if removed:
@@ -363,7 +339,7 @@ def kinds(one: VerifiedPiece) -> list[tuple[str, int | None]]:
 def test_only_lines_that_were_repeated_between_those_of_a_file_are_doubled(
     tmp_path: Path, transactions: list[Transaction], doubled: list[tuple[str, int]], others: int
 ) -> None:
-    one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, TopicOf(*transactions))["a.log"]
+    one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, topic_of(*transactions))["a.log"]
     assert (one.compared, one.unread, kinds(one), one.others) == (3, "", doubled, others)
 
 
@@ -381,7 +357,7 @@ def test_a_transaction_of_any_size_is_missing_or_doubled_as_a_whole(
     tmp_path: Path, ranges: list[tuple[int, int]], wanted: list[tuple[str, str, int | None]]
 ) -> None:
     lines = [f"{number:04}" for number in range(2_000)]
-    topic = TopicOf(*((OWN, lines[begin:end]) for begin, end in ranges))
+    topic = topic_of(*((OWN, lines[begin:end]) for begin, end in ranges))
     one = loaded(tmp_path, {"a.log": lines}, topic)["a.log"]
     text = "".join(f"{line}\n" for line in lines)
     told = [
@@ -393,7 +369,7 @@ def test_a_transaction_of_any_size_is_missing_or_doubled_as_a_whole(
 
 def test_a_long_list_of_files_that_are_alike_is_cut(tmp_path: Path) -> None:
     files = {f"{number:02}.log": ["same"] for number in range(30)}
-    found = loaded(tmp_path, files, TopicOf(*[(OWN, ["same"])] * 20))
+    found = loaded(tmp_path, files, topic_of(*[(OWN, ["same"])] * 20))
     unread = [one.unread for one in found.values() if one.unread]
     assert unread
     assert all(why.count(".log") == 10 and why.endswith(".log, others") for why in unread)
@@ -402,14 +378,14 @@ def test_a_long_list_of_files_that_are_alike_is_cut(tmp_path: Path) -> None:
 def test_a_later_place_is_found_where_the_first_one_does_not_fit(tmp_path: Path) -> None:
     """The file begins with a line that is repeated, and its second occurrence was written twice."""
     lines = ["same", "one", "same", "two"]
-    topic = TopicOf(*((OWN, [one]) for one in ("same", "one", "same", "same", "two")))
+    topic = topic_of(*((OWN, [one]) for one in ("same", "one", "same", "same", "two")))
     one = loaded(tmp_path, {"a.log": lines}, topic)["a.log"]
     assert [(edit.what, edit.twin) for edit in one.edits] == [("extra", len("same\none\n"))]
 
 
 def test_without_all_files_of_the_partition_nothing_is_doubled(tmp_path: Path) -> None:
     files = {"a.log": ["one", "two", "three"], "b.log": ["two"]}
-    topic = TopicOf((OWN, ["one"]), (OWN, ["two"]), (OWN, ["two", "three"]))
+    topic = topic_of((OWN, ["one"]), (OWN, ["two"]), (OWN, ["two", "three"]))
     found = loaded(tmp_path, files, topic, removed="b.log")
     assert (kinds(found["a.log"]), found["a.log"].others) == ([], 1)
     assert "run it again" in found["b.log"].unread
@@ -422,7 +398,7 @@ def test_without_all_files_of_the_partition_nothing_is_doubled(tmp_path: Path) -
 def test_an_equal_line_of_others_makes_no_line_missing_behind_retention(
     tmp_path: Path, producer: int, *, alone: bool, wanted: list[tuple[str, int | None]]
 ) -> None:
-    topic = TopicOf((producer, ["OK"]), (OWN, ["four"]), begin=40)
+    topic = topic_of((producer, ["OK"]), (OWN, ["four"]), begin=40)
     one = loaded(tmp_path, {"a.log": ["one", "OK", "three", "four"]}, topic, alone=alone)["a.log"]
     assert (kinds(one), one.unread) == (wanted, "")
     (gone,) = one.not_comparable
@@ -431,32 +407,37 @@ def test_an_equal_line_of_others_makes_no_line_missing_behind_retention(
 
 
 def test_records_that_retention_deletes_meanwhile_are_not_comparable(tmp_path: Path) -> None:
-    topic = TopicOf((OWN, ["two"]), (OWN, ["three"]), begin=2)
+    topic = topic_of((OWN, ["two"]), (OWN, ["three"]), begin=2)
     one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, topic, low=0)["a.log"]
     assert (one.compared, one.edits, one.unread) == (2, [], "")
     assert [(gone.low, gone.end) for gone in one.not_comparable] == [(0, 4)]
 
 
-class Expiring(TopicOf):
-    """A topic of which retention deletes so many records before or after each fetch."""
+class Expiring(Brokers):
+    """Retention deletes so many records before or after each fetch."""
 
-    before = after = 0
+    def __init__(self, *transactions: Transaction, before: int = 0, after: int = 0) -> None:
+        super().__init__({AT: log_of(*transactions)}, {AT.topic: AT_ID})
+        self.before, self.after = before, after
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
-        self.begin += 0 if isinstance(request, ListOffsetsRequest) else self.before
+        self._delete(0 if isinstance(request, ListOffsetsRequest) else self.before)
         found = await super().call(node, request, purpose, within)
-        self.begin = min(self.begin + self.after, self.high)
+        self._delete(self.after)
         return found
+
+    def _delete(self, records: int) -> None:
+        log = self.logs[AT]
+        start = min(log.start + records, log.next_offset)
+        self.logs = {AT: dataclasses.replace(log, start=start)}
 
 
 def test_records_that_are_gone_while_they_are_read_make_no_difference(tmp_path: Path) -> None:
-    topic = Expiring((OWN, ["one"]), (OWN, ["two"]))
-    topic.before = 1
+    topic = Expiring((OWN, ["one"]), (OWN, ["two"]), before=1)
     one = loaded(tmp_path, {"a.log": ["one", "two"]}, topic, low=0)["a.log"]
     assert "retention took the offsets below" in one.unread
     assert one.unread.endswith(": run it again")
-    topic = Expiring((OWN, ["one"]), (OWN, ["TWO", "three"]), (OWN, ["four"]))
-    topic.after = topic.high
+    topic = Expiring((OWN, ["one"]), (OWN, ["TWO", "three"]), (OWN, ["four"]), after=100)
     one = loaded(tmp_path, {"a.log": ["one", "two", "three", "four"]}, topic, low=0)["a.log"]
     assert (kinds(one), one.unread) == ([], "")
 
@@ -501,6 +482,8 @@ H, END = 100, 200
         ({"a": [2], "b": [1, 2]}, [[1, 2], [2]], {}, 0),
         ({"a": [1, 2], "b": [3]}, [[1, 3], [2]], {"a": 1, "b": 1}, 1),
         ({"a": []}, [[]], {}, 0),
+        # The last one is chosen for "a" first, and is of "b", whose earlier lines were found already.
+        ({"a": [0, 2], "b": [2, 2, 2]}, [[0, 2], [2, 2], [2]], {}, 0),
     ],
 )
 def test_each_transaction_is_of_one_file(
@@ -509,6 +492,7 @@ def test_each_transaction_is_of_one_file(
     seen = found(files, *transactions)
     assert {name: count for name, count in seen.left.items() if count} == left
     assert len(seen.unknown) == unknown
+    assert all(some == sorted(some, reverse=True) for some in seen.taken.values())
 
 
 def test_files_that_are_alike_are_named_where_one_of_them_is_incomplete() -> None:
@@ -516,29 +500,24 @@ def test_files_that_are_alike_are_named_where_one_of_them_is_incomplete() -> Non
     assert found({"a": [1], "b": [1]}, [1]).alike == {"a", "b"}
 
 
-def test_an_unknown_transaction_is_of_the_incomplete_file_with_most_of_its_lines() -> None:
-    files = {"a": [1, 2, 3], "b": [4, 5], "c": [6]}
-    transactions = [[1, 9, 3], [4], [8], [6]]
-    seen = found(files, *transactions)
-    records = [one for some in transactions for one in some]
-    owned = owners_of_unknown(seen, files, records)
-    assert owned == {"a": [TransactionRange(0, 3)], "b": [TransactionRange(3, 4)]}
-
-
 @pytest.mark.parametrize(
-    ("transactions", "owned"),
+    ("files", "transactions", "owned"),
     [
-        ([[1, 9], [3]], 1),  # a line was changed
-        ([[1, 8, 9], [3]], 0),  # of another file, with the same first line
-        ([[3], [1, 2, 9]], 0),  # behind those of the file
+        (
+            {"a": [1, 2, 3], "b": [4, 5], "c": [6]},
+            [[1, 9, 3], [4], [8], [6]],
+            {"a": [TransactionRange(0, 3)], "b": [TransactionRange(3, 4)]},
+        ),
+        ({"a": [1, 2, 3]}, [[1, 9], [3]], {"a": [TransactionRange(0, 2)]}),  # a line was changed
+        ({"a": [1, 2, 3]}, [[1, 8, 9], [3]], {}),  # of another file, with the same first line
+        ({"a": [1, 2, 3]}, [[3], [1, 2, 9]], {}),  # behind those of the file
     ],
 )
-def test_a_transaction_that_is_hardly_alike_is_of_no_file(transactions: list[list[int]], owned: int) -> None:
-    files = {"a": [1, 2, 3]}
-    seen = found(files, *transactions)
-    assert seen.left == {"a": 2}
-    records = [one for some in transactions for one in some]
-    assert len(owners_of_unknown(seen, files, records).get("a", [])) == owned
+def test_an_unknown_transaction_is_of_the_incomplete_file_with_most_of_its_lines(
+    files: dict[str, list[int]], transactions: list[list[int]], owned: dict[str, list[TransactionRange]]
+) -> None:
+    records = [line for lines in transactions for line in lines]
+    assert owners_of_unknown(found(files, *transactions), files, records) == owned
 
 
 @pytest.mark.parametrize(
@@ -572,13 +551,6 @@ def test_files_are_always_found_whole_and_in_order(
         assert some == sorted(some, reverse=True)
 
 
-def test_an_earlier_choice_keeps_the_order_of_the_lines() -> None:
-    """The last transaction is chosen for "a" first. It is of "b", whose earlier lines were found already."""
-    seen = found({"a": [0, 2], "b": [2, 2, 2]}, [0, 2], [2, 2], [2])
-    assert set(seen.left.values()) == {0}
-    assert all(some == sorted(some, reverse=True) for some in seen.taken.values())
-
-
 def test_many_files_with_equal_lines_take_little_time() -> None:
     files = {str(at): [1] for at in range(5_000)}
     seen = found(files, *([1] for _ in files))
@@ -588,11 +560,6 @@ def test_many_files_with_equal_lines_take_little_time() -> None:
     files = {str(at): [at, -1] for at in range(5_000)}
     seen = found(files, *files.values())
     assert set(seen.left.values()) == {0}
-
-
-def test_an_unknown_transaction_is_needed_to_look_for_an_owner() -> None:
-    seen = found({"a": [1, 2]}, [2])
-    assert owners_of_unknown(seen, {}, [2]) == {}
 
 
 @pytest.mark.parametrize("seed", [101, 333])

@@ -38,98 +38,86 @@ def contents(there: RegistryServer) -> Iterator[ComparableContents]:
         yield ComparableContents(SchemaIdMap(finder, "t", "copied"))
 
 
-async def test_a_copy_is_equal_with_the_id_that_its_schema_has_at_the_destination(
-    there: RegistryServer, contents: ComparableContents
-) -> None:
-    there.add(9, ORDER, "copied-value")
-    (content,) = await contents.originals([ORIGINAL])
-    right, wrong = (contents.copy(replace(ORIGINAL, value=at.to_bytes(5) + PAYLOAD)) for at in (9, 7))
-    assert content == right
-    edit = RecordDifference("changed", 0, ComparedRecord(0, 0, content), ComparedRecord(0, 0, wrong))
-    (difference,) = differences_of([edit])
-    assert (difference.fields, difference.why) == (["value"], "schema id of the value 9 → 7")
-
-
-async def test_a_schema_that_the_destination_lacks_is_a_difference_whatever_the_copy_holds(
-    contents: ComparableContents,
-) -> None:
-    (content,) = await contents.originals([ORIGINAL])
-    assert content != contents.copy(ORIGINAL)
-    assert content.value_schema == "schema id 7: the registry has no such schema in copied-value"
-
-
-async def test_a_value_whose_header_names_the_schema_is_compared_as_it_is(
-    contents: ComparableContents,
-) -> None:
-    named = replace(ORIGINAL, headers=(("__value_schema_id", b"guid"),))
-    (content,) = await contents.originals([named])
-    assert content == contents.copy(named)
-
-
-async def test_an_id_in_a_header_is_compared_by_what_it_means(
-    there: RegistryServer, contents: ComparableContents
-) -> None:
-    there.add(9, ORDER, "copied-value")
-
-    def named(number: int) -> ConsumerRecord:
-        return replace(ORIGINAL, headers=(("__value_schema_id", number.to_bytes(5) + b"more"),))
-
-    (content,) = await contents.originals([named(7)])
-    assert content == contents.copy(named(9))
-    assert content != contents.copy(named(7))
-
-
 HEADER = "__value_schema_id"
+GUID = b"\1" + UUID(int=7).bytes
 
 
 def with_headers(*contents: bytes | None, number: int = 7) -> ConsumerRecord:
+    """The value is of this schema id; headers may name another one."""
     headers = tuple((HEADER, content) for content in contents)
     return replace(ORIGINAL, value=number.to_bytes(5) + PAYLOAD, headers=headers)
 
 
-async def test_a_null_header_leaves_the_id_to_the_payload(
-    there: RegistryServer, contents: ComparableContents
-) -> None:
-    there.add(9, ORDER, "copied-value")
-    (content,) = await contents.originals([with_headers(None)])
-    assert content == contents.copy(with_headers(None, number=9))
-    assert content != contents.copy(with_headers(None))
+def id_of(number: int, more: bytes = b"") -> bytes:
+    return number.to_bytes(5) + more
 
 
-async def test_of_two_headers_the_last_names_the_schema(
-    there: RegistryServer, contents: ComparableContents
+@pytest.mark.parametrize(
+    ("original", "equal", "different"),
+    [
+        (with_headers(), with_headers(number=9), [with_headers(), with_headers(number=10)]),
+        (with_headers(b"guid"), with_headers(b"guid"), [with_headers(b"guid", number=9)]),
+        (with_headers(id_of(7, b"more")), with_headers(id_of(9, b"more")), [with_headers(id_of(7, b"more"))]),
+        (with_headers(None), with_headers(None, number=9), [with_headers(None)]),
+        (
+            with_headers(id_of(3), id_of(7)),
+            with_headers(id_of(3), id_of(9)),
+            [with_headers(id_of(3), id_of(10)), with_headers(id_of(10), id_of(9))],
+        ),
+        (with_headers(number=2**31), with_headers(number=2**31), [with_headers(number=9)]),
+    ],
+    ids=[
+        "the id in the value",
+        "a header names the schema: the value stays",
+        "the id in a header",
+        "a null header leaves the id to the value",
+        "the last of two headers counts",
+        "bytes that no registry gives as an id",
+    ],
+)
+async def test_a_copy_is_equal_with_the_id_that_its_schema_has_at_the_destination(
+    there: RegistryServer,
+    contents: ComparableContents,
+    original: ConsumerRecord,
+    equal: ConsumerRecord,
+    different: list[ConsumerRecord],
 ) -> None:
     there.add(9, ORDER, "copied-value")
     there.add(10, ORDER, "other")
-    first, seven, nine, ten = (number.to_bytes(5) for number in (3, 7, 9, 10))
-    (content,) = await contents.originals([with_headers(first, seven)])
-    assert content == contents.copy(with_headers(first, nine))
-    assert content != contents.copy(with_headers(first, ten))
-    assert content != contents.copy(with_headers(ten, nine))  # the earlier one is not translated
+    (content,) = await contents.originals([original])
+    assert content == contents.copy(equal)
+    assert content not in map(contents.copy, different)
 
 
-async def test_a_guid_that_the_destination_lacks_is_a_difference(
-    there: RegistryServer, contents: ComparableContents
-) -> None:
-    guid = UUID(int=7)
-    named = with_headers(b"\1" + guid.bytes)
-    (content,) = await contents.originals([named])
-    assert content.value_schema == f"schema {guid}: the registry has no schema {guid}"
-    assert content != contents.copy(named)
+async def test_a_difference_names_both_ids(there: RegistryServer, contents: ComparableContents) -> None:
+    there.add(9, ORDER, "copied-value")
+    (content,) = await contents.originals([ORIGINAL])
+    edit = RecordDifference(
+        "changed", 0, ComparedRecord(0, 0, content), ComparedRecord(0, 0, contents.copy(ORIGINAL))
+    )
+    (difference,) = differences_of([edit])
+    assert (difference.fields, difference.why) == (["value"], "schema id of the value 9 → 7")
 
 
 async def test_a_guid_is_compared_in_its_header(there: RegistryServer, contents: ComparableContents) -> None:
     there.add(9, ORDER, "copied-value")
-    named, other = (with_headers(b"\1" + UUID(guid).bytes) for guid in (there.guid(9), str(UUID(int=7))))
+    named = with_headers(b"\1" + UUID(there.guid(9)).bytes)
     (content,) = await contents.originals([named])
     assert content == contents.copy(named)
-    assert content != contents.copy(other)
+    assert content != contents.copy(with_headers(GUID))
 
 
-async def test_bytes_that_no_registry_gives_as_an_id_are_compared_as_they_are(
-    contents: ComparableContents,
+@pytest.mark.parametrize(
+    ("original", "why"),
+    [
+        (ORIGINAL, "schema id 7: the registry has no such schema in copied-value"),
+        (with_headers(GUID), f"schema {UUID(int=7)}: the registry has no schema {UUID(int=7)}"),
+    ],
+    ids=["id", "guid"],
+)
+async def test_a_schema_that_the_destination_lacks_is_a_difference_whatever_the_copy_holds(
+    contents: ComparableContents, original: ConsumerRecord, why: str
 ) -> None:
-    record = with_headers(number=2**31)
-    (content,) = await contents.originals([record])
-    assert content == contents.copy(record)
-    assert content.value_schema is None
+    (content,) = await contents.originals([original])
+    assert content != contents.copy(original)
+    assert content.value_schema == why

@@ -40,9 +40,10 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from tests.fakes import verification
 from tests.fakes.one_broker import ID as TOPIC_ID
+from tests.fakes.partition_logs import PartitionLogs as Brokers
 from tests.fakes.progress import progress
 from tests.fakes.verification import chunks, request
-from tests.runtime.audit.test_verify_loaded import TopicOf
+from tests.runtime.audit.test_verify_loaded import topic_of
 from tests.runtime.batch.forge import batch_bytes, sets
 from tests.runtime.files.backups import WrittenBackup, text_of
 
@@ -381,7 +382,7 @@ def test_only_files_that_the_manifest_still_has_are_damaged(
     found = [backup.commit(1, ID, 2, text_of(0, [NOON] * 2)), backup.commit(2, ID, 4, text_of(2, [NOON] * 2))]
     files = [one for one in found if one is not None]
     harm(backup, files)
-    piece = compare_stored(tmp_path, files, TopicOf((1, ["a", "b", "c"]), begin=start))
+    piece = compare_stored(tmp_path, files, topic_of((1, ["a", "b", "c"]), begin=start))
     assert [one.what for one in piece.edits if one.what == "damaged"] == ["damaged"] * damaged
     if why:
         assert why.format(folder=tmp_path) in piece.unread
@@ -390,7 +391,7 @@ def test_only_files_that_the_manifest_still_has_are_damaged(
         assert piece.passed == (start > 0)
 
 
-def compare_stored(folder: Path, files: Sequence[DataFile], source: TopicOf) -> VerifiedPiece:
+def compare_stored(folder: Path, files: Sequence[DataFile], source: Brokers) -> VerifiedPiece:
     asked, bucket = request(into_files(folder)), TokenBucket(None, time.monotonic)
     piece = piece_of(files, 4)
     manifest = ManifestFolder(str(folder), "f")
