@@ -19,22 +19,29 @@ GOLDEN = Path(__file__).parent / "golden"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def document(plan: Plan) -> str:
-    """The first change of each action, and the first step of each kind: the others look like them.
+def shorten(entry: dict[str, Any]) -> None:
+    """Leaves what a flow or a job has of its own: what a new one will be, or the fields that change."""
+    change = entry["change"]
+    if "values" not in change or change["actions"] != ["create"]:
+        for name in ("before", "after", "values") if entry["type"] in ("flow", "job") else ():
+            change.pop(name, None)
+        return
+    after, values = change["after"], change["values"]
+    assert after.keys() == values.keys()
+    change["values"] = {name: value for name, value in values.items() if after[name] != value}
+    change["fields"] = []
 
-    Flows and jobs have parts of their own: a new one shows what it will be, and one that changes its fields.
-    """
+
+def document(plan: Plan) -> str:
+    """The first change of each action, and the first step of each kind: the others look like them."""
     tree = json.loads(json_text(plan))
     for part in ("resource_changes", "resource_drift"):
         first: dict[tuple[Any, ...], Any] = {}
         for entry in tree[part]:
+            shorten(entry)
             change = entry["change"]
-            own = entry["type"] if entry["type"] in ("flow", "job") else ""
-            if own:
-                new = change["actions"] == ["create"]
-                for name in ("fields",) if new else ("before", "after", "values"):
-                    change.pop(name, None)
-            sensitive = any(field["sensitive"] for field in change.get("fields", ()))
+            sensitive = any(field["sensitive"] for field in change["fields"])
+            own = entry["type"] if "values" in change else ""
             first.setdefault((*change["actions"], sensitive, own), entry)
         tree[part] = list(first.values())
     steps: dict[str, Any] = {}
