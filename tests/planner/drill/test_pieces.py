@@ -13,7 +13,7 @@ from planner.config import load
 from planner.drill import live, promises, scenario_record
 from planner.drill.load import DRILL_HEADER
 from planner.drill.rehearsal import rehearse
-from planner.drill.routes import DrillRoute, not_failed_back, routes_of
+from planner.drill.routes import DrillRoute, clusters_to_lose, flows_out_of, not_failed_back, routes_of
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun, Stopped, stopped_partitions
 from planner.drill.traffic import record_id
@@ -39,6 +39,12 @@ def copies(topic: str, source: str = "paris", to: str = "tokyo", **more: Any) ->
 
 def route(flow: str, topic: str, destination: str, source: str = "paris") -> DrillRoute:
     return DrillRoute(flow, source, destination, topic, topic, transformed=False)
+
+
+def test_a_cluster_that_a_running_flow_leaves_can_be_lost(tmp_path: Path) -> None:
+    made = topology(tmp_path, copies("orders"), copies("back", "tokyo", "paris", state="promoted"))
+    assert clusters_to_lose(made) == ["paris"]
+    assert [flow.name for flow in flows_out_of(made, "paris")] == ["paris-0"]
 
 
 B, C = route("b", "orders", "tokyo"), route("c", "payments", "rome")
