@@ -71,7 +71,9 @@ class LaneSet:
             self._behind_at = self._loop.time()
         for copy in copies:
             lane, better = self._lanes.get(copy), self._usable_lane()
-            if lane is None or better is None or lane is better or copy.suspect or copy.releasing:
+            if lane is None or better is None or lane is better:
+                continue
+            if copy.in_transaction or copy.suspect or copy.releasing:
                 continue
             if not self._catches_up or len(better.copies) + 1 < len(lane.copies):
                 self.place(copy)
