@@ -26,7 +26,7 @@ from runtime.kafka.records import InternalRecord, build, plain
 from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
 
 TRANSACTIONAL, COMMIT = 0x10, 1
-LEADER = Partition(0, 1, 5, (1,), (1,))
+LEADER = Partition(0, 0, 5, (0,), (0,))
 
 
 class InternalTopics:

@@ -341,6 +341,7 @@ def test_only_lines_that_were_repeated_between_those_of_a_file_are_doubled(
 ) -> None:
     one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, topic_of(*transactions))["a.log"]
     assert (one.compared, one.unread, kinds(one), one.others) == (3, "", doubled, others)
+    assert one.end == len("one\ntwo\nthree\n")
 
 
 @pytest.mark.parametrize(

@@ -166,11 +166,18 @@ def plain(prepared: PreparedBatches) -> list[tuple[object, ...]]:
 
 
 def many(header: Sequence[tuple[str, bytes | None]] = (), first: int = 0, **more) -> list[bytes]:
-    """1,000 records in batches that are not small, with null keys, tombstones and values of all sizes."""
+    """1,000 records in batches that are not small, with null keys, tombstones and values of all sizes.
+
+    In each batch, one timestamp has the delta -64: the largest varint of one byte.
+    """
     sizes = [0, 1, 50, 62, 63, 64, 120, 700, 1024, 8185, 9000]
     inside = [
         record(
-            at, None if at % 17 == 3 else b"v" * sizes[at % 11], key=b"k" if at % 3 else None, headers=header
+            at,
+            None if at % 17 == 3 else b"v" * sizes[at % 11],
+            key=b"k" if at % 3 else None,
+            headers=header,
+            timestamp=START + at - (71 if (at - first) % 125 == 7 else 0),
         )
         for at in range(first, first + 1000)
     ]

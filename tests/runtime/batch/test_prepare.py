@@ -32,7 +32,8 @@ from tests.runtime.batch.forge import (
 
 SPEC = RewriteSpec(HERE, max_batch=1_000_000)
 NOW = START + 5000
-SOME = [record(100 + at, b"x" * at) for at in range(4)]
+# The delta of the last timestamp is -64: the largest varint of one byte.
+SOME = [*(record(100 + at, b"x" * at) for at in range(3)), record(103, b"xxx", timestamp=START + 36)]
 HOLED = [record(100), record(103), record(104)]
 MERGING = replace(SPEC, merge=Merge(records=8, size=2000, up_to=100_000))
 

@@ -147,5 +147,7 @@ def test_a_broker_that_hangs_is_asked_last_from_then_on() -> None:
             asked_before = len(brokers.asked)
             await cluster.all_topics()
             assert brokers.asked[asked_before] == 3 - brokers.hung
+            links = [await cluster.connection(3 - brokers.hung, "look", 30) for _ in range(2)]
+            assert links[0] is links[1]
 
     brokers.serving(work)

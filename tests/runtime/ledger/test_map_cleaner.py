@@ -61,6 +61,7 @@ def sealed(*counts: int, gap_before: int | None = None) -> list[SealedSpan]:
         ([SMALL, LARGE, SMALL, SMALL], None, []),
         ([SMALL] * 6, 3, [range(3)]),
         ([LARGE // 2 + 1] * 4, None, []),
+        ([LARGE // 2] * 4, None, [range(2)]),
     ],
 )
 def test_small_adjacent_segments_are_merged_once_they_fill_a_large_one(

@@ -16,13 +16,13 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
-from runtime.slot.budget import ByteBudget, SessionShares, TokenBucket
+from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
 from runtime.slot.context import SlotContext
-from runtime.slot.partition import PartitionCopy
+from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, SourceReader
 from tests.fakes.clock import jumping
-from tests.fakes.partition import partition
+from tests.fakes.partition import outgoing, partition
 from tests.runtime.batch.forge import batch_bytes, record
 from tests.runtime.slot.world import flow_spec
 
@@ -39,6 +39,7 @@ class Leader:
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
     now: int = 0
     waits_ms: list[int] = field(default_factory=list)
+    partitions: list[list[int]] = field(default_factory=list)
 
     def failed_lately(self, node: int) -> bool:
         return False
@@ -49,6 +50,7 @@ class Leader:
         self.now += 1_000
         self.clock(self.now)
         self.waits_ms.append(request.max_wait_ms)
+        self.partitions.append([number for _, number in request.partitions])
         return self.answers.pop(0)
 
     def leader(self, topic: str, partition: int) -> None:
@@ -70,12 +72,12 @@ def answer(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> 
     return FetchResponse(0, session, 0 if session else 7, tuple(news))
 
 
-def intake_of(leader: Leader, shares: SessionShares | None = None, linger_ms: int = 0) -> BrokerIntake:
+def intake_of(leader: Leader, shares: SessionShares | None = None, **settings: int) -> BrokerIntake:
     """Its events are ignored."""
     return BrokerIntake(
         1,
         cast(KafkaCluster, leader),
-        CopySettings(linger_ms=linger_ms),
+        CopySettings(**{"linger_ms": 0, **settings}),
         ByteBudget(1 << 20),
         shares or SessionShares(ByteBudget(1 << 20)),
         TokenBucket(None, lambda: 0.0),
@@ -182,6 +184,20 @@ def test_the_next_fetch_waits_for_the_records_of_one_that_brought_all_there_were
 
     jumping(run)()
     assert copy.cursor.offset == 11
+
+
+def test_a_partition_is_not_fetched_while_twice_as_much_as_one_fetch_is_queued() -> None:
+    """R8. The others of its leader are."""
+    full, other = copying(0), copying(1)
+    batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    full.fetched([batch], Cursor(11, 0), ())
+    leader = Leader([answer(1), answer()], lambda _: None)
+    intake = intake_of(leader, partition_fetch_bytes=1)
+    for copy in (full, other):
+        intake.add(copy)
+    with pytest.raises(WireError):
+        asyncio.run(intake.run())
+    assert leader.partitions == [[1], []]
 
 
 @pytest.mark.parametrize(("transformer", "intakes"), [(None, 1), (object(), 2)])

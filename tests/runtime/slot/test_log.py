@@ -105,6 +105,9 @@ def test_lines_are_limited_by_event_and_key_and_suppressed_ones_are_counted() ->
     assert [limit.take("retry", key) for key in "cdef"] == [0, 0, None, None]
     clock.now = 10.0
     assert limit.take("retry", "a") == 2
+    for number in range(10_001):  # whatever the keys are, they take a bounded memory
+        limit.take("many", str(number))
+    assert len(limit._counts) < 10_000
     assert not left
 
 

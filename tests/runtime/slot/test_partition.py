@@ -89,6 +89,7 @@ def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     held = ResponseMemory(budget, 60)
     batches = [QueuedBatch(outgoing(0, (10 + number, 1)), 7, held.view()) for number in range(2)]
     copy.fetched(batches, Cursor(12, 7), [DroppedRecords(12, 4)])
+    assert copy.queued_bytes == sum(one.out.batch.size for one in batches) > 0
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
     assert (copy.rewinds, copy.dropped_before(12)) == (1, 0)

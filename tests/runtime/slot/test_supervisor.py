@@ -145,33 +145,45 @@ async def test_a_partition_that_lacks_a_marker_continues_once_it_is_written(copy
 
 
 class Watched:
-    """Two clusters in one, whose topic has a new leader of epoch 6; `seen` are the partitions with it."""
+    """Two clusters in one, whose topic has a leader of epoch 6; `seen` says why a partition is inspected."""
 
-    def __init__(self) -> None:
-        self.seen: list[PartitionCopy] = []
-        self._leader = Partition(0, 1, 6, (1,), (1,))
+    def __init__(self, topic_id: bytes) -> None:
+        self.seen: list[str] = []
+        leader = Partition(0, 0, 6, (0,), (0,))
+        self._topic = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: leader})
 
     async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
-        return {"orders": TopicMetadata("orders", bytes(16), ErrorCode.NONE, False, {0: self._leader})}
+        return {"orders": self._topic}
+
+    def inspect_later(self, copy: PartitionCopy, why: str) -> None:
+        self.seen.append(why)
+
+    def leader_changed(self, copy: PartitionCopy) -> None:
+        self.seen.append("its leader changed")
 
 
 @pytest.mark.parametrize(
-    ("epoch", "busy", "inspected"), [(5, False, True), (5, True, False), (6, False, False)]
+    ("epoch", "busy", "topic_id", "why"),
+    [
+        (5, False, bytes(16), "its leader changed"),
+        (5, True, bytes(16), None),
+        (6, False, bytes(16), None),
+        (6, False, b"x" * 16, "a topic's id changed"),
+        (6, True, b"x" * 16, "a topic's id changed"),
+    ],
 )
 @jumping
-async def test_an_idle_partition_with_a_new_leader_is_inspected(
-    copy: PartitionCopy, epoch: int, busy: bool, inspected: bool
+async def test_an_idle_partition_with_a_new_leader_and_any_of_a_new_topic_is_inspected(
+    copy: PartitionCopy, epoch: int, busy: bool, topic_id: bytes, why: str | None
 ) -> None:
     """Without a leader, it may have missed a marker; a busy one is inspected before its next transaction."""
-
-    cluster: Any = Watched()
+    cluster: Any = Watched(topic_id)
     copy.inspected(epoch)
     copy.resume()
     if busy:
         copy.enter_transaction()
-    supervisor: Any = None
-    watch = TopicWatch(cluster, cluster, {copy.key: copy}, supervisor, cluster.seen.append)
+    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
     task = asyncio.create_task(watch.run())
     await asyncio.sleep(EVERY_S + 1)
     task.cancel()
-    assert bool(cluster.seen) is inspected
+    assert cluster.seen[:1] == ([why] if why else [])
