@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runtime.batch import Batch, records, walk
+from runtime.contract.records.ledger import LedgerKey, LedgerValue, encode_key, encode_value
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol import offsets
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
@@ -27,6 +28,11 @@ from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, record
 
 TRANSACTIONAL, COMMIT = 0x10, 1
 LEADER = Partition(0, 0, 5, (0,), (0,))
+
+
+def stored(values: Mapping[LedgerKey, LedgerValue]) -> list[InternalRecord]:
+    """The records of a ledger or an offset map."""
+    return [InternalRecord(encode_key(key), encode_value(value)) for key, value in values.items()]
 
 
 class InternalTopics:

@@ -14,7 +14,7 @@ import pytest
 from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.translate import OffsetTranslator, Problem
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.records.ledger import PartitionKey, ProgressKey, encode_key, encode_value
+from runtime.contract.records.ledger import PartitionKey, ProgressKey
 from runtime.contract.records.offset_map import Run
 from runtime.contract.results.groups import UntranslatableReason as Reason
 from runtime.contract.spec import naming
@@ -30,7 +30,7 @@ from runtime.kafka.protocol.offsets import LATEST, ListedOffset, ListOffsetsRequ
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMaps
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
 from tests.runtime.batch.forge import control_batch
 
@@ -63,7 +63,7 @@ class Clusters:
             destination_topic_id=ids.topic(mirror).id,
         )
         written = [InternalRecord(b"k", b"v") for _ in range(own)]
-        ledger = [InternalRecord(encode_key(ProgressKey(PartitionKey(FLOW, TOPIC, 0))), encode_value(copied))]
+        ledger = stored({ProgressKey(PartitionKey(FLOW, TOPIC, 0)): copied})
         self.source = InternalTopics({TOPIC: [], "payments": []})
         self.destination = kind(
             {naming.LEDGER: ledger, naming.OFFSET_MAP: [], mirror: written, "dc1.payments": []}

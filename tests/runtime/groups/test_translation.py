@@ -24,7 +24,7 @@ from runtime.contract.records.group_records import (
     encode_times,
     encode_times_key,
 )
-from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey, encode_key, encode_value
+from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey
 from runtime.contract.records.offset_map import Run
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import Route
@@ -44,7 +44,7 @@ from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRe
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
 
 FLOW, BACK, TOPIC = "flow", "back", "orders"
@@ -77,10 +77,9 @@ def holding(
     """A cluster whose internal topics hold progress, checkpoints and timestamps."""
     return Cluster(
         {
-            naming.LEDGER: [
-                InternalRecord(encode_key(ProgressKey(PartitionKey(flow, TOPIC, 0))), encode_value(value))
-                for flow, value in copied.items()
-            ],
+            naming.LEDGER: stored(
+                {ProgressKey(PartitionKey(flow, TOPIC, 0)): value for flow, value in copied.items()}
+            ),
             naming.OFFSET_MAP: [],
             naming.CHECKPOINTS: [
                 InternalRecord(encode_checkpoint_key(key), encode_checkpoint(value))

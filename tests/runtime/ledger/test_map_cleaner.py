@@ -28,7 +28,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge, mergeable
 from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
 from runtime.ledger.records import TopicReplaced
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
 from tests.runtime.contract.test_offsetmap import Event, Model
 
@@ -200,10 +200,8 @@ async def test_a_map_waits_for_the_marker_of_its_newest_segment() -> None:
     progress_, segments = advance(FIRST, Advance(2 * LARGE, 0, runs_of(LARGE)), 1, 1)
     topics = InternalTopics(
         {
-            naming.LEDGER: [InternalRecord(encode_key(ProgressKey(ORDERS)), encode_value(progress_))],
-            naming.OFFSET_MAP: [
-                InternalRecord(encode_key(SegmentKey(ORDERS, 0, 0)), encode_value(segments[0]))
-            ],
+            naming.LEDGER: stored({ProgressKey(ORDERS): progress_}),
+            naming.OFFSET_MAP: stored({SegmentKey(ORDERS, 0, 0): segments[0]}),
         },
         committing=[naming.OFFSET_MAP],
     )

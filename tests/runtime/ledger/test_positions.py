@@ -39,7 +39,7 @@ from runtime.ledger.positions import (
     resolve_start,
 )
 from runtime.ledger.transaction_writer import TransactionWriter
-from tests.fakes.internal_topics import InternalTopics, TransactionalTopics
+from tests.fakes.internal_topics import InternalTopics, TransactionalTopics, stored
 from tests.fakes.progress import map_of, progress
 
 
@@ -142,14 +142,10 @@ ENDED = Generation(3, "job", "failed_over", "driver", ["repl.job.0.flow.0"], "id
 OWN = orphans_transactional_id("flow")
 
 
-def stored(generation: Generation | None, *progress: tuple[str, Progress]) -> list[InternalRecord]:
-    """The records of a ledger."""
-    values: dict[LedgerKey, LedgerValue] = {
-        ProgressKey(PartitionKey("flow", topic, 0)): one for topic, one in progress
-    }
-    if generation is not None:
-        values[GenerationKey("flow")] = generation
-    return [InternalRecord(encode_key(key), encode_value(value)) for key, value in values.items()]
+def left_by(generation: Generation | None, *progress: tuple[str, Progress]) -> list[InternalRecord]:
+    """The records of the flow's ledger."""
+    ended: dict[LedgerKey, LedgerValue] = {} if generation is None else {GenerationKey("flow"): generation}
+    return stored(ended | {ProgressKey(PartitionKey("flow", topic, 0)): one for topic, one in progress})
 
 
 async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy_it() -> None:
@@ -158,7 +154,7 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
     source: Any = InternalTopics({topic: [RECORD] * 25 for topic in topics})
     copied = [(topic, progress(10, source_topic_id=source.topic(topic).id)) for topic in topics[:3]]
     source.gone, source.replaced = {"gone"}, {"anew"}
-    there: Any = TransactionalTopics({naming.LEDGER: stored(ENDED, *copied), "never": [RECORD] * 9})
+    there: Any = TransactionalTopics({naming.LEDGER: left_by(ENDED, *copied), "never": [RECORD] * 9})
     there.starts = {"never": 4}
 
     mirrors = {PartitionKey("flow", "never", 0): "never", PartitionKey("flow", "orders", 0): "orders"}
@@ -201,14 +197,14 @@ async def test_of_a_flow_that_has_not_ended_nothing_is_orphaned(
     generation: Generation | None, why: str
 ) -> None:
     source: Any = InternalTopics({"orders": [RECORD] * 25})
-    there: Any = TransactionalTopics({naming.LEDGER: stored(generation, ("orders", progress(10)))})
+    there: Any = TransactionalTopics({naming.LEDGER: left_by(generation, ("orders", progress(10)))})
     with pytest.raises(FlowNotEnded, match=why):
         await leave_orphans("flow", source, there, "failover")
     assert there.steps == [OWN]
 
 
 async def test_a_generation_whose_marker_is_not_written_yet_is_waited_for() -> None:
-    there: Any = InternalTopics({naming.LEDGER: stored(ENDED)}, committing=[naming.LEDGER])
+    there: Any = InternalTopics({naming.LEDGER: left_by(ENDED)}, committing=[naming.LEDGER])
     ledger = await Ledger.open(there)
     await ledger.decided("flow")
     assert ledger.generation("flow") == ENDED

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from runtime.batch import Batch, TopicPartition, walk
-from runtime.contract.records.ledger import PartitionKey, ProgressKey, encode_key, encode_value
+from runtime.contract.records.ledger import PartitionKey, ProgressKey
 from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
 from runtime.contract.spec import naming
 from runtime.contract.spec.rename import Table
@@ -17,7 +17,7 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.kafka.records import InternalRecord, read
 from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.records import InternalTopicScan
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.permits import Permits, settled
 from tests.fakes.progress import progress
 
@@ -102,7 +102,7 @@ async def test_a_read_that_was_cancelled_counts_for_nobody():
 async def test_a_ledger_partition_is_read_once_for_all_of_its_flows():
     cluster = HeldTopics()
     key = ProgressKey(PartitionKey("flow-3", "orders", 0))
-    cluster.grow(naming.LEDGER, InternalRecord(encode_key(key), encode_value(progress(7))))
+    cluster.grow(naming.LEDGER, *stored({key: progress(7)}))
     ledger = Ledger(cast("KafkaCluster", cluster), 1)
     cluster.permits.allow(1)
     await ledger.refresh_all([f"flow-{number}" for number in range(10)])

@@ -9,24 +9,19 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.records.control import AssignedFlow
-from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
+from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest, ProducerIdentity
-from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.slot.flow import FlowCopy
 from runtime.slot.write.flow_ledger import Superseded
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.runtime.slot.world import flow_spec, slot_context
 
 OURS = Generation(3, "job", "active", "driver", [], "dc1", "dc2", 1)
-
-
-def stored(generation: Generation) -> InternalRecord:
-    return InternalRecord(encode_key(GenerationKey("flow")), encode_value(generation))
 
 
 class TakenOver(InternalTopics):
@@ -35,7 +30,7 @@ class TakenOver(InternalTopics):
     cluster_id = "dc2-id"
 
     def __init__(self) -> None:
-        super().__init__({naming.LEDGER: [stored(OURS)], naming.PRODUCERS: []})
+        super().__init__({naming.LEDGER: stored({GenerationKey("flow"): OURS}), naming.PRODUCERS: []})
         self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self.initialised: list[str] = []
 
@@ -47,7 +42,8 @@ class TakenOver(InternalTopics):
             case InitProducerIdRequest():
                 self.initialised.append(str(request.transactional_id))
                 if len(self.initialised) == 4:
-                    self.grow(naming.LEDGER, stored(replace(OURS, number=4, driver="another")))
+                    theirs = replace(OURS, number=4, driver="another")
+                    self.grow(naming.LEDGER, *stored({GenerationKey("flow"): theirs}))
                 return ProducerIdentity(7, 1)
             case ProduceRequest():
                 taken = (

@@ -8,15 +8,12 @@ from runtime.contract.records import provenance
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
-    LedgerKey,
-    LedgerValue,
     PartitionKey,
     ProgressKey,
     Segment,
     SegmentKey,
     UnreadableRecord,
     encode_key,
-    encode_value,
 )
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
@@ -24,7 +21,7 @@ from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.records import TopicReplaced
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
 from tests.runtime.slot.world import flow_spec
 
@@ -35,15 +32,11 @@ GENERATION = Generation(1, "job", "active", "driver", [], "dc1", "dc2", 1)
 SEGMENT = Segment(0, 1, 0, 1, b"")
 
 
-def stored(key: LedgerKey, value: LedgerValue) -> InternalRecord:
-    return InternalRecord(encode_key(key), encode_value(value))
-
-
 def ledger_of(*records: InternalRecord) -> InternalTopics:
-    good = (stored(GenerationKey("good"), GENERATION), stored(ProgressKey(GOOD), PROGRESS))
-    segment = stored(SegmentKey(GOOD, 0, 0), SEGMENT)
+    good = stored({GenerationKey("good"): GENERATION, ProgressKey(GOOD): PROGRESS})
     bad = InternalRecord(encode_key(SegmentKey(BAD, 0, 0)), NEWER)
-    return InternalTopics({naming.LEDGER: [*records, *good], naming.OFFSET_MAP: [bad, segment]})
+    segments = [bad, *stored({SegmentKey(GOOD, 0, 0): SEGMENT})]
+    return InternalTopics({naming.LEDGER: [*records, *good], naming.OFFSET_MAP: segments})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +76,7 @@ async def test_a_replaced_ledger_is_reported_once_and_then_read_again() -> None:
     ledger = await Ledger.open(topics)  # type: ignore[arg-type]
     await ledger.refresh("good")
     topics.replaced.add(naming.LEDGER)
-    topics.grow(naming.LEDGER, stored(ProgressKey(GOOD), PROGRESS))
+    topics.grow(naming.LEDGER, *stored({ProgressKey(GOOD): PROGRESS}))
     with pytest.raises(TopicReplaced):
         await ledger.refresh("good")
     await ledger.refresh("good")
