@@ -4,7 +4,7 @@ from functools import partial
 
 import click
 
-from planner.cli.command import command
+from planner.cli.command import Output, command
 from planner.workflows.requests import TopologyRequest
 
 
@@ -14,15 +14,20 @@ def jobs() -> None:
 
 
 @partial(command, without=("timeout_ms",))
-def manifest(request: TopologyRequest) -> int:
+def manifest(request: TopologyRequest, output: Output) -> int:
     """Print service accounts and rights for Kubernetes, as YAML for kubectl apply.
 
     For each namespace and service account of the topology's jobs with launcher: kubernetes: the account and
-    the rights of drivers, and a role with the rights of repl apply. Nothing is read but the topology.
+    the rights of drivers, and a role with the rights of repl apply. Nothing is read but the topology. With
+    --json they are one List, which kubectl applies too.
     """
-    from planner.workflows.manifests import rights_manifest
+    from planner.workflows.manifests import as_yaml, rights_resources
 
-    click.echo(rights_manifest(request), nl=False)
+    resources = rights_resources(request)
+    if output.as_json:
+        output.emit({"apiVersion": "v1", "kind": "List", "items": resources})
+    else:
+        click.echo(as_yaml(resources), nl=False)
     return 0
 
 

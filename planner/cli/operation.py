@@ -65,21 +65,26 @@ def history(request: HistoryRequest, output: Output) -> int:
 
 
 @partial(command, without=("timeout_ms",))
-def standby(request: StandbyRequest) -> int:
+def standby(request: StandbyRequest, output: Output) -> int:
     """Watch JOB from this machine, and start it here when its own machine is lost.
 
     Runs until SIGTERM or Ctrl-C, best as a service on one or more other machines. The topology declares their
     number: jobs: {JOB: {standby: 1}}. A job without a heartbeat for 10 s is taken over, by one standby. A job
     that repl stopped is not. The old driver ends when its machine is back. A job that was started here goes
-    on when this command ends.
+    on when this command ends. With --json each line is an event.
     """
     from planner.render import readable
     from planner.workflows.standby import standby
 
-    standby(
-        request,
-        lambda text: click.echo(f"{datetime.now().astimezone():%H:%M:%S} {readable.lines(text)}"),
-    )
+    def say(text: str) -> None:
+        now = datetime.now().astimezone()
+        if output.as_json:
+            at = now.isoformat(timespec="seconds")
+            emit_event({"version": 1, "event": "standby", "job": request.job, "at": at, "message": text})
+        else:
+            click.echo(f"{now:%H:%M:%S} {readable.lines(text)}")
+
+    standby(request, say)
     return ExitCode.DONE
 
 

@@ -130,7 +130,7 @@ def schema(
 
 
 @command
-def completion(shell: Annotated[str, Argument(choices=("bash", "zsh", "fish"))]) -> int:
+def completion(output: Output, shell: Annotated[str, Argument(choices=("bash", "zsh", "fish"))]) -> int:
     """Print the completion script of a SHELL, to be loaded at its start.
 
     \b
@@ -144,5 +144,9 @@ def completion(shell: Annotated[str, Argument(choices=("bash", "zsh", "fish"))])
 
     completed = get_completion_class(shell)
     assert completed is not None
-    click.echo(completed(root, {}, "repl", "_REPL_COMPLETE").source())
+    script = completed(root, {}, "repl", "_REPL_COMPLETE").source()
+    if output.as_json:
+        output.emit({"shell": shell, "script": script})
+    else:
+        click.echo(script)
     return ExitCode.DONE

@@ -1,5 +1,8 @@
 """Prints what a Kubernetes cluster needs for the jobs of a topology."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import yaml
 
 from planner.graph.jobs import launch_spec
@@ -7,9 +10,12 @@ from planner.model.diagnostic import Failure, error
 from planner.workflows.requests import TopologyRequest
 from planner.workflows.topology import checked
 
+if TYPE_CHECKING:
+    from runtime.launch.manifest import Resource
 
-def rights_manifest(request: TopologyRequest) -> str:
-    """Returns the accounts and roles of the jobs on Kubernetes, as YAML. Failure where there is none."""
+
+def rights_resources(request: TopologyRequest) -> "list[Resource]":
+    """Returns the accounts and roles of the jobs on Kubernetes. Failure where no job runs there."""
     from runtime.launch.manifest import namespace_of, rights, service_account_of
 
     topology = checked(request.path, request.var_files).topology
@@ -23,5 +29,9 @@ def rights_manifest(request: TopologyRequest) -> str:
         raise Failure(
             error("no job of this topology has launcher: kubernetes", "add it to a job: jobs.JOB.launcher")
         )
-    resources = [resource for _, launch in sorted(accounts.items()) for resource in rights(launch)]
+    return [resource for _, launch in sorted(accounts.items()) for resource in rights(launch)]
+
+
+def as_yaml(resources: "Sequence[Resource]") -> str:
+    """Returns resources as YAML documents, as kubectl reads them."""
     return yaml.safe_dump_all(resources, explicit_start=True, sort_keys=False)
