@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from planner.diff.record import acl_entry
 from planner.model.address import job_address, topic_address
-from planner.model.change import SENSITIVE, Action, Change
+from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl
-from planner.model.observed import ConfigValue, ObservedBroker
+from planner.model.observed import ObservedBroker
 from planner.model.topology import OnRemove
 from planner.plan.ordering import make_steps
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, GrowPartitions, Reassign, wanted_replicas
-from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import (
     SHOP,
@@ -55,7 +54,6 @@ def test_only_the_keys_that_move_are_sent() -> None:
     assert own.entry.spec["id"] == "id:orders"
 
 
-SECRET = replace(live("orders"), config={"vendor.password": ConfigValue(None, sensitive=True)})
 ONE, TWO = (wanted("orders", 2, 2, min_insync_replicas=least) for least in "12")
 THREE = {"min_insync_replicas": "3"}
 
@@ -136,17 +134,6 @@ def test_what_the_registry_remembers(want, have, origin, created, spec) -> None:
     assert isinstance(own, Own)
     assert (own.entry.topology, own.entry.origin, own.entry.created) == (SHOP, origin, created)
     assert spec is None or own.entry.spec == spec
-
-
-def test_what_is_created_and_what_is_sensitive() -> None:
-    create, *_ = plan_for(desired(wanted("orders", 12, retention_ms="1")), cluster()).steps
-    assert create == CreateTopic(
-        "create:topic.dc1.orders", create.address, "dc1", "orders", 12, None, {"retention.ms": "1"}
-    )
-    (alter,) = steps_of(
-        plan_for(desired(wanted("orders", vendor_password="x")), cluster(SECRET)), AlterConfigs
-    )
-    assert alter.old == {"vendor.password": SENSITIVE}  # a rollback can't put it back
 
 
 def test_what_no_step_is_known_for_has_none() -> None:
