@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
+from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster, TopicConfigsRequest
 from planner.model.topology import AclRule, Cluster, QuotaEntity
 from planner.observe.imported import import_request, import_topology
 from planner.render.topology import topology_yaml
@@ -68,7 +68,9 @@ def test_which_topics_are_taken(pattern: str | None, names: list[str]) -> None:
     there = cluster(live("orders"), live("payments"), live("__debezium"))
     found, _ = import_topology("t", {"dc1": DC1}, [there], pattern)
     assert [topic.name for topic in found.topics] == names
-    assert sorted(import_request(there, pattern).configs) == names
+    request = import_request(there, pattern)
+    assert request.configs == {name: TopicConfigsRequest(explicit=True) for name in names}
+    assert {request.acls, request.quotas, request.scram_users} == {pattern is None}
 
 
 def test_what_is_left_out_is_said() -> None:
