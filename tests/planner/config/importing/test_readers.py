@@ -93,28 +93,6 @@ def test_strimzis_mirror_is_a_flow() -> None:
     assert (FILES / "strimzi.yaml").read_text().splitlines()[line - 1].strip() == "some.thing.unheard.of: 1"
 
 
-def test_strimzis_newer_resource_has_its_clusters_at_the_mirrors() -> None:
-    text = """
-apiVersion: kafka.strimzi.io/v1
-kind: KafkaMirrorMaker2
-metadata: {name: m}
-spec:
-  target: {alias: b, bootstrapServers: "b:9092", groupId: g, configStorageTopic: c}
-  mirrors:
-    - source: {alias: a, bootstrapServers: "a:9092"}
-      sourceConnector: {tasksMax: 1, config: {}}
-      topicsPattern: orders
-"""
-    converted = strimzi.convert([("m.yaml", text)], "test")
-    (flow,) = converted.topology.flows.values()
-    assert (flow.name, flow.rename, flow.checkpoints_every_ms) == (
-        "a-to-b",
-        Template("{source}.{topic}"),
-        None,
-    )
-    assert converted.topology.clusters["b"].bootstrap == "b:9092"
-
-
 def test_a_state_of_terraform() -> None:
     converted = read("terraform", "terraform.tfstate")
     topics = {topic.name: topic for topic in converted.topology.topics}
@@ -441,36 +419,26 @@ def test_a_plan_of_terraform_names_its_providers() -> None:
     def provider(address: str, **alias: str) -> dict[str, Any]:
         return {"name": "kafka", **alias, "expressions": {"bootstrap_servers": {"constant_value": [address]}}}
 
+    def of_provider(address: str, key: str) -> dict[str, Any]:
+        return {"address": address, "provider_config_key": key}
+
     child = {"address": "module.m", "resources": [topic('module.m.kafka_topic.t["x"]', 3)]}
+    planned = {
+        "resources": [topic("kafka_topic.w", 1), topic("kafka_topic.e", 2)],
+        "child_modules": [child],
+    }
+    providers = {
+        "kafka": provider("w:9092"),
+        "kafka.east": provider("e:9092", alias="east"),
+        "module.m:kafka": provider("m:9092"),
+    }
+    configured = {
+        "resources": [of_provider("kafka_topic.w", "kafka"), of_provider("kafka_topic.e", "kafka.east")],
+        "module_calls": {"m": {"module": {"resources": [of_provider("kafka_topic.t", "module.m:kafka")]}}},
+    }
     plan = {
-        "planned_values": {
-            "root_module": {
-                "resources": [topic("kafka_topic.w", 1), topic("kafka_topic.e", 2)],
-                "child_modules": [child],
-            }
-        },
-        "configuration": {
-            "provider_config": {
-                "kafka": provider("w:9092"),
-                "kafka.east": provider("e:9092", alias="east"),
-                "module.m:kafka": provider("m:9092"),
-            },
-            "root_module": {
-                "resources": [
-                    {"address": "kafka_topic.w", "provider_config_key": "kafka"},
-                    {"address": "kafka_topic.e", "provider_config_key": "kafka.east"},
-                ],
-                "module_calls": {
-                    "m": {
-                        "module": {
-                            "resources": [
-                                {"address": "kafka_topic.t", "provider_config_key": "module.m:kafka"}
-                            ]
-                        }
-                    }
-                },
-            },
-        },
+        "planned_values": {"root_module": planned},
+        "configuration": {"provider_config": providers, "root_module": configured},
     }
     converted = terraform.convert([("plan.json", json.dumps(plan))], "test")
     clusters = converted.topology.clusters
@@ -654,6 +622,15 @@ spec:
       topicsPattern: orders
       groupsPattern: billing
 """
+
+
+def test_strimzis_newer_resource_has_its_clusters_at_the_mirrors() -> None:
+    plain = STRIMZI.replace(', replication.policy.separator: "-"', "").replace("checkpointConnector", "other")
+    topology = strimzi.convert([("m.yaml", plain)], "test").topology
+    (flow,) = topology.flows.values()
+    assert (flow.name, flow.rename) == ("a-to-b", Template("{source}.{topic}"))
+    assert flow.checkpoints_every_ms is None
+    assert topology.clusters["b"].bootstrap == "b:9092"
 
 
 def test_a_pattern_of_strimzis_mirror_comes_before_its_connectors() -> None:
