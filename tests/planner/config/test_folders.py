@@ -43,37 +43,24 @@ def test_hidden_files_and_variables_are_no_part_of_it(tmp_path: Path) -> None:
     assert loaded.files == (tmp_path / "t.yaml",)
 
 
-NAMED_TWICE = {
-    "topic": (
-        TOPICS,
-        'b.yaml:2:12: the topic "orders" at dc1 stands in two places, first at a.yaml:2:12 — keep one',
-    ),
-    "flow": (
-        FLOWS,
-        'b.yaml:2:12: the flow "dc1-to-dc2" stands in two places, first at a.yaml:2:12 — keep one',
-    ),
-    "cluster": (
-        "clusters: {dc3: {bootstrap: 'a:1'}}\n",
-        'b.yaml:1:12: "dc3" stands in two places, first at a.yaml:1:12 — keep one of the two',
-    ),
-    "job": (
-        "jobs: {dc2: {}}\n",
-        'b.yaml:1:8: "dc2" stands in two places, first at a.yaml:1:8 — keep one of the two',
-    ),
-    "variable": (
-        "vars: {x: 1}\n",
-        'b.yaml:1:8: "x" stands in two places, first at a.yaml:1:8 — keep one of the two',
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", NAMED_TWICE)
-def test_a_name_twice_shows_both_places(kind: str, tmp_path: Path) -> None:
-    text, expected = NAMED_TWICE[kind]
+@pytest.mark.parametrize(
+    ("text", "place", "named", "keep"),
+    [
+        (TOPICS, "2:12", 'the topic "orders" at dc1', "keep one"),
+        (FLOWS, "2:12", 'the flow "dc1-to-dc2"', "keep one"),
+        ("clusters: {dc3: {bootstrap: 'a:1'}}\n", "1:12", '"dc3"', "keep one of the two"),
+        ("jobs: {dc2: {}}\n", "1:8", '"dc2"', "keep one of the two"),
+        ("vars: {x: 1}\n", "1:8", '"x"', "keep one of the two"),
+    ],
+    ids=["topic", "flow", "cluster", "job", "variable"],
+)
+def test_a_name_twice_shows_both_places(text: str, place: str, named: str, keep: str, tmp_path: Path) -> None:
     written(tmp_path, CLUSTERS + "acls: [{cluster: dc1, principal: 'User:a', allow: READ, topic: a}]\n")
     written(tmp_path, text, "a.yaml")
     written(tmp_path, text, "b.yaml")
-    assert failures(tmp_path) == [expected]
+    assert failures(tmp_path) == [
+        f"b.yaml:{place}: {named} stands in two places, first at a.yaml:{place} — {keep}"
+    ]
 
 
 SAID_TWICE = {
