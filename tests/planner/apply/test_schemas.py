@@ -37,6 +37,9 @@ def record(*fields: str, name: str = "Order") -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": types}
 
 
+LINE = {"name": "Line", "subject": "line", "version": 1}
+
+
 class Pair:
     """The registries of dc1 and dc2, with a flow between the clusters."""
 
@@ -51,6 +54,21 @@ class Pair:
         }
         sync = SchemaSync(sync=True, ids=ids, subjects=more.pop("subjects", "topic_name"))
         return topology(flow("go=dc1>dc2", "orders", schemas=sync, **more), registries=registries)
+
+    def both_ways(self, ids: Literal["keep", "translate"]) -> Topology:
+        sync = SchemaSync(sync=True, ids=ids)
+        flows = (flow(ends, "orders", schemas=sync) for ends in ("go=dc1>dc2", "back=dc2>dc1"))
+        return topology(*flows, registries=self.topology(ids).registries)
+
+    def add_orders_of_lines(self, version: int = 1) -> None:
+        """The source has `line`, and a schema of orders that refers to a version of it."""
+        self.source.add(1, record("a", name="Line"), "line", 1)
+        self.source.add(3, record("a"), "orders-value", 1, references=[LINE | {"version": version}])
+
+    def settle(self, shop: Topology) -> None:
+        """Applies the topology. A further plan has nothing to do."""
+        assert self.apply(self.plan(shop)) == {}
+        assert changes(self.plan(shop)) == {}
 
     def observed(self, shop: Topology) -> Observed:
         clusters = {"dc1": cluster("dc1", "orders"), "dc2": cluster("dc2", "orders", owned=self.owned)}
@@ -143,12 +161,7 @@ def test_the_compatibility_does_not_follow_where_flows_copy_in_both_directions(p
     pair.source.add(1, record("a"), "orders-value", 1)
     pair.destination.add(1, record("a"), "orders-value", 1)
     pair.source.levels["orders-value"], pair.destination.levels["orders-value"] = "FULL", "NONE"
-    sync = SchemaSync(sync=True, ids="translate")
-    both = [
-        flow(f"{name}={ends}", "orders", schemas=sync)
-        for name, ends in (("go", "dc1>dc2"), ("back", "dc2>dc1"))
-    ]
-    assert changes(pair.plan(topology(*both, registries=pair.topology("translate").registries))) == {}
+    assert changes(pair.plan(pair.both_ways("translate"))) == {}
 
 
 def test_ids_are_those_of_the_destination_and_subjects_follow_a_rename(pair: Pair) -> None:
@@ -156,24 +169,19 @@ def test_ids_are_those_of_the_destination_and_subjects_follow_a_rename(pair: Pai
     pair.source.add(71, record("b"), "orders-value", 1)
     pair.destination.add(3, record("other"), "other-value", 1)
     shop = pair.topology("translate", rename=Template("copy.{topic}"))
-    assert pair.apply(pair.plan(shop)) == {}
+    pair.settle(shop)
     assert pair.destination.subjects == {
         "other-value": {1: 3},
         "copy.orders-key": {1: 4},
         "copy.orders-value": {1: 5},
     }
-    assert changes(pair.plan(shop)) == {}
 
 
 def test_referenced_schemas_are_registered_first_and_shown(pair: Pair) -> None:
-    line = {"name": "Line", "subject": "line", "version": 1}
-    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.add_orders_of_lines()
     pair.source.add(2, record("b", name="Line"), "line", 2)
-    pair.source.add(3, record("a"), "orders-value", 1, references=[line])
     for ids in ("translate", "keep"):
-        shop = pair.topology(ids)
-        assert pair.apply(pair.plan(shop)) == {}
-        assert changes(pair.plan(shop)) == {}
+        pair.settle(pair.topology(ids))
         assert pair.destination.subjects == {
             "line": {1: 1},
             "orders-value": {1: 2 if ids == "translate" else 3},
@@ -183,9 +191,7 @@ def test_referenced_schemas_are_registered_first_and_shown(pair: Pair) -> None:
 
 
 def test_the_compatibility_of_referenced_subjects_follows_too(pair: Pair) -> None:
-    line = {"name": "Line", "subject": "line", "version": 1}
-    pair.source.add(1, record("a", name="Line"), "line", 1)
-    pair.source.add(3, record("a"), "orders-value", 1, references=[line])
+    pair.add_orders_of_lines()
     pair.source.levels["line"] = "FULL"
     shop = pair.topology("translate")
     planned = pair.plan(shop)
@@ -200,14 +206,9 @@ def test_the_compatibility_of_referenced_subjects_follows_too(pair: Pair) -> Non
 def test_the_compatibility_of_referenced_subjects_stays_where_topics_are_copied_in_both_directions(
     pair: Pair,
 ) -> None:
-    line = {"name": "Line", "subject": "line", "version": 1}
-    pair.source.add(1, record("a", name="Line"), "line", 1)
-    pair.source.add(3, record("a"), "orders-value", 1, references=[line])
+    pair.add_orders_of_lines()
     pair.source.levels["line"] = "FULL"
-    sync = SchemaSync(sync=True, ids="translate")
-    both = [flow(name, "orders", schemas=sync) for name in ("go=dc1>dc2", "back=dc2>dc1")]
-    shop = topology(*both, registries=pair.topology("translate").registries)
-    assert changes(pair.plan(shop))["schema.dc2.line"] == ("create", {"versions": 1})
+    assert changes(pair.plan(pair.both_ways("translate")))["schema.dc2.line"] == ("create", {"versions": 1})
 
 
 def test_a_circle_of_references_fails_its_step_and_is_named(pair: Pair) -> None:
@@ -261,9 +262,6 @@ def test_a_subject_takes_producers_schemas_again_once_its_flow_has_ended(pair: P
     assert changes(pair.plan(shop)) == {}
 
 
-LINE = {"name": "Line", "subject": "line", "version": 1}
-
-
 @pytest.mark.parametrize(
     "ends",
     [{"state": "promoted"}, {"promoted": ("orders",)}],
@@ -273,8 +271,7 @@ LINE = {"name": "Line", "subject": "line", "version": 1}
 def test_referenced_subjects_take_producers_schemas_again_too(
     pair: Pair, origin: str, ends: dict[str, Any]
 ) -> None:
-    pair.source.add(1, record("a", name="Line"), "line", 1)
-    pair.source.add(2, record("a"), "orders-value", 1, references=[LINE])
+    pair.add_orders_of_lines()
     pair.apply(pair.plan(pair.topology("keep")))
     assert pair.destination.modes == {None: "READWRITE", "line": "IMPORT", "orders-value": "IMPORT"}
     pair.owned = (replace(mirror_entry("go", "dc2/orders"), origin=origin),)
@@ -297,8 +294,7 @@ def test_a_setting_that_was_not_read_is_not_stale(pair: Pair) -> None:
     """Before the plan nothing at dc2 refers to `line`, so its settings are read when the plan is applied."""
     pair.destination.add(1, record("a", name="Line"), "line", 1)
     pair.destination.levels["line"] = "FULL"
-    pair.source.add(1, record("a", name="Line"), "line", 1)
-    pair.source.add(2, record("a"), "orders-value", 1, references=[LINE])
+    pair.add_orders_of_lines()
     shop = pair.topology("keep")
     plan = pair.plan(shop)
     steps = [step for step in plan.steps if step.address.kind == "schema"]
@@ -338,11 +334,9 @@ def test_data_contracts_come_with_their_schemas(pair: Pair, ids: Literal["keep",
     }
     pair.source.add(7, record("a"), "orders-value", 1)
     pair.source.add(8, record("a"), "orders-value", 2, **contract)
-    shop = pair.topology(ids)
-    assert pair.apply(pair.plan(shop)) == {}
+    pair.settle(pair.topology(ids))
     there = pair.destination.schemas[pair.destination.subjects["orders-value"][2]]
     assert {key: there[key] for key in contract} == contract
-    assert changes(pair.plan(shop)) == {}
 
 
 def test_schemas_that_refer_to_the_same_ones_are_read_once(pair: Pair) -> None:
@@ -371,8 +365,7 @@ def test_the_same_text_with_another_reference_is_another_version(pair: Pair) -> 
     shop = pair.topology("translate")
     plan = pair.plan(shop)
     assert changes(plan)["schema.dc2.orders-value"] == ("update", {"versions": 2})
-    assert pair.apply(plan) == {}
-    assert changes(pair.plan(shop)) == {}
+    pair.settle(shop)
 
 
 def test_a_version_of_the_destination_is_never_exchanged(pair: Pair) -> None:
@@ -409,9 +402,8 @@ def test_the_same_text_with_other_references_is_another_schema(pair: Pair) -> No
 
 
 def test_versions_of_a_referenced_subject_keep_their_order(pair: Pair) -> None:
-    pair.source.add(1, record("a", name="Line"), "line", 1)
+    pair.add_orders_of_lines(version=2)
     pair.source.add(2, record("a", "b", name="Line"), "line", 2)
-    pair.source.add(3, record("a"), "orders-value", 1, references=[LINE | {"version": 2}])
     assert pair.apply(pair.plan(pair.topology("translate"))) == {}
     assert pair.destination.subjects["line"] == {1: 1, 2: 2}
     assert '"b"' not in pair.destination.schemas[1]["schema"]
