@@ -206,9 +206,10 @@ format: $(READY) ## rewrite the sources as ruff wants them
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
-docs: $(READY) ## write what is generated again: docs/cli*.md, docs/topology*.md and the JSON Schema
+docs: $(READY) ## write what is generated again: docs/cli*.md, docs/topology*.md, the JSON Schema and the chart's rights
 	@mkdir -p build
 	@$(BIN)/python -m tests.docs.cli_page
+	@$(BIN)/python -m tests.docs.chart_rights
 	@$(BIN)/repl schema --markdown docs
 	@$(BIN)/repl schema > build/topology.schema.json && mv build/topology.schema.json planner/config/schema/topology.schema.json
 

@@ -1,19 +1,35 @@
 """Builds what a node of Kubernetes needs: `python -m tests.kubernetes.build`, as root on Debian.
 
 The daemons and kubectl come from the module k8s.io/kubernetes of daemons/go.mod, the images from the target
-`jobs` of the Dockerfile. What is there already is not built again; the sources of the product are copied into
-the image each time.
+`jobs` of the Dockerfile. helm and kubeconform check the chart, by schemas of the OpenAPI specification in the
+same module. What is there already is not built again; the sources of the product are copied into the image
+each time.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
-from tests.kubernetes.node import BINARIES, IMAGES, JOBS, PAUSE, VERSION
+import yaml
+
+from tests.kubernetes.node import (
+    BINARIES,
+    HELM,
+    IMAGES,
+    JOBS,
+    KUBECONFORM,
+    PAUSE,
+    POD_MONITOR,
+    SCHEMAS,
+    VERSION,
+)
 
 _DAEMONS = {
     "etcd": "go.etcd.io/etcd/server/v3",
@@ -29,6 +45,8 @@ _DAEMONS = {
         )
     },
 }
+_CHECKERS = {HELM: "helm.sh/helm/v3/cmd/helm", KUBECONFORM: "github.com/yannh/kubeconform/cmd/kubeconform"}
+_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 _MODULE = Path(__file__).parent / "daemons"
 _ROOT = Path(__file__).parents[2]
 _PACKAGES = {
@@ -55,6 +73,11 @@ def main() -> None:
     for name in _DAEMONS:
         if not (BINARIES / name).exists():
             _build(name)
+    for program, package in _CHECKERS.items():
+        if not program.exists():
+            _install(program, package)
+    if not SCHEMAS.exists():
+        _describe_resources()
     _pause()
     _jobs()
 
@@ -86,6 +109,60 @@ def _build(name: str) -> None:
     built.replace(BINARIES / name)
 
 
+def _install(program: Path, package: str) -> None:
+    name, _, version = program.name.rpartition("-")
+    with tempfile.TemporaryDirectory(dir=BINARIES) as folder:
+        command = ("nice", "-n", "15", "go", "install", "-p", "2", "-trimpath", f"{package}@v{version}")
+        environment = {**os.environ, "GOBIN": folder, "CGO_ENABLED": "0"}
+        subprocess.run(command, check=True, env=environment)
+        (Path(folder) / name).replace(program)
+
+
+def _describe_resources() -> None:
+    """Writes the schema of each kind, as kubeconform looks for it, and the definition of a PodMonitor."""
+    downloaded = json.loads(_run("go", "mod", "download", "-json", _OPERATOR))
+    crds = Path(downloaded["Dir"]) / "example" / "prometheus-operator-crd"
+    text = (crds / "monitoring.coreos.com_podmonitors.yaml").read_text()
+    POD_MONITOR.write_text(text)
+    (version,) = yaml.safe_load(text)["spec"]["versions"]
+    sources = subprocess.run(
+        ("go", "list", "-m", "-f={{.Dir}}", "k8s.io/kubernetes"),
+        cwd=_MODULE,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.strip()
+    api = json.loads((Path(sources) / "api" / "openapi-spec" / "swagger.json").read_text())["definitions"]
+    definitions = {name: _strict(definition) for name, definition in api.items()}
+    with tempfile.TemporaryDirectory(dir=BINARIES) as folder:
+        written = Path(folder) / "schemas"
+        written.mkdir()
+        monitor = _strict(version["schema"]["openAPIV3Schema"])
+        (written / "podmonitor-monitoring-v1.json").write_text(json.dumps(monitor))
+        (written / "definitions.json").write_text(json.dumps({"definitions": definitions}))
+        for name, definition in api.items():
+            for kind in definition.get("x-kubernetes-group-version-kind", ()):
+                group = kind["group"].partition(".")[0]
+                words = filter(None, (kind["kind"].lower(), group, kind["version"]))
+                reference = {"$ref": f"definitions.json#/definitions/{name}"}
+                (written / f"{'-'.join(words)}.json").write_text(json.dumps(reference))
+        written.rename(SCHEMAS)
+
+
+def _strict(schema: Any) -> Any:
+    """Returns a schema that refuses unknown fields, as the API server does with `--validate=strict`."""
+    if isinstance(schema, list):
+        return [_strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("format") == "int-or-string":
+        return {"type": ["integer", "string"]}
+    strict = {key: _strict(part) for key, part in schema.items()}
+    if schema.get("type") == "object" and isinstance(schema.get("properties"), dict):
+        strict.setdefault("additionalProperties", False)
+    return strict
+
+
 def _pause() -> None:
     """Makes the image whose process holds the namespaces of a pod."""
     if IMAGES[PAUSE].exists():
@@ -99,13 +176,29 @@ def _pause() -> None:
 
 
 def _jobs() -> None:
-    """Makes the image of jobs: that of `make image`, with the sources of this checkout."""
-    if subprocess.run(("buildah", "inspect", _BASE), capture_output=True, check=False).returncode:
+    """Makes the image of jobs: that of `make image`, with the sources of this checkout and with git."""
+    if not _is_built(_BASE):
         subprocess.run(("make", "--no-print-directory", "image"), check=True, cwd=_ROOT)
-    container = _run("buildah", "from", "--pull=false", _BASE)
+    number = _run("buildah", "inspect", "--type=image", "--format={{.FromImageID}}", _BASE)
+    with_git = f"repl.test/git:{number[:12]}"
+    if not _is_built(with_git):
+        container = _run("buildah", "from", "--pull=false", _BASE)
+        install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends git"
+        _run("buildah", "run", "--isolation=chroot", "--user=0", container, "--", "sh", "-c", install)
+        _run("buildah", "commit", "--quiet", "--rm", container, with_git)
+    container = _run("buildah", "from", "--pull=false", with_git)
     for package in ("runtime", "planner"):
         _run("buildah", "copy", container, str(_ROOT / package), f"{_SITE}/{package}")
     _commit(container, JOBS)
+
+
+def _is_built(image: str) -> bool:
+    return (
+        subprocess.run(
+            ("buildah", "inspect", "--type=image", image), capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 def _commit(container: str, name: str) -> None:

@@ -24,6 +24,8 @@ from tests.records import wait_for
 _MODULES = (Path(__file__).parent / "daemons" / "go.mod").read_text()
 VERSION = _MODULES.partition("k8s.io/kubernetes v")[2].split()[0]
 BINARIES = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / f"repl/kubernetes-{VERSION}"
+HELM, KUBECONFORM = BINARIES / "helm-3.22.0", BINARIES / "kubeconform-0.8.0"
+SCHEMAS, POD_MONITOR = BINARIES / "schemas", BINARIES / "podmonitors.yaml"
 JOBS, PAUSE = "repl.test/jobs:1", "repl.test/pause:1"
 IMAGES = {JOBS: BINARIES / "jobs.tar", PAUSE: BINARIES / "pause.tar"}
 NODE = "node-1"
