@@ -17,7 +17,6 @@ from runtime.kafka.protocol.offsets import (
 AT = TopicPartition("orders", 0)
 ID = b"o" * 16
 END = 10
-KB = 1 << 10
 LONG_S, PATIENCE_S = 0.05, 0.02
 GONE = Disconnected("broker 1", "gone", sent=True)
 

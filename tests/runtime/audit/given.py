@@ -48,27 +48,18 @@ def lake(every_ms: int) -> FilesSpec:
 
 
 def source(start: int = 0, end: int = 100, **changes: Any) -> ClusterFacts:
-    facts: dict[str, Any] = {
-        "answers": True,
-        "id": "id-1",
-        "topics": {TOPIC: TopicFacts(HERE, 1), "unrelated": TopicFacts(HERE, 3)},
-        "starts": {AT: start},
-        "ends": {AT: end},
-        "highs": {AT: end},
-    }
-    return ClusterFacts("dc1", **{**facts, **changes})
+    topics = {TOPIC: TopicFacts(HERE, 1), "unrelated": TopicFacts(HERE, 3)}
+    return _answering("dc1", start, end, **{"id": "id-1", "topics": topics, **changes})
 
 
 def destination(end: int = 100, **changes: Any) -> ClusterFacts:
-    facts: dict[str, Any] = {
-        "answers": True,
-        "id": "id-2",
-        "topics": {TOPIC: TopicFacts(THERE, 1)},
-        "starts": {AT: 0},
-        "ends": {AT: end},
-        "highs": {AT: end},
-    }
-    return ClusterFacts("dc2", **{**facts, **changes})
+    return _answering("dc2", 0, end, **{"id": "id-2", "topics": {TOPIC: TopicFacts(THERE, 1)}, **changes})
+
+
+def _answering(name: str, start: int, end: int, **facts: Any) -> ClusterFacts:
+    """A cluster that answers, and whose log of the topic is from `start` to `end`."""
+    log = {"starts": {AT: start}, "ends": {AT: end}, "highs": {AT: end}}
+    return ClusterFacts(name, **{"answers": True, **log, **facts})
 
 
 SILENT = ClusterFacts("dc1", answers=False, why="no bootstrap broker answers")

@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 import uvloop
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from runtime.batch import Batch, TopicPartition, records, stamp, walk
+from runtime.batch import Batch, TopicPartition, records, walk
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest
-from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.lab.cluster import LabKafkaCluster as LabCluster
 
 T = TypeVar("T")
@@ -40,12 +39,6 @@ def batch(*values: bytes) -> bytes:
     for offset, value in enumerate(values):
         builder.append(offset, NOW, None, value, [])
     return bytes(builder.build())
-
-
-def transactional(identity: ProducerIdentity, sequence: int, *values: bytes) -> tuple[bytes, memoryview]:
-    (one,) = walk(batch(*values), HERE).sets
-    assert isinstance(one, Batch)
-    return stamp(one, identity.producer_id, identity.epoch, sequence)
 
 
 async def produce(

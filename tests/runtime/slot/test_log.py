@@ -3,8 +3,9 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,72 +15,59 @@ from runtime.slot.log import RateLimit, log_event
 from runtime.slot.partition import SessionAnswers, SourceLog
 from tests.fakes.partition import partition
 
-
-class Written:
-    """The other end of the descriptor that a process logs to."""
-
-    def __init__(self, reading: int) -> None:
-        self._reading = reading
-
-    def lines(self) -> list[str]:
-        os.set_blocking(self._reading, False)
-        try:
-            return os.read(self._reading, 1 << 20).decode("ascii").splitlines()
-        except BlockingIOError:
-            return []
+Log = Callable[..., list[str]]
 
 
 @pytest.fixture
-def opened() -> Iterator[tuple[Written, int]]:
+def lines() -> Iterator[Log]:
+    """lines(log_event, …) → the lines that a call writes, in a process with these settings."""
     reading, writing = os.pipe()
-    yield Written(reading), writing
+    os.set_blocking(reading, False)
+
+    def written(
+        call: Callable[..., None], *event: Any, environ: dict[str, str] | None = None, **fields: Any
+    ) -> list[str]:
+        log.start(environ or {}, writing)
+        call(*event, **fields)
+        return os.read(reading, 1 << 20).decode("ascii").splitlines()
+
+    yield written
     log.stop()
     os.close(reading)
     os.close(writing)
 
 
-def test_a_line_is_text_by_default(opened: tuple[Written, int]) -> None:
-    written, descriptor = opened
-    log.start({}, descriptor)
-    log_event(
-        "partition_retry", flow="one", topic="orders", partition=3, position=90, error="no leader", left=None
-    )
-    (line,) = written.lines()
+JSON = {"REPL_LOG": "json"}
+
+
+def test_a_line_is_text_by_default(lines: Log) -> None:
+    (line,) = lines(log_event, "retry", flow="one", topic="orders", partition=3, error="no leader", left=None)
     moment, rest = line.split(" ", 1)
     assert moment.endswith("Z")
-    assert rest == 'repl INFO partition_retry flow=one topic=orders partition=3 position=90 error="no leader"'
+    assert rest == 'repl INFO retry flow=one topic=orders partition=3 error="no leader"'
 
 
-def test_a_line_is_json_where_the_environment_sets_it(opened: tuple[Written, int]) -> None:
-    written, descriptor = opened
-    log.start({"REPL_LOG": "json"}, descriptor)
-    log_event("assignment", slot=0, version=2)
-    (line,) = written.lines()
+def test_a_line_is_json_where_the_environment_sets_it(lines: Log) -> None:
+    (line,) = lines(log_event, "assignment", environ=JSON, slot=0, version=2)
     found = json.loads(line)
     assert found.pop("time")
     assert found == {"level": "INFO", "event": "assignment", "slot": 0, "version": 2}
 
 
-@pytest.mark.parametrize("environ", [{}, {"REPL_LOG": "json"}])
+@pytest.mark.parametrize("environ", [{}, JSON], ids=["text", "json"])
 @pytest.mark.parametrize("hostile", ["a\nrepl INFO forged", "\x1b]52;c;x\x07", "\x7f", "ü\u202e", "\r"])
 def test_hostile_values_forge_no_line_and_reach_no_terminal(
-    opened: tuple[Written, int], environ: dict[str, str], hostile: str
+    lines: Log, environ: dict[str, str], hostile: str
 ) -> None:
-    written, descriptor = opened
-    log.start(environ, descriptor)
-    log_event("transaction_failed", error=hostile)
-    (line,) = written.lines()
+    (line,) = lines(log_event, "transaction_failed", environ=environ, error=hostile)
     assert line.isprintable()
 
 
-def test_a_failure_has_its_traceback_in_its_line(opened: tuple[Written, int]) -> None:
-    written, descriptor = opened
-    log.start({"REPL_LOG": "json"}, descriptor)
+def test_a_failure_has_its_traceback_in_its_line(lines: Log) -> None:
     try:
         raise KeyError("what")
     except KeyError as error:
-        log_event("slot_failed", trace=error)
-    (line,) = written.lines()
+        (line,) = lines(log_event, "slot_failed", environ=JSON, trace=error)
     assert "KeyError: 'what'" in json.loads(line)["traceback"]
 
 
@@ -121,16 +109,17 @@ def test_suppressed_lines_are_counted_when_no_line_follows() -> None:
     assert left == [("retry", 4)]
 
 
-def test_changes_between_copying_and_caught_up_are_not_logged(opened: tuple[Written, int]) -> None:
-    written, descriptor = opened
-    log.start({}, descriptor)
+def test_changes_between_copying_and_caught_up_are_not_logged(lines: Log) -> None:
     copy = partition()
-    copy.resume()
-    for end in (20, copy.progress.position, 20):
-        copy.answered(SourceLog(0, end, end), SessionAnswers(), 1)
-        copy.settle()
-    copy.halt(State.DATA_LOSS, "gone")
-    first, last = written.lines()
+
+    def change() -> None:
+        copy.resume()
+        for end in (20, copy.progress.position, 20):
+            copy.answered(SourceLog(0, end, end), SessionAnswers(), 1)
+            copy.settle()
+        copy.halt(State.DATA_LOSS, "gone")
+
+    first, last = lines(change)
     assert "partition_state flow=flow topic=orders partition=0" in first
     assert "state=copying before=starting" in first
     assert "state=data_loss before=copying why=gone" in last

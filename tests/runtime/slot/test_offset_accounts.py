@@ -1,7 +1,7 @@
 """Offsets at the destination = own records + markers of own transactions + foreign records."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,9 +10,7 @@ from runtime.slot.offset_accounts import OffsetAccounts, OffsetRange
 
 Entry = Literal["own", "marker", "foreign"]
 Event = Literal["join", "send", "lose", "commit", "abort", "lane", "restart", "foreign", "marker", "idle"]
-EVENTS: list[Event] = [
-    "join", "send", "lose", "commit", "abort", "lane", "restart", "foreign", "marker", "idle"
-]  # fmt: skip
+EVENTS: tuple[Event, ...] = get_args(Event)
 
 
 @dataclass
