@@ -108,15 +108,16 @@ class InternalTopics:
 class TransactionalTopics(InternalTopics):
     """Takes transactions too, one at a time: their records are there once they are committed.
 
-    `steps` lists the requests: the id that is initialised, "abort" or "commit". The next produce request is
-    refused with `refusal`.
+    `steps` lists the requests: the id that is initialised, "abort" or "commit". `sequences` are those of the
+    batches. The next produce request is refused with `refusal`, or not answered where that is None.
     """
 
     def __init__(self, records: Mapping[str, Sequence[InternalRecord]]) -> None:
         super().__init__(records)
         self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self.steps: list[str] = []
-        self.refusal = ErrorCode.NONE
+        self.sequences: list[int] = []
+        self.refusal: ErrorCode | None = ErrorCode.NONE
         self._written: list[tuple[str, InternalRecord]] = []
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
@@ -137,11 +138,13 @@ class TransactionalTopics(InternalTopics):
         error, self.refusal = self.refusal, ErrorCode.NONE
         for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
             assert isinstance(batch, Batch)
+            self.sequences.append(batch.base_sequence)
             self._written += [
                 (part.topic, InternalRecord(one.key or b"", one.value)) for one in records(batch, HERE)
             ]
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        answer.set_result(ProduceResponse(0, (ProducedPartition(part.topic, 0, error, 0, -1, 0),)))
+        if error is not None:
+            answer.set_result(ProduceResponse(0, (ProducedPartition(part.topic, 0, error, 0, -1, 0),)))
         return answer
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:

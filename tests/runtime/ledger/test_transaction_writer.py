@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -13,10 +13,12 @@ from runtime.kafka.protocol.layout import INLINE
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceResponse
 from runtime.kafka.protocol.request import Api
-from runtime.ledger.transaction_writer import send_over
+from runtime.ledger.transaction_writer import TransactionWriter, send_over
+from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.real import HERE, batch, run
 from tests.runtime.kafka.scripted import Talk, talking_to
+from tests.waiting import until
 
 AT = TopicPartition("orders", 0)
 
@@ -109,3 +111,29 @@ def test_a_sender_that_is_cancelled_leaves_no_connection_behind() -> None:
             return link.closed
 
     assert run(closed())
+
+
+async def test_batches_of_a_transaction_are_numbered_and_a_new_epoch_begins_again() -> None:
+    there: Any = TransactionalTopics({AT.topic: []})
+    writer = await TransactionWriter.open(there, "tx")
+    batches = [whole(b"1"), whole(b"2", b"3"), whole(b"4")]
+    await writer.commit({}, {AT: batches})
+    await writer.commit({}, {AT: batches[:1]})
+    there.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(BrokerError):
+        await writer.commit({}, {AT: batches[:1]})
+    await writer.commit({}, {AT: batches[:2]})
+    assert there.sequences == [0, 1, 3, 4, 5, 0, 1]
+
+
+async def test_a_transaction_whose_writer_was_cancelled_is_aborted_before_the_next_one() -> None:
+    """Else its records would be committed with those of the next one."""
+    there: Any = TransactionalTopics({AT.topic: []})
+    writer = await TransactionWriter.open(there, "tx")
+    there.refusal = None
+    cancelled = asyncio.create_task(writer.commit({}, {AT: [whole(b"cancelled")]}))
+    await until(lambda: there.sequences)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    await writer.commit({}, {AT: [whole(b"next")]})
+    assert there.steps == ["tx", "abort", "tx", "commit"]

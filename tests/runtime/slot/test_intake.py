@@ -40,6 +40,7 @@ class Leader:
     now: int = 0
     waits_ms: list[int] = field(default_factory=list)
     partitions: list[list[int]] = field(default_factory=list)
+    forgotten: list[list[int]] = field(default_factory=list)
 
     def failed_lately(self, node: int) -> bool:
         return False
@@ -51,6 +52,7 @@ class Leader:
         self.clock(self.now)
         self.waits_ms.append(request.max_wait_ms)
         self.partitions.append([number for _, number in request.partitions])
+        self.forgotten.append([number for _, number in request.forgotten])
         return self.answers.pop(0)
 
     def leader(self, topic: str, partition: int) -> None:
@@ -187,17 +189,22 @@ def test_the_next_fetch_waits_for_the_records_of_one_that_brought_all_there_were
 
 
 def test_a_partition_is_not_fetched_while_twice_as_much_as_one_fetch_is_queued() -> None:
-    """R8. The others of its leader are."""
-    full, other = copying(0), copying(1)
-    batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
-    full.fetched([batch], Cursor(11, 0), ())
-    leader = Leader([answer(1), answer()], lambda _: None)
+    """R8. The others of its leader are. The queue of partition 1 gets full with the first answer."""
+    copies = [copying(number) for number in range(3)]
+
+    def fill(copy: PartitionCopy) -> None:
+        batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+        copy.fetched([batch], Cursor(11, 0), ())
+        intake.mark_changed(copy)
+
+    leader = Leader([answer(1, 2), answer()], lambda _: fill(copies[1]))
     intake = intake_of(leader, partition_fetch_bytes=1)
-    for copy in (full, other):
+    for copy in copies:
         intake.add(copy)
+    fill(copies[0])
     with pytest.raises(WireError):
         asyncio.run(intake.run())
-    assert leader.partitions == [[1], []]
+    assert (leader.partitions, leader.forgotten) == ([[1, 2], []], [[], [1]])
 
 
 @pytest.mark.parametrize(("transformer", "intakes"), [(None, 1), (object(), 2)])
