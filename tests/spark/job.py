@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psutil
 from confluent_kafka import Producer
@@ -29,7 +29,7 @@ from runtime.contract.records.job_status import (
     SpecKey,
 )
 from runtime.contract.records.ledger import Generation, PartitionKey
-from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
@@ -88,13 +88,22 @@ def flow_of(name: str, include: Sequence[str], source: str = "dc1", destination:
 
 @dataclass
 class Running:
-    """`pid` is the JVM's, `driver` the Python driver, `workers` run the slots."""
+    """`pid` is the JVM's, `driver` the Python driver, `workers` run the slots.
+
+    As a context manager it is killed at the end.
+    """
 
     process: subprocess.Popen[bytes]
     spec: JobSpec
     log: Path
     began_ms: int
     seen: dict[int, psutil.Process] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     @property
     def pid(self) -> int:
@@ -263,6 +272,23 @@ def offset_maps(spec: JobSpec, flow: str) -> dict[PartitionKey, OffsetMap]:
         return maps.all(flow)
 
     return _at_destination(spec, read)
+
+
+def assert_translated(spec: JobSpec, at: PartitionKey, end: int, pairs: Sequence[tuple[int, int]]) -> None:
+    """Each source offset below `end` is translated to the first copied record at or behind it.
+
+    `pairs` are the offsets of the copied records at the source and at the destination.
+    """
+    offsets = offset_maps(spec, at.flow)[at]
+    behind = 0
+    for offset in range(end):
+        while behind < len(pairs) and pairs[behind][0] < offset:
+            behind += 1
+        if behind == len(pairs):
+            assert isinstance(offsets.translate(offset), EndOfOffsetMap)
+        else:
+            here, there = pairs[behind]
+            assert offsets.translate(offset) == MappedOffset(there, exact=here == offset)
 
 
 _READ: dict[tuple[str, str], CommittedValues] = {}  # what was read of the status topic, by cluster and job
