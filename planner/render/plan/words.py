@@ -129,6 +129,8 @@ def summary_line(plan: Plan) -> str:
     if not plan.changed:
         if plan.waits:
             return "Nothing to change, but partitions wait for a decision: see the warnings."
+        if plan.errored:
+            return "No changes are planned."
         if plan.complete:
             which = "The clusters that answered" if counted.unknown else "The clusters"
             return f"No changes. {which} match the topology."
@@ -146,8 +148,9 @@ def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
         return (
             f"Drift: {', '.join(f'{count} {what}' for count, what in found if count)} outside the topology."
         )
-    where = "" if plan.complete else " in what could be read"
-    return f"No drift{where}. The clusters are as they were applied."
+    if plan.complete and not plan.errored:
+        return "No drift. The clusters are as they were applied."
+    return "No drift in what could be read."
 
 
 def field_name(field: FieldChange) -> str:

@@ -51,13 +51,17 @@ AWAY = replace(nothing(), changes=(Change(ADDRESS, Action.UNKNOWN, "(unknown: dc
             AWAY,
             "No changes. The clusters that answered match the topology.",
         ),
+        "an error, such as an unknown --target": (
+            with_diagnostics(nothing(), [error("--target flow.x names nothing in this topology")]),
+            "No changes are planned.",
+        ),
         "not all was read": (replace(nothing(), unknown=UNREAD), "No changes in what could be read."),
         "changes": (silent(), "Plan: 1 to add, 0 to change, 0 to destroy."),
         "drift": (drifted(), "Drift: 2 changed, 1 made again, 2 deleted outside the topology."),
         "no drift": (NO_DRIFT, "No drift. The clusters are as they were applied."),
         "not all was read of it": (
             replace(NO_DRIFT, unknown=UNREAD),
-            "No drift in what could be read. The clusters are as they were applied.",
+            "No drift in what could be read.",
         ),
     },
 )
