@@ -14,7 +14,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions test-kubernetes coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-ui bench-workers chaos hostile soak dist sbom release release-files image
+.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions test-kubernetes coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-start bench-ui bench-workers chaos hostile soak dist sbom release release-files image
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -267,6 +267,9 @@ bench-scale: setup ## what a job with 1,000, 3,000 and 10,000 partitions costs; 
 
 bench-simulated: setup ## what a driver and a plan cost with up to 100,000 partitions, on simulated brokers; ARGS='--partitions 1000,10000 --seed 7'
 	@$(BIN)/python -m tests.bench.bench_simulated $(ARGS)
+
+bench-start: setup ## repl apply until the first record, memory and idle cost of one small job; ARGS='--rounds 5'
+	@$(BIN)/python -m tests.bench.bench_start $(ARGS)
 
 bench-ui: setup ## first paint, update and memory of repl ui with 10,000 partitions; build/bench-ui.json keeps it
 	@$(BIN)/python -m tests.bench.bench_ui $(ARGS)

@@ -14,14 +14,17 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from subprocess import Popen
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import INPUT_CONVERTER, Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
+import runtime
 from runtime.contract.spec.jobspec import JobExit
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.kubernetes import KubernetesExecutors
@@ -113,6 +116,7 @@ class SparkSlotRunner:
     def __init__(
         self, job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None
     ) -> None:
+        _forget_numpy()
         # A SparkConf knows which settings were given only after the JVM has started.
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
@@ -123,6 +127,9 @@ class SparkSlotRunner:
         for name in (FORMAT_KEY, TRACE_KEY):  # slots log and trace as their driver does
             if name in os.environ:
                 conf.setIfMissing(f"spark.executorEnv.{name}", os.environ[name])
+        if conf.get("spark.master", "").startswith("local"):
+            conf.setIfMissing("spark.python.daemon.module", "runtime.driver.workers")
+            conf.setIfMissing("spark.executorEnv.PYTHONPATH", str(Path(runtime.__file__).parent.parent))
         if yarn is not None:
             tagged(conf, yarn.tag)
         self._context = SparkContext.getOrCreate(conf)
@@ -284,6 +291,15 @@ class SparkSlotRunner:
             self._context.stop()
         except (Py4JError, OSError):
             return
+
+
+def _forget_numpy() -> None:
+    """Keeps Py4J from looking for NumPy's types in what the JVM is called with: a job never passes any.
+
+    Spark's converters would load pandas and pyarrow at the first call: 60 MB, and 0.3 s of CPU at each start.
+    """
+    of_numpy = (NumpyArrayConverter, NumpyScalarConverter)
+    INPUT_CONVERTER[:] = [converter for converter in INPUT_CONVERTER if not isinstance(converter, of_numpy)]
 
 
 def end_with_gateway() -> None:

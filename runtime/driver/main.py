@@ -18,6 +18,10 @@ try:
 except ModuleNotFoundError:
     sys.path.insert(0, str(_SCRIPT_FOLDER.parent.parent))
 
+from runtime.driver.python_path import use_installed_spark  # noqa: E402
+
+use_installed_spark()
+
 import uvloop  # noqa: E402
 
 from runtime.contract.client.settings import ClientSettingsError  # noqa: E402

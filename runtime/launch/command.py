@@ -101,8 +101,11 @@ _SMALL = (
     "-XX:MaxHeapFreeRatio=20",
     "-XX:-UsePerfData",
 )
-# The JVM is small and starts fast, because the work is done in Python.
-JVM = (*_SMALL, "-XX:TieredStopAtLevel=1")
+# The JVM is small and starts fast, because the work is done in Python. Java would begin with a heap of 1/64
+# of the machine's memory, and fill it before it collects garbage once. This one grows up to HEAP if it must.
+JVM = (*_SMALL, "-XX:TieredStopAtLevel=1", "-XX:InitialHeapSize=16m", "-XX:NewSize=8m")
+# Of the JVM that only prints the command of the job's JVM.
+_PRINTER = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -195,6 +198,7 @@ def variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": python,
         "PYTHONUNBUFFERED": "1",
         "SPARK_LOCAL_DIRS": str(folder.scratch),
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _PRINTER),
     }
     if spec.launch.master.startswith("local"):
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}

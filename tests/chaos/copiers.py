@@ -23,7 +23,7 @@ from tests.runtime.slot.world import Driver, Side, assigned
 from tests.spark.job import SUBMIT
 
 _AGAIN_S = 0.2
-DAEMON = "pyspark.daemon"
+DAEMON = "pyspark.worker"
 EXECUTOR = "CoarseGrainedExecutorBackend"
 LOCAL = "local[2]"
 EXECUTORS = "local-cluster[2,1,512]"  # Spark's own: two Workers in the driver, executors in processes

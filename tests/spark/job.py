@@ -116,7 +116,7 @@ class Running:
     @property
     def workers(self) -> list[psutil.Process]:
         """The forks of pyspark's daemon that are at work."""
-        python = [child for child in self._children() if "pyspark.daemon" in words_of(child)]
+        python = [child for child in self._children() if "pyspark.worker" in words_of(child)]
         daemons = {child.pid for child in python if parent_of(child) == self.pid}
         return [child for child in python if parent_of(child) in daemons]
 

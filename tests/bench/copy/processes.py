@@ -81,7 +81,7 @@ class Running:
         found = 0
         for process in self._tree():
             try:
-                if "pyspark.daemon" in process.cmdline():
+                if "pyspark.worker" in process.cmdline():
                     found += process.memory_full_info().pss
             except psutil.Error:
                 continue
