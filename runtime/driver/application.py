@@ -29,15 +29,8 @@ from runtime.contract.spec.jobspec import JobExit
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.kubernetes import KubernetesExecutors
 from runtime.driver.process import JvmCalls
-from runtime.driver.task import (
-    RESULT,
-    SlotResult,
-    SlotStartRequest,
-    encode,
-    run_sql_export,
-    run_sql_task,
-    run_task,
-)
+from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
+from runtime.driver.task import RESULT, run_sql_export, run_sql_task, run_task
 from runtime.driver.yarn import YarnApplications, tagged
 from runtime.kafka.trace import VARIABLE as TRACE_KEY
 from runtime.slot.log import FORMAT_KEY, log_driver_message

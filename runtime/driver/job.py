@@ -307,6 +307,8 @@ class JobRunner:
     def _changed(self) -> None:
         if self._slots is not None:
             self._slots.changed()
+        if self._leadership is not None:
+            self._leadership.request_heartbeat()
 
     async def _publish_spec(self, destination: OpenDestination) -> None:
         """Writes the spec that the job runs by to the status topic (R10)."""

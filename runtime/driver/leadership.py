@@ -33,6 +33,7 @@ _FENCED = frozenset(
 )
 _HEARTBEAT_WITHIN_S = 5.0  # for each request: a standby takes the job over after 10 s without heartbeats
 EVERY_S = 1.0
+_APART_S = 0.1  # at least, however often the status changes
 FRESH_S = 3.0
 
 
@@ -164,3 +165,4 @@ class Leadership:
                     "heartbeat_failed", error=self.trouble, age_s=round(self.age_s, 1), decision="retry"
                 )
             await pause(EVERY_S, self._wake)
+            await asyncio.sleep(_APART_S - self.age_s)

@@ -18,7 +18,7 @@ use_installed_spark()
 import pyspark.worker  # noqa: F401,E402
 from pyspark.daemon import manager  # noqa: E402
 
-import runtime.driver.task  # noqa: F401,E402
+import runtime.driver.slots.worker  # noqa: F401,E402
 
 if __name__ == "__main__":
     gc.freeze()  # a collection in a worker would copy the pages of all objects that it visits

@@ -16,7 +16,8 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import DriverClusters, last_status, open_destination
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post
-from runtime.driver.task import SlotStartRequest, listen
+from runtime.driver.slots.ticket import SlotStartRequest
+from runtime.driver.slots.worker import listen
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.records import InternalRecord
 from runtime.slot.slot import Slot

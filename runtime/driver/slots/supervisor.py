@@ -18,7 +18,7 @@ from runtime.contract.spec import naming
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import end_of, pause, post
-from runtime.driver.task import SlotResult, SlotStartRequest
+from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Silence

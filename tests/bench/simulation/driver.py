@@ -33,7 +33,7 @@ from runtime.driver.process import SpecFile
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import SlotSupervisor
-from runtime.driver.task import SlotResult, SlotStartRequest, encode
+from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
 from runtime.driver.topics.mirrors import MirrorTopicManager
 from runtime.kafka.connection import Connection
 from runtime.ledger.ledger import Ledger

@@ -31,7 +31,8 @@ from runtime.contract.records.job_status import (
 )
 from runtime.contract.spec import naming
 from runtime.driver.slots.channel import TopicTail, post
-from runtime.driver.task import SlotStartRequest, decode, report_interval_s
+from runtime.driver.slots.ticket import SlotStartRequest, decode
+from runtime.driver.slots.worker import report_interval_s
 from runtime.kafka.cluster import KafkaCluster, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord

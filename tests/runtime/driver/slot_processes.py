@@ -12,7 +12,8 @@ from contextlib import suppress
 
 import msgspec
 
-from runtime.driver.task import SlotResult, SlotStartRequest, encode, run_task
+from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
+from runtime.driver.task import run_task
 
 
 class SlotProcesses:

@@ -105,6 +105,7 @@ def test_a_driver_that_can_never_lead_ends(tmp_path: Path):
 MODULES = (
     "runtime.driver.job",
     "runtime.driver.task",
+    "runtime.driver.slots.worker",
     "runtime.sql.query",
     "runtime.sql.evaluator",
     "runtime.audit.on_spark",

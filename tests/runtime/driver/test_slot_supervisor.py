@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 from py4j.protocol import Py4JError
@@ -26,13 +26,14 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver import task
 from runtime.driver.application import in_thread, reason
 from runtime.driver.process import JvmCalls, JvmSilent
+from runtime.driver.slots import worker
 from runtime.driver.slots.manager import SlotManager, partitions_in_loss
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
-from runtime.driver.task import SlotResult, SlotStartRequest, run_with_channel
+from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
+from runtime.driver.slots.worker import run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import InitProducerIdRequest
@@ -302,7 +303,7 @@ async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: p
         assert dropped == [purpose] * (throttle_s > 1), "it would wait"
         beats.put_nowait(job_status.decode_slot_heartbeat(records[0].value))
 
-    monkeypatch.setattr(task, "post", post)
+    monkeypatch.setattr(worker, "post", post)
     spec = SimpleNamespace(job="job", slot=0)
     ticket: Any = SimpleNamespace(spec=spec, driver="driver", attempt=3, first=SimpleNamespace(version=0))
     for throttle_s in (8, 0.5):
@@ -313,10 +314,44 @@ async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: p
             return SimpleNamespace(throttled_until=until, drop=lambda: dropped.append(purpose))
 
         cluster: Any = SimpleNamespace(brokers=(1,), kept=kept)
-        sending = asyncio.create_task(task._ControlChannel(ticket)._send_heartbeats(cluster))
+        sending = asyncio.create_task(worker._ControlChannel(ticket)._send_heartbeats(cluster))
         beat = await asyncio.wait_for(beats.get(), 20)
         sending.cancel()
         assert (beat.attempt, round(beat.throttled_ms / 1000)) == (3, 8 if throttle_s == 8 else 0)
+
+
+async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An apply waits for it. Every other change waits until the next report is due."""
+    reports: asyncio.Queue[SlotReport] = asyncio.Queue()
+    states = [PartitionState.STARTING, PartitionState.STARTING]
+
+    async def post(cluster: Any, topic: str, records: Any) -> None:
+        reports.put_nowait(job_status.decode_slot(records[0].value))
+
+    def status() -> SlotStatus:
+        numbered = enumerate(states)
+        partitions = [PartitionStatus("flow", "orders", number, state, 0) for number, state in numbered]
+        return SlotStatus(slot=0, at_ms=0, assignment=1, partitions=partitions)
+
+    monkeypatch.setattr(worker, "post", post)
+    monkeypatch.setattr(worker, "_REPORT_S", 40.0)
+    monkeypatch.setattr(worker, "_REPEAT_S", 40.0)
+    monkeypatch.setattr(worker, "_LOOKS_AT_START", 1_000)
+    spec = SimpleNamespace(job="job", slot=0)
+    ticket: Any = SimpleNamespace(spec=spec, driver="driver", attempt=3, first=SimpleNamespace(version=1))
+    channel = worker._ControlChannel(ticket)
+    channel.slot = cast(Any, SimpleNamespace(assignment_in_force=1, status=status))
+    reporting = asyncio.create_task(channel._report(cast(Any, None)))
+    async with asyncio.timeout(20):
+        assert [one.state for one in (await reports.get()).status.partitions] == states
+        states[0] = PartitionState.COPYING
+        await asyncio.sleep(0.5)
+        assert reports.empty()
+        states[1] = PartitionState.CAUGHT_UP
+        assert [one.state for one in (await reports.get()).status.partitions] == states
+    reporting.cancel()
 
 
 async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_that_runs_again() -> None:
