@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.model.topology import Flow, Selection
 from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, draw, layers_of
-
-
-def flow(source: str, destination: str, number: int = 0) -> Flow:
-    topics = Selection(("orders",))
-    return Flow(
-        name=f"{source}-{destination}-{number}",
-        source_cluster=source,
-        destination_cluster=destination,
-        topics=topics,
-    )
+from tests.planner.graph.build import flow
 
 
 @pytest.mark.parametrize(
@@ -45,7 +35,7 @@ PAIRS = list(itertools.permutations(CLUSTERS, 2))
 def test_everything_is_inside_and_apart(ends, measures) -> None:
     drawing = draw(
         CLUSTERS,
-        [flow(source, destination, number) for number, (source, destination) in enumerate(ends)],
+        [flow(f"{number}={source}>{destination}") for number, (source, destination) in enumerate(ends)],
         measures,
     )
 
@@ -63,6 +53,6 @@ def test_everything_is_inside_and_apart(ends, measures) -> None:
 
 
 def test_the_two_ways_of_a_pair_do_not_lie_on_each_other() -> None:
-    one, back = draw("ab", [flow("a", "b"), flow("b", "a")], ACROSS_THE_SCREEN).arrows
+    one, back = draw("ab", [flow("a>b"), flow("b>a")], ACROSS_THE_SCREEN).arrows
 
     assert abs(one.label_y - back.label_y) >= 40

@@ -23,13 +23,12 @@ from tests.fakes.states import inputs, observed, topology
 def plan_of(
     folder: str, *, state: FlowState = "active", launcher: str = "local", reads: bool = False
 ) -> Plan:
+    lines = LinesSpec(endpoint="lake", folder=folder, format="text", topic="orders") if reads else None
+    files = None if reads else FilesSpec(endpoint="lake", folder=folder, format="json")
     topics = SelectionSpec(include=("orders",))
-    if reads:
-        lines = LinesSpec(endpoint="lake", folder=folder, format="text", topic="orders")
-        flow = FlowSpec(name="f", source="b", destination="b", topics=topics, state=state, lines=lines)
-    else:
-        files = FilesSpec(endpoint="lake", folder=folder, format="json")
-        flow = FlowSpec(name="f", source="b", destination="b", topics=topics, state=state, files=files)
+    flow = FlowSpec(
+        name="f", source="b", destination="b", topics=topics, state=state, lines=lines, files=files
+    )
     launch = LaunchSpec(launcher=launcher)  # type: ignore[arg-type]
     clusters = {"b": ClusterSpec(bootstrap="h:1")}
     spec = JobSpec(job="j", topology="t", destination="b", clusters=clusters, flows=[flow], launch=launch)

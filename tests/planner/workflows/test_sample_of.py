@@ -8,20 +8,9 @@ from planner.workflows.samples import sample_of
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.results.records import SalvagedRecord
 
-RECORD = ConsumerRecord(
-    topic="customers",
-    partition=2,
-    offset=50,
-    timestamp=1_700_000_000_000,
-    value=b"\xff{}",
-    headers=(("h", b"1"), ("h", None)),
-)
-LEFT = SalvagedRecord(
-    cluster="dc1",
-    cluster_id="id-1",
-    record=RECORD,
-    came_from=[],
-)
+HEADERS = (("h", b"1"), ("h", None))
+RECORD = ConsumerRecord("customers", 2, 50, 1_700_000_000_000, value=b"\xff{}", headers=HEADERS)
+LEFT = SalvagedRecord(cluster="dc1", cluster_id="id-1", record=RECORD, came_from=[])
 
 
 def test_an_export_of_salvage_is_read_with_keys_and_headers(tmp_path: Path) -> None:

@@ -14,16 +14,8 @@ from tests.planner.render.scenes import everything
 
 FLOW = Flow("into-dc2", "dc1", "dc2", Selection(("orders",)))
 HOUR_MS = 3_600_000
-ORDERS = TopicVolume(
-    "orders",
-    partitions=4,
-    records=1_000_000,
-    behind=200_000,
-    bytes=100_000_000,
-    records_per_s=10_000.0,
-    retention_ms=7 * 24 * HOUR_MS,
-    retention_bytes=None,
-)
+HELD = {"records": 1_000_000, "behind": 200_000, "bytes": 100_000_000, "retention_ms": 7 * 24 * HOUR_MS}
+ORDERS = TopicVolume("orders", partitions=4, records_per_s=10_000.0, retention_bytes=None, **HELD)
 
 
 def of(*topics: TopicVolume, rate: int = 5_000_000, outage_ms: int = HOUR_MS) -> FlowForecast:
