@@ -76,4 +76,6 @@ def test_the_extras_of_the_code_are_those_of_the_distribution() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["name"] == DISTRIBUTION
-    assert {*project["optional-dependencies"]} == {*Extra, "dev"}
+    # Kerberos is in the base: its extra can be named, and brings nothing.
+    assert {*project["optional-dependencies"]} == {*Extra, "kerberos", "dev"}
+    assert project["optional-dependencies"]["kerberos"] == []
