@@ -1,7 +1,6 @@
 """A flow with a transform on real brokers and real Spark, beside an independent implementation of it.
 
-One job for all of these. They build on each other and are meant to run in this order; each has a topic of its
-own.
+One job for all of these; each has a topic of its own.
 """
 
 import json
@@ -19,7 +18,6 @@ from confluent_kafka import TopicPartition
 
 from runtime.contract.records.job_status import PartitionState, SlotReport
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset
 from runtime.contract.spec.flow import GroupsSpec
 from runtime.lab.lab import Lab
 from tests import checker
@@ -27,10 +25,14 @@ from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.runtime.driver.groups_world import consumer_of
 from tests.runtime.slot.world import Row, Side
-from tests.spark.job import Running, flow_of, offset_maps, spec_of, start_job
+from tests.spark.job import Running, assert_translated, flow_of, spec_of, start_job
+from tests.topologies import at, declared
 
 pytestmark = pytest.mark.spark
-FLOW, KINDS, BAD, RESUMED = "masking", "masking-kinds", "masking-bad", "masking-resumed"
+FLOW, KINDS, BAD, VERIFIED, RESUMED = (
+    "masking",
+    *(f"masking-{name}" for name in ("kinds", "bad", "verified", "resumed")),
+)
 DELETING, KEYED = "masking-deletes", "deleting-kinds"  # filtered records are copied as tombstones
 GROUP = "masking-app"
 PARTITIONS = 4
@@ -49,22 +51,19 @@ STOPS = {
 
 @pytest.fixture(scope="module")
 def sides(lab: Lab) -> dict[str, Side]:
-    return {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
+    return {name: Side(name, cluster.bootstrap, cluster.client) for name, cluster in lab.clusters.items()}
 
 
 @pytest.fixture(scope="module")
 def job(lab: Lab, sides: dict[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for topic in (KINDS, BAD, RESUMED, KEYED):
+    for topic in (KINDS, BAD, VERIFIED, RESUMED, KEYED):
         create_topic(sides["dc1"].client, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
     groups = GroupsSpec(include=(GROUP,), every_ms=500)
     flow = flow_of(FLOW, ["masking-.*"], transform=checker.TRANSFORM, groups=groups)
     deleting = flow_of(DELETING, [KEYED], transform=checker.DELETING)
-    running = start_job(spec_of(lab, FLOW, [flow, deleting]), tmp_path_factory.mktemp("job"))
-    try:
+    with start_job(spec_of(lab, FLOW, [flow, deleting]), tmp_path_factory.mktemp("job")) as running:
         running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"] * 2)
         yield running
-    finally:
-        running.kill()
 
 
 def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, sides: dict[str, Side]) -> None:
@@ -81,7 +80,7 @@ def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, si
             writers = {topic: stack.enter_context(checker.writing(here, topic, more)) for topic in written}
             for writer in writers.values():
                 writer.wait_for(100)
-            killed = slots if victim == "slot" else {one.pid for one in job.workers} - slots
+            killed = slots if victim == "slot" else {worker.pid for worker in job.workers} - slots
             for pid in killed:
                 psutil.Process(pid).kill()
             wait_for(partial(started_again, job, before), PATIENCE_S, about=job.tail)
@@ -104,13 +103,14 @@ def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, si
         )
         assert report.clean, str(report)
         wait_for(partial(caught_up, job, topic), PATIENCE_S, about=job.tail)
+        ends = [end for _, end in sides["dc1"].ends(topic, PARTITIONS)]
         for partition, pairs in report.pairs.items():
-            check_map(job, sides, PartitionKey(flow, topic, partition), pairs)
-        counts = [one for key, one in job.partitions().items() if key.topic == topic]
-        assert sum(one.records for one in counts) == report.records
-        assert sum(one.records + one.dropped for one in counts) == written[topic].records
-        assert sum(one.tombstones for one in counts) == (deleted[0] if topic == KEYED else 0)
-        assert sum(one.dropped for one in counts) > 100
+            assert_translated(job.spec, PartitionKey(flow, topic, partition), ends[partition], pairs)
+        counts = [count for key, count in job.partitions().items() if key.topic == topic]
+        assert sum(count.records for count in counts) == report.records
+        assert sum(count.records + count.dropped for count in counts) == written[topic].records
+        assert sum(count.tombstones for count in counts) == (deleted[0] if topic == KEYED else 0)
+        assert sum(count.dropped for count in counts) > 100
         assert report.records > 500
     assert deleted[0] > 300
 
@@ -121,24 +121,11 @@ def started_again(job: Running, before: Mapping[int, SlotReport]) -> bool:
 
 
 def caught_up(job: Running, topic: str) -> bool:
-    partitions = [one for key, one in job.partitions().items() if key.topic == topic]
+    partitions = [partition for key, partition in job.partitions().items() if key.topic == topic]
     return len(partitions) == PARTITIONS and all(
-        one.state is PartitionState.CAUGHT_UP and one.position == one.source_end for one in partitions
+        partition.state is PartitionState.CAUGHT_UP and partition.position == partition.source_end
+        for partition in partitions
     )
-
-
-def check_map(job: Running, sides: dict[str, Side], at: PartitionKey, pairs: list[tuple[int, int]]) -> None:
-    """Every source offset is translated to the first record at or behind it that was copied."""
-    offsets = offset_maps(job.spec, at.flow)[at]
-    behind = 0
-    for offset in range(sides["dc1"].ends(at.topic, PARTITIONS)[at.partition][1]):
-        while behind < len(pairs) and pairs[behind][0] < offset:
-            behind += 1
-        found = offsets.translate(offset)
-        if behind == len(pairs):
-            assert isinstance(found, EndOfOffsetMap)
-        else:
-            assert found == MappedOffset(pairs[behind][1], pairs[behind][0] == offset)
 
 
 def test_a_record_that_cannot_be_handled_stops_its_partition_alone(
@@ -150,8 +137,8 @@ def test_a_record_that_cannot_be_handled_stops_its_partition_alone(
     sides["dc1"].write(BAD, rows, linger_ms=200)
 
     def all_known() -> bool:
-        reported = {key.partition: one for key, one in job.partitions().items() if key.topic == BAD}
-        states = {partition: (one.state, one.position) for partition, one in reported.items()}
+        reported = {key.partition: status for key, status in job.partitions().items() if key.topic == BAD}
+        states = {partition: (status.state, status.position) for partition, status in reported.items()}
         stopped = dict.fromkeys(STOPS, (PartitionState.RECORD_INVALID, 2))
         return states == {**stopped, 3: (PartitionState.CAUGHT_UP, 3)}
 
@@ -171,62 +158,33 @@ def test_verify_recomputes_the_transform(
     job: Running, sides: dict[str, Side], lab: Lab, tmp_path: Path
 ) -> None:
     """With another transform than the one that copied, its differences are named."""
-    countries = [b"US", b"FR"] * 200
     values = [
-        b'{"id": %d, "email": "a@b.example", "country": "%s"}' % (at + 1, country)
-        for at, country in enumerate(countries)
+        b'{"id": %d, "email": "a@b.example", "country": "%s"}' % (at + 1, (b"US", b"FR")[at % 2])
+        for at in range(400)
     ]
-    sides["dc1"].write(KINDS, [{"value": value, "partition": at % 4} for at, value in enumerate(values)])
-    ends = {at: end for at, (_, end) in enumerate(sides["dc1"].ends(KINDS, PARTITIONS))}
-
-    def copied() -> bool:
-        return ends == {
-            key.partition: one.position for key, one in job.partitions().items() if key.topic == KINDS
-        }
-
-    wait_for(copied, PATIENCE_S, about=job.tail)
-    other = topology(lab, tmp_path, "value.country = 'US'", "upper(value.email)")
-    differs = repl("verify", FLOW, "--path", str(other), "--topics", KINDS, "--sample", "50%")
+    sides["dc1"].write(VERIFIED, [{"value": value, "partition": at % 4} for at, value in enumerate(values)])
+    wait_for(partial(caught_up, job, VERIFIED), PATIENCE_S, about=job.tail)
+    transform = checker.TRANSFORM
+    other = {
+        "value": {"format": "json", "schema": transform.value.schema},
+        "key": {"format": "text"},
+        "where": "value.country = 'US'",
+        "set": {**transform.set, "value.email": "upper(value.email)"},
+        "drop": transform.drop,
+    }
+    topology = at(lab, "tests", tmp_path, ("dc1", "dc2"))
+    topology.more["flows"] = [declared(FLOW, "masking-.*", transform=other)]
+    differs = repl("verify", FLOW, "--path", str(topology.write()), "--topics", VERIFIED, "--sample", "50%")
     assert differs.returncode == 2, differs.stdout + differs.stderr
     assert "changed: value of source offset" in differs.stdout
     assert "foreign: offset" in differs.stdout
     assert "a sample of 50%" in differs.stdout
 
 
-def topology(lab: Lab, folder: Path, where: str, email: str) -> Path:
-    """The flow as people write it, with another transform."""
-    transform = checker.TRANSFORM
-    document = {
-        "apiVersion": "repl/v1",
-        "name": "tests",
-        "clusters": {name: {"bootstrap": one.bootstrap} for name, one in lab.clusters.items()},
-        "jobs": {FLOW: {}},
-        "flows": [
-            {
-                "name": FLOW,
-                "from": "dc1",
-                "to": "dc2",
-                "job": FLOW,
-                "topics": {"include": ["masking-.*"]},
-                "transform": {
-                    "value": {"format": "json", "schema": transform.value.schema},
-                    "key": {"format": "text"},
-                    "where": where,
-                    "set": {**transform.set, "value.email": email},
-                    "drop": transform.drop,
-                },
-            }
-        ],
-    }
-    path = folder / "repl.yaml"
-    path.write_text(json.dumps(document))  # JSON is YAML
-    return path
-
-
 def test_a_group_goes_on_exactly_behind_nine_tenths_of_filtered_records(
     job: Running, sides: dict[str, Side]
 ) -> None:
-    """It committed on a filtered record, on one that travels, at the end, and never; then the job is gone."""
+    """It committed on a filtered record, on one that travels, at the end, and never."""
     chance = random.Random(3)
     rows = []
     for number in range(2_000):
@@ -258,7 +216,6 @@ def test_a_group_goes_on_exactly_behind_nine_tenths_of_filtered_records(
             return [one.offset for one in found[:2]] == due and found[2].offset > arrived[2][-1].offset
 
         wait_for(translated, PATIENCE_S, about=job.tail)
-        job.kill()
         reader.subscribe([RESUMED])
         got: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
         ends: set[int | None] = set()
