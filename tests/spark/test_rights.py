@@ -2,8 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from tests.commands import repl
 from tests.records import create_topic, read, wait_for, write
 from tests.rights import Right, principal, rights
 from tests.spark.job import Running, flow_of, spec_of, start_job
+from tests.topologies import at, declared
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
@@ -43,40 +43,15 @@ def always(heading: str) -> list[Right]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """One topology, planned and applied by different principals."""
-
-    lab: Lab
-    folder: Path
-
-    def topology(self, user: str, granted: list[Right]) -> Path:
-        clusters = {
-            name: {
-                "bootstrap": self.lab.clusters[name].bootstrap,
-                "client": principal(self.lab.clusters[name], user, granted, self.folder),
-            }
-            for name in CLUSTERS
-        }
-        topics = [
-            {"name": ORDERS, "cluster": "dc1", "partitions": 1, "config": {"retention.ms": "7d"}},
-        ]
-        flow = {"name": "rights", "from": "dc1", "to": "dc2", "topics": {"include": f"{PREFIX}.*"}}
-        body = {
-            "apiVersion": "repl/v1",
-            "name": "rights",
-            "clusters": clusters,
-            "topics": topics,
-            "flows": [{**flow, "groups": {"include": f"{PREFIX}.*"}}],
-        }
-        file = self.folder / f"{user}.yaml"
-        file.write_text(json.dumps(body))
-        return file
-
-
-@pytest.fixture(scope="module")
-def scene(lab_sasl: Lab, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return Scene(lab_sasl, tmp_path_factory.mktemp("rights"))
+def topology(lab: Lab, folder: Path, user: str, granted: list[Right]) -> str:
+    """A topology of one topic and one flow, planned and applied by a principal with these rights."""
+    made = at(lab, "rights", folder, CLUSTERS)
+    for name, cluster in made.clusters.items():
+        cluster["client"] = principal(lab.clusters[name], user, granted, folder)
+    made.topic(ORDERS, partitions=1, config={"retention.ms": "7d"})
+    made.more["flows"] = [declared("rights", f"{PREFIX}.*", groups={"include": f"{PREFIX}.*"})]
+    made.file = folder / f"{user}.yaml"
+    return str(made.write())
 
 
 @functools.cache
@@ -88,34 +63,10 @@ def client(lab: Lab, cluster: str) -> dict[str, Any]:
     return dict(lab.clusters[cluster].client)
 
 
-def test_who_may_only_look_plans_everything_and_changes_nothing(scene: Scene):
-    file = scene.topology("rights-plan", always("To plan"))
-    planned = repl("plan", str(file), "--json", "--detailed-exitcode")
-    assert planned.returncode == 2, planned.stderr
-    plan = json.loads(planned.stdout)
-    assert plan["complete"], plan["unknown"]
-    addresses = {one["address"] for one in plan["resource_changes"]}
-    assert {f"topic.dc1.{ORDERS}", "flow.rights", "job.dc2"} <= addresses
-    refused = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc1.{ORDERS}")
-    assert refused.returncode == 1
-    assert ORDERS not in admin(scene.lab, "dc1").list_topics(timeout=60).topics
-
-
-def test_who_may_apply_makes_topics(scene: Scene):
-    file = scene.topology("rights-apply", [*always("To plan"), *always("To apply")])
-    done = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc1.{ORDERS}")
-    assert done.returncode == 0, done.stdout + done.stderr
-    again = repl("apply", str(file), "--auto-approve", "--target", f"topic.dc2.{ORDERS}")
-    assert again.returncode == 0, again.stdout + again.stderr
-    for cluster in CLUSTERS:
-        assert ORDERS in admin(scene.lab, cluster).list_topics(timeout=60).topics
-
-
-@pytest.fixture(scope="module")
-def job(scene: Scene) -> Iterator[Running]:
-    lab = scene.lab
-    source = principal(lab.clusters["dc1"], "rights-from", always("A job, at its sources"), scene.folder)
-    there = principal(lab.clusters["dc2"], "rights-to", always("A job, at its destination"), scene.folder)
+def job_of(lab: Lab, folder: Path) -> Running:
+    """Starts a job whose principals have the rights of a job."""
+    source = principal(lab.clusters["dc1"], "rights-from", always("A job, at its sources"), folder)
+    there = principal(lab.clusters["dc2"], "rights-to", always("A job, at its destination"), folder)
     groups = GroupsSpec(include=(GROUP,), every_ms=500)
     flow = flow_of(
         "rights",
@@ -129,11 +80,7 @@ def job(scene: Scene) -> Iterator[Running]:
         "dc1": ClusterSpec(bootstrap=lab.clusters["dc1"].bootstrap, client=source),
         "dc2": ClusterSpec(bootstrap=lab.clusters["dc2"].bootstrap, client=there),
     }
-    running = start_job(replace(spec_of(lab, "rights", [flow]), clusters=clusters), scene.folder)
-    try:
-        yield running
-    finally:
-        running.kill()
+    return start_job(replace(spec_of(lab, "rights", [flow]), clusters=clusters), folder)
 
 
 def arrived(lab: Lab, topic: str) -> int:
@@ -156,8 +103,8 @@ def until(job: Running, holds: Callable[[], bool]) -> None:
         raise AssertionError(f"{job.status()}\n{job.tail()}") from late
 
 
-def test_a_topic_that_may_not_be_written_stops_no_other(scene: Scene, job: Running):
-    lab, (closed, beside) = scene.lab, (f"{PREFIX}closed", f"{PREFIX}beside")
+def a_topic_that_may_not_be_written_stops_no_other(lab: Lab, job: Running) -> None:
+    closed, beside = f"{PREFIX}closed", f"{PREFIX}beside"
     dc1, there = client(lab, "dc1"), admin(lab, "dc2")
     forbidden = (
         ResourceType.TOPIC,
@@ -189,8 +136,42 @@ def why_of(job: Running, topic: str) -> str:
     return " ".join(one.why for key, one in job.partitions().items() if key.topic == topic)
 
 
-def test_a_job_does_all_its_duties(scene: Scene, job: Running):
-    lab = scene.lab
+def test_each_principal_does_what_it_may_and_nothing_more(lab_sasl: Lab, tmp_path: Path):
+    lab = lab_sasl
+    looks = topology(lab, tmp_path, "rights-plan", always("To plan"))
+    planned = repl("plan", looks, "--json", "--detailed-exitcode")
+    assert planned.returncode == 2, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert plan["complete"], plan["unknown"]
+    addresses = {one["address"] for one in plan["resource_changes"]}
+    assert {f"topic.dc1.{ORDERS}", "flow.rights", "job.dc2"} <= addresses
+    refused = repl("apply", looks, "--auto-approve", "--target", f"topic.dc1.{ORDERS}")
+    assert refused.returncode == 1
+    assert ORDERS not in admin(lab, "dc1").list_topics(timeout=60).topics
+
+    applies = topology(lab, tmp_path, "rights-apply", [*always("To plan"), *always("To apply")])
+    for cluster in CLUSTERS:
+        done = repl("apply", applies, "--auto-approve", "--target", f"topic.{cluster}.{ORDERS}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ORDERS in admin(lab, cluster).list_topics(timeout=60).topics
+    with job_of(lab, tmp_path) as job:
+        a_topic_that_may_not_be_written_stops_no_other(lab, job)
+        does_all_its_duties(lab, job)
+        assert job.stop() == 0, job.tail()
+
+    status = repl("status", looks, "--json")
+    assert json.loads(status.stdout)["flows"], status.stderr
+    history = repl("history", looks)
+    assert (history.returncode, history.stderr) == (0, ""), history.stdout
+    drift = repl("drift", looks, "--json")
+    assert drift.returncode in (0, 2), drift.stderr
+    imported = repl("import", "dc1", "--path", looks, "--topics", f"{PREFIX}.*")
+    assert imported.returncode == 0, imported.stderr
+    assert ORDERS in imported.stdout
+
+
+def does_all_its_duties(lab: Lab, job: Running) -> None:
+    """Copies, creates and grows mirrors, moves groups, and commits at the origin."""
     dc1 = client(lab, "dc1")
     write(dc1, ORDERS, [b"one"] * 10)
     group = Consumer({**dc1, "group.id": GROUP})
@@ -211,17 +192,3 @@ def test_a_job_does_all_its_duties(scene: Scene, job: Running):
             == ("running", "", [("", [])])
         )
     )
-    assert job.stop() == 0, job.tail()
-
-
-def test_who_may_only_look_sees_what_was_done_and_what_was_copied(scene: Scene, job: Running):
-    file = str(scene.folder / "rights-plan.yaml")
-    status = repl("status", file, "--json")
-    assert json.loads(status.stdout)["flows"], status.stderr
-    history = repl("history", file)
-    assert (history.returncode, history.stderr) == (0, ""), history.stdout
-    drift = repl("drift", file, "--json")
-    assert drift.returncode in (0, 2), drift.stderr
-    imported = repl("import", "dc1", "--path", file, "--topics", f"{PREFIX}.*")
-    assert imported.returncode == 0, imported.stderr
-    assert ORDERS in imported.stdout
