@@ -1,15 +1,17 @@
-"""The steps of `repl drill`. A module's own step of the same words comes before them."""
+"""The steps of `repl drill` and of towns. A module's own step of the same words comes before them."""
 
 import pytest
 from pytest_bdd.parser import Step
 
 from planner.drill.scenario_run import ScenarioRun
 from planner.drill.steps import sentences
+from tests.bdd import steps
 from tests.bdd.running import Town, TownDrill
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(sentences, "steps-of-drills")
+    config.pluginmanager.register(steps, "steps-of-towns")
 
 
 @pytest.fixture

@@ -65,9 +65,17 @@ class Town:
         self.done = repl(*arguments, env=env, timeout=300, through=self.through)
         return self.done
 
-    def apply(self, *options: str) -> None:
-        done = self.run("apply", str(self.topology.write()), "--auto-approve", *options)
+    def succeeds(self, *arguments: str) -> CompletedProcess[str]:
+        done = self.run(*arguments)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    def apply(self, *options: str) -> None:
+        self.succeeds("apply", str(self.topology.write()), "--auto-approve", *options)
+
+    def engineer(self, *words: str) -> CompletedProcess[str]:
+        """Runs a command over the topology as it is in the file; nothing is asked."""
+        return self.run(*words, "--path", str(self.topology.file), "--auto-approve")
 
     def last(self) -> CompletedProcess[str]:
         assert self.done is not None
@@ -122,6 +130,10 @@ class Town:
         for record in records:
             found[record.partition].append(record.value)
         return found
+
+    def same(self, word: str) -> bool:
+        """Whether dc2 holds the records of dc1, each once and in order."""
+        return self.values(word, "dc2") == self.values(word, "dc1")
 
     def records(self, word: str, cluster: str) -> list[Record]:
         return read(self.client(cluster), self.name(word))
@@ -200,7 +212,7 @@ class TownDrill:
     def engineer(self, command: str) -> None:
         declared = {one["name"] for one in (*self.town.topology.topics, *self.town.topology.more["flows"])}
         named = [name if (name := self.town.name(word)) in declared else word for word in command.split()]
-        self.town.run(*named, "--path", str(self.town.topology.file), "--auto-approve")
+        self.town.engineer(*named)
 
     def last(self) -> CompletedProcess[str]:
         done, said = self.town.last(), self.town.said

@@ -164,24 +164,10 @@ def _(town: Town) -> None:
     town.lab.kill("hub")
 
 
-@when("the engineer runs repl failover hub")
-def _(town: Town) -> None:
-    town.run("failover", "hub", "--path", str(town.topology.file), "--auto-approve")
-
-
 @when("the engineer declares a flow from dc1 to dc2 that starts at the origin offsets of the records at dc2")
 def _(town: Town) -> None:
-    read = (
-        "read",
-        "dc2",
-        town.name("orders"),
-        "--limit",
-        "1000",
-        "--json",
-        "--path",
-        str(town.topology.file),
-    )
-    records = json.loads(town.run(*read).stdout)["records"]
+    words = f"read dc2 {town.name('orders')} --limit 1000 --json --path {town.topology.file}"
+    records = json.loads(town.run(*words.split()).stdout)["records"]
     ends = {one["partition"]: one["hops"][0]["offset"] + 1 for one in records}
     onward = town.flow("onward")
     onward["state"] = "failed_over"

@@ -76,10 +76,6 @@ def write_as_app(town: Town, word: str, cluster: str, count: int) -> set[KafkaEr
     return set(answers)
 
 
-def same(town: Town, word: str) -> bool:
-    return town.values(word, "dc2") == town.values(word, "dc1")
-
-
 # Given
 
 
@@ -134,30 +130,10 @@ def _(town: Town) -> None:
     town.run("promote", town.name("dc1-to-dc2"), "--rehearse", "--path", str(town.topology.file))
 
 
-@when(
-    parsers.re(
-        r"the engineer runs repl cutover (?P<words>to-cloud(?: --wave \w+)?(?: --back)?(?: --switch)?)$"
-    )
-)
-def _(town: Town, words: str) -> None:
-    town.run("cutover", *words.split(), "--path", str(town.topology.file), "--auto-approve")
-
-
-@when(parsers.re(r"the engineer runs repl failback (?P<words>dc1(?: --switch)?)$"))
-def _(town: Town, words: str) -> None:
-    town.run("failback", *words.split(), "--path", str(town.topology.file), "--auto-approve")
-
-
-@when("the engineer runs repl cutover to-cloud --timeout 30s")
-def _(town: Town) -> None:
-    town.run("cutover", "to-cloud", "--timeout", "30s", "--path", str(town.topology.file), "--auto-approve")
-
-
 @when("the engineer runs repl cutover to-cloud --timeout 4s while a transaction is open in orders")
 def _(town: Town) -> None:
-    arguments = ("cutover", "to-cloud", "--timeout", "4s", "--path", str(town.topology.file))
     with open_transaction(town, "orders"):
-        town.run(*arguments, "--auto-approve")
+        town.engineer("cutover", "to-cloud", "--timeout", "4s")
 
 
 @when(parsers.re(r'repl cutover (?P<words>to-cloud[^"]*) is killed once it says "(?P<text>[^"]*)"$'))
@@ -188,9 +164,8 @@ def _(town: Town, count: int, word: str, cluster: str) -> None:
 
 @given(parsers.parse("the records of {word} are copied"))
 @then(parsers.parse("new records of {word} arrive at dc2"))
-@then(parsers.parse("{word} at dc2 holds what dc1 has, each once and in order"))
 def _(town: Town, word: str) -> None:
-    eventually(lambda: same(town, word), about=word)
+    eventually(partial(town.same, word), about=word)
 
 
 @then(parsers.parse("{word} at {cluster} holds every record that was written, each once"))
@@ -230,16 +205,3 @@ def _(town: Town) -> None:
     (domain,) = gateway["streamingDomains"]
     assert domain["kafkaCluster"]["nodeIdRanges"] == [{"name": "brokers", "start": 1, "end": 1}]
     assert [route["endpoint"] for route in gateway["routes"]] == ["localhost:19092"]
-
-
-@then("a plan shows no changes")
-def _(town: Town) -> None:
-    done = town.run("plan", str(town.topology.file), "--detailed-exitcode")
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-
-
-@then(parsers.parse("repl salvage lists {count:d} records of {word}"))
-def _(town: Town, count: int, word: str) -> None:
-    done = town.run("salvage", town.name("dc1-to-dc2"), "--path", str(town.topology.file), "--json")
-    found = json.loads(done.stdout)["partitions"]
-    assert sum(part["records"] for part in found if part["topic"] == town.name(word)) == count

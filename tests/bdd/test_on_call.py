@@ -248,11 +248,6 @@ def _(night: Night, count: int, name: str, cluster: str) -> None:
     night.write(word, cluster, count)
 
 
-@when("dc1 is started again")
-def _(night: Night) -> None:
-    night.town.lab.start("dc1")
-
-
 @when("the engineer removes retention.bytes of orders from the topology")
 def _(night: Night) -> None:
     night.remove_retention()

@@ -88,7 +88,7 @@ def _(town: Town, word: str) -> None:
 
 def on_flow(town: Town, word: str, *command: str) -> None:
     town.topology.write()
-    done = town.run(*command, town.name(word), "--path", str(town.topology.file), "--auto-approve")
+    done = town.engineer(*command, town.name(word))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

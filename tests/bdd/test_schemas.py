@@ -107,7 +107,7 @@ def _(shop: Shop) -> None:
 
 @when(parsers.parse("the engineer runs repl {command}"))
 def _(shop: Shop, command: str) -> None:
-    done = shop.town.run(*command.split(), "--path", str(shop.town.topology.file), "--auto-approve")
+    done = shop.town.engineer(*command.split())
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 

@@ -183,8 +183,7 @@ def _(scene: Scene, town: Town) -> None:
 
 @when("the engineer destroys the topology from her laptop")
 def _(town: Town) -> None:
-    done = town.run("destroy", str(town.topology.file), "--auto-approve")
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    town.succeeds("destroy", str(town.topology.file), "--auto-approve")
 
 
 @then("both standbys say that repl stopped the job")
