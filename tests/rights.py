@@ -36,7 +36,7 @@ class Right:
     name: str
     prefixed: bool
     operations: tuple[str, ...]
-    condition: str
+    condition: str = ""
 
 
 def rights(heading: str, topics: str) -> list[Right]:
@@ -69,9 +69,7 @@ def principal(cluster: LabKafkaCluster, user: str, granted: list[Right], folder:
     wanted = UserScramCredentialUpsertion(user, info, password.encode())
     for made in admin.alter_user_scram_credentials([wanted]).values():
         made.result(timeout=60)
-    bindings = [_binding(right, operation, user) for right in granted for operation in right.operations]
-    for made in admin.create_acls(bindings).values():
-        made.result(timeout=60)
+    grant(cluster, user, *granted)
     file = folder / f"{cluster.spec.name}-{user}.password"
     file.write_text(password)
     client = {key: value for key, value in cluster.client.items() if key != "bootstrap.servers"}
@@ -79,6 +77,13 @@ def principal(cluster: LabKafkaCluster, user: str, granted: list[Right], folder:
     own = {**cluster.client, "sasl.username": user, "sasl.password": password}
     wait_for(lambda: _logs_in(own))
     return client
+
+
+def grant(cluster: LabKafkaCluster, user: str, *rights: Right) -> None:
+    """The user gets these rights besides those that it has. Brokers learn of them a moment later."""
+    bindings = [_binding(right, operation, user) for right in rights for operation in right.operations]
+    for made in AdminClient(cluster.client).create_acls(bindings).values():
+        made.result(timeout=60)
 
 
 def _binding(right: Right, operation: str, user: str) -> AclBinding:

@@ -53,6 +53,7 @@ def librdkafka_enters(one: ClusterEndpoint) -> bool:
     return False
 
 
+FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 ENTRANCES = (planner_enters, data_path_enters, librdkafka_enters)
 
 
@@ -75,7 +76,8 @@ def test_an_authority_is_trusted_from_file_folder_and_text(lab_tls: Lab, entranc
 
     assert entrance(good)
     assert entrance(with_settings(good, {"ssl.ca.location": str(tmp_path)}))
-    assert entrance(with_settings(good, {"ssl.ca.pem": ca.read_text()}, "ssl.ca.location"))
+    as_text = {key.replace(".location", ".pem"): Path(good.settings[key]).read_text() for key in FILES}
+    assert entrance(with_settings(good, as_text, *FILES))
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
-    AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
@@ -22,6 +21,7 @@ from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.planner.apply.cut import SHORT_LEASE_MS, start
 from tests.records import wait_for
+from tests.rights import Right, grant
 from tests.topologies import Topology, at, secured
 
 pytestmark = pytest.mark.integration
@@ -31,31 +31,12 @@ def password(lab: Lab, user: str) -> str:
     return str(lab.clusters["dc1"].client_of(user)["sasl.password"])
 
 
-def allow(lab: Lab, user: str, prefix: str, *operations: AclOperation) -> None:
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            prefix,
-            ResourcePatternType.PREFIXED,
-            f"User:{user}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for operation in operations
-    ]
-    admin = AdminClient(lab.clusters["dc1"].client)
-    for made in admin.create_acls(bindings).values():
-        made.result(timeout=60)
-
-
 @pytest.fixture
 def limited(lab_sasl, fresh, tmp_path) -> Topology:
-    """The user app may do everything with its own prefix, and may not create what begins otherwise."""
-    allow(lab_sasl, "app", "__repl.", AclOperation.ALL)
+    """The user app may do everything with what begins with the topology's name, and nothing else."""
     made = secured(lab_sasl, fresh("shop"), tmp_path, "app", {"env": "APP_PASSWORD"})
-    allow(lab_sasl, "app", f"{made.name}-", AclOperation.ALL)
-    allow(lab_sasl, "app", "refused-", AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+    own = [Right("TOPIC", prefix, True, ("ALL",)) for prefix in ("__repl.", f"{made.name}-")]
+    grant(lab_sasl.clusters["dc1"], "app", *own)
     return made
 
 

@@ -24,6 +24,7 @@ from planner.observe.observer import names_only
 from runtime.lab.lab import Lab, LabState
 from tests.endpoints import endpoint, observed
 from tests.fakes.replacing import replace
+from tests.fakes.tables import cases
 from tests.labs import spec
 from tests.records import create_topic, wait_for
 
@@ -75,28 +76,43 @@ Listen = Callable[[Callable[[socket.socket], object]], ClusterEndpoint]
 KEEP = "keep the connection open, and say nothing"
 
 
-def test_a_host_that_nobody_knows() -> None:
-    found = unreachable(ClusterEndpoint("dc1", "no-such-host.invalid:9092"))
-    assert found.why.startswith("the host name no-such-host.invalid is not known")
-    assert found.hint == "look at the cluster's bootstrap"
+@cases(
+    "bootstrap why hint",
+    {
+        "a host that nobody knows": (
+            "no-such-host.invalid:9092",
+            "the host name no-such-host.invalid is not known",
+            "look at the cluster's bootstrap",
+        ),
+        "a bootstrap that is none": ("broker", "is not host:port", ""),
+    },
+)
+def test_an_address_that_leads_nowhere(bootstrap: str, why: str, hint: str) -> None:
+    found = unreachable(ClusterEndpoint("dc1", bootstrap))
+    assert why in found.why
+    assert hint in found.hint
 
 
-def test_a_bootstrap_that_is_none() -> None:
-    assert "is not host:port" in unreachable(ClusterEndpoint("dc1", "broker")).why
+def hangs_up(_connection: socket.socket) -> None:
+    """Closes the connection before any answer."""
 
 
-def test_a_port_that_hangs_up_is_no_broker(listener: Listen) -> None:
-    found = unreachable(listener(lambda connection: None))
-    assert "closed the connection before answering" in found.why
-    assert found.hint == "is it a Kafka broker?"
+def web_server(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def test_a_port_that_speaks_another_protocol(listener: Listen) -> None:
-    def web_server(connection: socket.socket) -> None:
-        connection.recv(1000)
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    assert "what it answers is not Kafka's protocol" in unreachable(listener(web_server)).why
+@pytest.mark.parametrize(
+    ("behave", "why", "hint"),
+    [
+        (hangs_up, "closed the connection before answering", "is it a Kafka broker?"),
+        (web_server, "what it answers is not Kafka's protocol", ""),
+    ],
+)
+def test_a_port_that_is_no_broker(listener: Listen, behave, why: str, hint: str) -> None:
+    found = unreachable(listener(behave))
+    assert why in found.why
+    assert hint in found.hint
 
 
 def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:

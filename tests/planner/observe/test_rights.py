@@ -53,13 +53,12 @@ def scratch_rights(*without: tuple[str, str]) -> list[Right]:
             one.name,
             one.prefixed,
             tuple(each for each in one.operations if (one.resource, each) not in without),
-            "",
         )
         for one in rights("Canary records of a live drill", "")
     ]
 
 
-SEES = Right("CLUSTER", "kafka-cluster", False, ("DESCRIBE",), "")
+SEES = Right("CLUSTER", "kafka-cluster", False, ("DESCRIBE",))
 
 
 @pytest.mark.parametrize(

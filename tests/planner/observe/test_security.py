@@ -1,16 +1,8 @@
 """Credentials, TLS and rights that are not as they should be: each is told apart, with its way out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from planner.kafka import ClusterEndpoint
 from planner.model.observed import (
@@ -25,8 +17,10 @@ from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.endpoints import observed as observed_at
 from tests.fakes.replacing import replace
+from tests.fakes.tables import cases
 from tests.labs import run_tool
 from tests.records import create_topic, wait_for
+from tests.rights import Right, grant
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -63,27 +57,9 @@ def as_user(lab: Lab, user: str) -> ClusterEndpoint:
     return ClusterEndpoint("dc1", found.bootstrap, settings)
 
 
-def allow(lab: Lab, user: str, topic: str, *operations: AclOperation) -> None:
-    bindings = [
-        AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
-        for operation in operations
-    ]
-    admin = AdminClient(lab.clusters["dc1"].client)
-    for done in admin.create_acls(bindings).values():
-        done.result(60)
-
-
 def test_scram_logs_in_and_the_acls_are_read(lab_sasl: Lab, fresh: Fresh) -> None:
     name = fresh("orders")
-    allow(lab_sasl, "app", name, AclOperation.READ)
+    grant(lab_sasl.clusters["dc1"], "app", Right("TOPIC", name, False, ("READ",)))
     rule = AclRule("dc1", "TOPIC", name, "LITERAL", "User:app", "*", "READ", "ALLOW")
 
     def known() -> bool:  # a broker learns of a change a moment after the answer
@@ -118,95 +94,77 @@ def test_client_quotas_and_scram_users_are_read(lab_sasl: Lab, fresh: Fresh) -> 
     assert "not authorized to describe the SCRAM users of dc1" in refused.unreadable["scram"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "why", "hint"),
-    [
-        ({"sasl_password": "wrong"}, "refused the credentials of 'admin' (SCRAM-SHA-512", "sasl.password"),
-        ({"sasl_mechanism": "PLAIN"}, "does not take PLAIN: it offers SCRAM-SHA-512", "sasl.mechanism"),
-        (
-            {"security_protocol": "PLAINTEXT"},
-            "wants a SASL login (it offers SCRAM-SHA-512)",
-            "SASL_PLAINTEXT",
+SASL, TLS, PLAIN = "lab_sasl", "lab_tls", "lab"
+LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
+
+
+@cases(
+    "lab_name without settings why hint",
+    {
+        "a wrong password": (
+            *(SASL, (), {"sasl_password": "wrong"}),
+            *("refused the credentials of 'admin' (SCRAM-SHA-512", "sasl.password"),
         ),
-        ({"security_protocol": "SASL_SSL"}, "does not speak TLS", "SASL_PLAINTEXT"),
-        ({"sasl_mechanism": "GSSAPI"}, "does not take GSSAPI: it offers SCRAM-SHA-512", "sasl.mechanism"),
-    ],
-    ids=["password", "mechanism", "no-login", "tls", "kerberos"],
+        "another mechanism": (
+            *(SASL, (), {"sasl_mechanism": "PLAIN"}),
+            *("does not take PLAIN: it offers SCRAM-SHA-512", "sasl.mechanism"),
+        ),
+        "Kerberos": (
+            *(SASL, (), {"sasl_mechanism": "GSSAPI"}),
+            *("does not take GSSAPI: it offers SCRAM-SHA-512", "sasl.mechanism"),
+        ),
+        "no login": (
+            *(SASL, (), {"security_protocol": "PLAINTEXT"}),
+            *("wants a SASL login (it offers SCRAM-SHA-512)", "SASL_PLAINTEXT"),
+        ),
+        "TLS to a port with SASL alone": (
+            *(SASL, (), {"security_protocol": "SASL_SSL"}),
+            *("does not speak TLS", "SASL_PLAINTEXT"),
+        ),
+        "a login where none is asked for": (
+            *(PLAIN, (), {"security_protocol": "SASL_PLAINTEXT", **LOGIN}),
+            *("asks for no SASL login", "PLAINTEXT"),
+        ),
+        "TLS to a plaintext port": (
+            *(PLAIN, (), {"security_protocol": "SSL"}),
+            *("does not speak TLS: it answers in plaintext", "PLAINTEXT"),
+        ),
+        "plaintext to a TLS port": (
+            *(TLS, (), {"security_protocol": "PLAINTEXT"}),
+            *("speaks TLS, and the client plaintext", "SSL"),
+        ),
+        "an authority that is not trusted": (
+            *(TLS, ("ssl.ca.location",), {}),
+            *("is not trusted", "ssl.ca.location"),
+        ),
+        "no client certificate": (
+            *(TLS, ("ssl.certificate.location", "ssl.key.location"), {}),
+            *("wants a client certificate", "ssl.certificate.location"),
+        ),
+        "a file that is not there": (
+            *(TLS, (), {"ssl_ca_location": "/no/such/ca.pem"}),
+            *("TLS settings can't be used: ssl.ca.location /no/such/ca.pem", "ssl.*"),
+        ),
+    },
 )
-def test_a_wrong_login_is_told_apart(lab_sasl: Lab, settings: Mapping[str, str], why: str, hint: str) -> None:
-    found = unreachable(changed(endpoint(lab_sasl, "dc1"), **settings))
+def test_a_connection_that_is_refused_says_why(request, lab_name, without, settings, why, hint) -> None:
+    lab: Lab = request.getfixturevalue(lab_name)
+    found = unreachable(changed(endpoint(lab, "dc1"), *without, **settings))
     assert why in found.why
     assert hint in found.hint
     assert "wrong" not in found.why  # the password itself is never repeated
-
-
-def test_a_login_where_none_is_asked_for(lab: Lab) -> None:
-    one = changed(
-        endpoint(lab, "dc1"),
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
-        sasl_username="u",
-        sasl_password="p",
-    )
-    found = unreachable(one)
-    assert "asks for no SASL login" in found.why
-    assert "PLAINTEXT" in found.hint
-
-
-def test_tls_with_a_client_certificate(lab_tls: Lab) -> None:
-    assert cluster(observe(endpoint(lab_tls, "dc1"))).id == lab_tls.clusters["dc1"].cluster_id
-
-
-def test_certificates_may_be_given_as_text(lab_tls: Lab) -> None:
-    from pathlib import Path
-
-    one = endpoint(lab_tls, "dc1")
-    texts = {
-        f"{name}.pem": Path(one.settings[f"{name}.location"]).read_text()
-        for name in ("ssl.ca", "ssl.certificate", "ssl.key")
-    }
-    given = replace(one, settings={"security.protocol": "ssl", **texts})
-    assert cluster(observe(given)).id == lab_tls.clusters["dc1"].cluster_id
-
-
-def test_a_certificate_that_is_not_trusted(lab_tls: Lab) -> None:
-    found = unreachable(changed(endpoint(lab_tls, "dc1"), "ssl.ca.location"))
-    assert "is not trusted" in found.why
-    assert "ssl.ca.location" in found.hint
-
-
-def test_a_broker_that_wants_a_client_certificate(lab_tls: Lab) -> None:
-    without = changed(endpoint(lab_tls, "dc1"), "ssl.certificate.location", "ssl.key.location")
-    found = unreachable(without)
-    assert "wants a client certificate" in found.why
-    assert "ssl.certificate.location" in found.hint
-
-
-def test_plaintext_against_a_tls_port(lab_tls: Lab) -> None:
-    found = unreachable(ClusterEndpoint("dc1", lab_tls.clusters["dc1"].bootstrap))
-    assert "speaks TLS, and the client plaintext" in found.why
-    assert "SSL" in found.hint
-
-
-def test_tls_against_a_plaintext_port(lab: Lab) -> None:
-    found = unreachable(changed(endpoint(lab, "dc1"), security_protocol="SSL"))
-    assert "does not speak TLS: it answers in plaintext" in found.why
-    assert "PLAINTEXT" in found.hint
-
-
-def test_a_file_of_tls_that_is_not_there(lab_tls: Lab) -> None:
-    found = unreachable(changed(endpoint(lab_tls, "dc1"), ssl_ca_location="/no/such/ca.pem"))
-    assert "TLS settings can't be used" in found.why
-    assert "ssl.ca.location /no/such/ca.pem" in found.why
-    assert "ssl.*" in found.hint
 
 
 def test_topics_that_an_acl_hides_are_hidden_and_never_absent(lab_sasl: Lab, fresh: Fresh) -> None:
     seen, secret, absent, blind = fresh("seen"), fresh("secret"), fresh("absent"), fresh("blind")
     for name in (seen, secret, blind):
         create_topic(lab_sasl.clusters["dc1"].client, name)
-    allow(lab_sasl, "app", seen, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
-    allow(lab_sasl, "app", blind, AclOperation.DESCRIBE)
+    grant(
+        lab_sasl.clusters["dc1"],
+        "app",
+        Right("TOPIC", seen, False, ("DESCRIBE", "DESCRIBE_CONFIGS")),
+        Right("TOPIC", blind, False, ("DESCRIBE",)),
+    )
     wanted = {name: TopicConfigsRequest(explicit=True) for name in (seen, secret, blind)}
     found: list[ObservedCluster] = []
 

@@ -41,7 +41,7 @@ def test_a_denied_right_is_named(lab_sasl: Lab, tmp_path: Path, fresh: Callable[
     dc1 = lab_sasl.clusters["dc1"]
     for name in (readable, hidden):
         create_topic(dc1.client, name)
-    granted = [*rights("To plan", prefix)[:1], Right("TOPIC", readable, False, ("READ",), "")]
+    granted = [*rights("To plan", prefix)[:1], Right("TOPIC", readable, False, ("READ",))]
     client = principal(dc1, fresh("doctor"), granted, tmp_path)
     file = tmp_path / "doctor.yaml"
     body = {
