@@ -26,7 +26,7 @@ from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs
-from tests.planner.apply.handling import carried_out, guard
+from tests.planner.apply.handling import carried_out, context
 from tests.planner.apply.test_steps import Notebook
 from tests.records import wait_for
 
@@ -62,16 +62,8 @@ class Here:
         )
 
     def context(self, stop_reason: str | None = None, *, wait: bool = True) -> ApplyContext:
-        return ApplyContext(
-            self.endpoint,
-            Notebook(),
-            guard(stop_reason),
-            "digest",
-            lambda: 42,
-            launchers=self.jobs,
-            wait=wait,
-            timeouts=self.timeouts,
-        )
+        of_job = {"launchers": self.jobs, "wait": wait, "timeouts": self.timeouts}
+        return context(self.endpoint, Notebook(), stop_reason, **of_job)
 
     def perform(
         self, step: LaunchJob | ReconfigureJob | StopJob, context: ApplyContext | None = None
@@ -315,15 +307,7 @@ def test_one_that_does_not_stop_by_itself_is_stopped_by_its_launcher(here: Here)
 def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
     here.jobs.deaf = True
     here.perform(here.launch())
-    elsewhere = ApplyContext(
-        here.endpoint,
-        Notebook(),
-        guard(),
-        "digest",
-        lambda: 42,
-        launchers=FakeJobs(),
-        timeouts=HASTY,
-    )
+    elsewhere = context(here.endpoint, Notebook(), launchers=FakeJobs(), timeouts=HASTY)
 
     verdict = here.perform(here.stop(), elsewhere)
 

@@ -20,7 +20,8 @@ from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, Gr
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import endpoint
 from tests.labs import run_tool
-from tests.planner.apply.handling import carried_out, guard
+from tests.planner.apply import handling
+from tests.planner.apply.handling import carried_out
 from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
@@ -39,7 +40,7 @@ class Notebook:
 
 
 def hands_of(lab, cluster: str = "dc1", why: str | None = None) -> ApplyContext:
-    return ApplyContext(endpoint(lab, cluster), Notebook(), guard(why), "digest", lambda: 42)
+    return handling.context(endpoint(lab, cluster), Notebook(), why)
 
 
 @pytest.fixture
