@@ -24,7 +24,7 @@ from runtime.launch.choose import launcher_for
 from runtime.launch.manifest import DRIVER, EXECUTOR, INSTANCE, name_of, secret_of
 from tests import checker
 from tests.kubernetes.cloud import NAMESPACE, PASSWORDS, WITHIN_S, Cloud, KubernetesJob, password, pods_of
-from tests.kubernetes.node import API, BINARIES, JOBS
+from tests.kubernetes.node import API, BINARIES, JOBS, KubernetesNode
 from tests.records import create_topic, read, wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3600)]
@@ -45,12 +45,12 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             assert_no_secret_is_seen(job, there)
 
             killed = min(job.pods(EXECUTOR))
-            with lost("an executor's pod"):
+            with recovery("an executor's pod lost"):
                 job.node.kubectl("delete", "pod", killed, "-n", NAMESPACE, "--grace-period=1")
                 job.wait_for_slots(without=killed)
 
             before, (pod,) = job.driver(), job.pods(DRIVER)
-            with lost("the driver's JVM"):
+            with recovery("the driver's JVM lost"):
                 end_jvm = "kill -9 $(pidof java)"
                 job.node.kubectl("exec", "-n", NAMESPACE, pod, "--", "sh", "-c", end_jvm, check=False)
                 job.wait_for_slots(before)
@@ -63,7 +63,7 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             job.node.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--wait=false")
             wait_for(lambda: job.states(before) == ["paused"], WITHIN_S, 1.0, about=job.about)
             flow["state"] = "active"
-            with lost("the driver's pod, and its flow resumed"):
+            with recovery("the driver's pod lost, and its flow resumed"):
                 job.repl("apply", "--auto-approve")
                 job.wait_for_slots(before)
             assert pod not in job.pods(DRIVER)
@@ -121,6 +121,57 @@ def test_an_apply_names_what_kubernetes_refuses_and_the_job_starts_once_it_is_co
         job.repl("destroy", "--auto-approve")
 
 
+def test_a_job_goes_on_where_its_node_is_drained_or_its_machine_is_lost(
+    cloud: Cloud, fresh: Callable[[str], str], tmp_path: Path
+):
+    job = KubernetesJob(cloud, tmp_path, fresh)
+    node = cloud.node
+    source, there = (dict(cloud.lab.clusters[name].client) for name in ("dc1", "dc2"))
+    create_topic(source, job.topic, 4, config=checker.TOPIC_CONFIG)
+
+    def places() -> set[str]:
+        """The nodes of all pods of the job."""
+        pods = {**job.pods(DRIVER), **job.pods(EXECUTOR)}
+        return {pod["spec"]["nodeName"] for pod in pods.values()}
+
+    writing = checker.writing(source, job.topic, checker.Spec(records=10**9, rate=50, large_every=0))
+    with node.second() as machine, writing as writer:
+        try:
+            node.kubectl("cordon", node.name)
+            job.repl("apply", "--auto-approve")
+            job.wait_for_slots()
+            assert places() == {machine.name}
+
+            node.kubectl("uncordon", node.name)
+            before = job.driver()
+            with recovery("the node of driver and executors drained"):
+                drain(node, machine.name)
+                job.wait_for_slots(before)
+            assert places() == {node.name}
+
+            node.kubectl("uncordon", machine.name)
+            before = job.driver()
+            drain(node, node.name)
+            job.wait_for_slots(before)
+            assert places() == {machine.name}
+            node.kubectl("uncordon", node.name)
+
+            before = job.driver()
+            with recovery("the machine of driver and executors lost"):
+                machine.lose()
+                job.wait_for_slots(before)
+            assert places() == {node.name}
+            report = checker.compare(source, there, job.topic, written=writer.written, patience=120)
+            assert report.clean, report
+        finally:
+            job.repl("destroy", "--auto-approve")
+
+
+def drain(node: KubernetesNode, name: str) -> None:
+    """Drains a node as its operator does. Executors are no pods of a controller that drain knows."""
+    node.kubectl("drain", name, "--force", "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=180s")
+
+
 def test_a_pod_of_a_lost_node_delays_no_new_driver_and_other_owners_change_nothing(
     cloud: Cloud, fresh: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -174,11 +225,11 @@ def test_a_pod_of_a_lost_node_delays_no_new_driver_and_other_owners_change_nothi
 
 
 @contextmanager
-def lost(what: str) -> Iterator[None]:
+def recovery(what: str) -> Iterator[None]:
     """Prints how long two slots take to run again."""
     began = time.monotonic()
     yield
-    print(f"{what} lost: two slots run again after {time.monotonic() - began:.1f} s")
+    print(f"{what}: two slots run again after {time.monotonic() - began:.1f} s")
 
 
 def assert_no_secret_is_seen(job: KubernetesJob, there: dict[str, object]) -> None:
