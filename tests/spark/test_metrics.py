@@ -1,10 +1,10 @@
-"""A real job, asked by a real Prometheus. One job for all: each test goes on where the one before stopped."""
+"""A real job, asked by a real Prometheus."""
 
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -43,23 +43,10 @@ def until(holds: Callable[[], object], within_s: float = 180.0) -> None:
     wait_for(holds, within_s)
 
 
-@pytest.fixture(scope="module")
-def dc1(lab: Lab) -> dict[str, Any]:
-    return dict(lab.clusters["dc1"].client)
-
-
-@pytest.fixture(scope="module")
-def door(lab: Lab) -> Iterator[Door]:
-    """The job's way to its destination, closed at first."""
-    with Door(lab.clusters["dc2"].bootstrap) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def job(
-    lab: Lab, door: Door, dc1: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+@pytest.fixture
+def job(lab: Lab, door: Door, tmp_path: Path) -> Iterator[Running]:
     """Two slots, one flow with all that metrics tell of: an rpo, a limit, heartbeats, a group."""
+    dc1 = lab.clusters["dc1"].client
     create_topic(dc1, TOPIC, 4)
     write(dc1, TOPIC, [b"x" * 100] * COUNT)
     group = Consumer({**dc1, "group.id": "metered"})
@@ -68,23 +55,15 @@ def job(
     flow = flow_of("metered", [TOPIC], heartbeats_every_ms=500, rpo_ms=60_000, rate_limit=50_000_000)
     spec = spec_of(lab, "metered", [flow], slots=2, metrics=MetricsSpec(port=free_port()))
     behind = replace(spec.clusters["dc2"], bootstrap=door.address)
-    spec = replace(spec, clusters={**spec.clusters, "dc2": behind})
-    running = start_job(spec, tmp_path_factory.mktemp("job"))
-    try:
+    with start_job(replace(spec, clusters={**spec.clusters, "dc2": behind}), tmp_path) as running:
         yield running
-    finally:
-        running.kill()
 
 
-@pytest.fixture(scope="module")
-def prometheus(job: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    folder = tmp_path_factory.mktemp("prometheus")
-    running = Prometheus(folder, free_port(), [f"127.0.0.1:{port_of(job)}"], ALERTS)
-    try:
-        running.await_up()
-        yield running
-    finally:
-        running.close()
+@pytest.fixture
+def door(lab: Lab) -> Iterator[Door]:
+    """The job's way to its destination, closed at first."""
+    with Door(lab.clusters["dc2"].bootstrap) as made:
+        yield made
 
 
 def port_of(job: Running) -> int:
@@ -92,16 +71,28 @@ def port_of(job: Running) -> int:
     return job.spec.metrics.port
 
 
-def test_it_is_alive_at_once_and_ready_when_it_copies(job: Running, door: Door):
-    until(lambda: get(port_of(job), "/healthz") == (200, "alive\n"))
-    status, why = get(port_of(job), "/readyz")
+@pytest.fixture
+def prometheus(job: Running, tmp_path: Path) -> Iterator[Prometheus]:
+    running = Prometheus(tmp_path, free_port(), [f"127.0.0.1:{port_of(job)}"], ALERTS)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def test_a_job_as_prometheus_sees_it_from_its_start_to_its_end(
+    lab: Lab, job: Running, door: Door, prometheus: Prometheus
+) -> None:
+    port = port_of(job)
+    until(lambda: get(port, "/healthz") == (200, "alive\n"))
+    status, why = get(port, "/readyz")
     assert status == 503
     assert "the job is starting" in why
     door.open()
-    until(lambda: get(port_of(job), "/readyz") == (200, "ready\n"))
+    until(lambda: get(port, "/readyz") == (200, "ready\n"))
+    prometheus.await_up()
 
-
-def test_what_it_copied_is_counted_once(job: Running, prometheus: Prometheus):
+    # What it copied is counted once.
     until(lambda: prometheus.value(RECORDS) == COUNT)
     until(lambda: prometheus.value(f'sum(repl_partition_lag_records{{topic="{TOPIC}"}})') == 0)
     until(lambda: prometheus.value(f'max(repl_partition_lag_seconds{{topic="{TOPIC}"}})') == 0)
@@ -111,26 +102,11 @@ def test_what_it_copied_is_counted_once(job: Running, prometheus: Prometheus):
     until(lambda: prometheus.value('repl_job_slots{state="running"}') == 2)
     until(lambda: (prometheus.value("min(repl_slot_resident_memory_bytes)") or 0) > 10 << 20)
     until(lambda: prometheus.value('sum(repl_flow_partitions{state="caught_up"})') == 5)
+    checked = promtool("check", "metrics", given=get(port, "/metrics")[1])
+    assert not [line for line in checked.stdout.splitlines() if line.startswith("repl_")], checked.stdout
 
-
-def test_what_is_served_is_as_prometheus_wants_it(job: Running, prometheus: Prometheus):
-    checked = promtool("check", "metrics", given=get(port_of(job), "/metrics")[1])
-    ours = [line for line in checked.stdout.splitlines() if line.startswith("repl_")]
-    assert not ours, checked.stdout
-
-
-def await_series(prometheus: Prometheus, wanted: Sequence[tuple[str, str]]) -> None:
-    def missing() -> list[tuple[str, str]]:
-        return [(where, one) for where, one in wanted if not prometheus.query(one)]
-
-    wait_for(lambda: not missing(), 180, every=0.5, about=missing)
-
-
-def test_every_panel_has_series(prometheus: Prometheus):
+    # Panels and alerts speak of series that there are.
     await_series(prometheus, list(panels("15s")))
-
-
-def test_every_alert_speaks_of_series(prometheus: Prometheus):
     await_series(
         prometheus,
         [
@@ -143,19 +119,22 @@ def test_every_alert_speaks_of_series(prometheus: Prometheus):
     until(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()))
     assert {rule["name"] for rule in prometheus.rules()} == {rule["alert"] for rule in alerts()}
 
-
-def test_a_killed_slot_takes_no_count_along(job: Running, prometheus: Prometheus, dc1: dict[str, Any]):
+    # A killed slot takes no count along.
     before = prometheus.value("sum(repl_slot_records_total)") or 0
     kill_together(job.workers)
     until(lambda: (prometheus.value("sum(repl_slot_restarts_total)") or 0) >= 1)
-    write(dc1, TOPIC, [b"y" * 100] * COUNT)
+    write(lab.clusters["dc1"].client, TOPIC, [b"y" * 100] * COUNT)
     until(lambda: prometheus.value(RECORDS) == 2 * COUNT)
     until(lambda: (prometheus.value("sum(repl_slot_records_total)") or 0) >= before + COUNT)
     for name in ("repl_slot_records_total", "repl_partition_records_total", "repl_slot_bytes_total"):
         assert prometheus.value(f"sum(resets({name}[10m]))") == 0
-    until(lambda: get(port_of(job), "/readyz")[0] == 200)
-
-
-def test_it_ends_with_the_job(job: Running):
+    until(lambda: get(port, "/readyz")[0] == 200)
     assert job.stop() == 0, job.tail()
-    assert get(port_of(job), "/healthz") == (0, "")
+    assert get(port, "/healthz") == (0, "")
+
+
+def await_series(prometheus: Prometheus, wanted: Sequence[tuple[str, str]]) -> None:
+    def missing() -> list[tuple[str, str]]:
+        return [(where, one) for where, one in wanted if not prometheus.query(one)]
+
+    wait_for(lambda: not missing(), 180, every=0.5, about=missing)
