@@ -15,6 +15,7 @@ from tests.commands import repl
 from tests.protobuf import HERE, number
 from tests.protobuf import customer as message
 from tests.records import create_topic, write
+from tests.topologies import declared, of_flows
 
 pytestmark = pytest.mark.spark
 
@@ -219,26 +220,20 @@ def test_fields_that_the_slot_reads_are_those_that_spark_reads(
     topic = fresh("read")
     create_topic(source, topic)
     write(source, topic, VALUES_READ, b"k", 0)
-    file = tmp_path / "repl.yaml"
-    places = [lab.clusters[name].bootstrap for name in ("dc1", "dc2")]
-    flow = {"from": "dc1", "to": "dc2", "topics": {"include": [topic]}}
     flows = [
-        {
-            **flow,
-            "name": name,
-            "rename": f"{name}.{{topic}}",
-            "transform": {
+        declared(
+            name,
+            topic,
+            rename=f"{name}.{{topic}}",
+            transform={
                 "value": {"format": "json", "schema": schema},
                 "set": {"value.out": shown},
                 "on_bad_record": "quarantine",
             },
-        }
+        )
         for name, (schema, shown) in READERS.items()
     ]
-    clusters = {name: {"bootstrap": place} for name, place in zip(("dc1", "dc2"), places, strict=True)}
-    file.write_text(
-        json.dumps({"apiVersion": "repl/v1", "name": "tests", "clusters": clusters, "flows": flows})
-    )
+    file = of_flows(lab.clusters, tmp_path, *flows)
     found = {}
     for name in READERS:
         done = repl("try", name, str(file), "--json", "--limit", str(len(VALUES_READ)))
