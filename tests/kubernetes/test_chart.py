@@ -257,8 +257,12 @@ class Release:
             )
 
         wait_for(lambda: ended() != "", WITHIN_S, 1.0, about=self.about)
-        words = (f"--selector=job-name={name}", "--all-containers", "--tail=-1")
-        return ended(), self.node.kubectl("logs", *where, *words, check=False)
+        words = (f"--selector=job-name={name}", "--tail=-1")
+        logs = (
+            self.node.kubectl("logs", *where, *words, f"--container={container}", check=False)
+            for container in ("git", "drift")
+        )
+        return ended(), "".join(logs)
 
 
 _REQUEST = """
