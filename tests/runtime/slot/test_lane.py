@@ -227,7 +227,7 @@ async def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ah
 
 @jumping
 async def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
-    async with active(ahead_s=0.02) as bench:
+    async with active(ahead_s=5.0) as bench:
         await bench.until(lambda: bench.destination.ends == 3)
         await passes()
         assert (len(bench.destination.joins), bench.copy.in_transaction) == (3, False)
