@@ -17,6 +17,7 @@ from planner.config.variables import Variables
 from planner.config.yaml_tree import Mapping, Node, Scalar, documents, kind_of
 from planner.config.yaml_tree import Sequence as SequenceNode
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
+from planner.model.plan import MARK
 from planner.model.topology import API_VERSION, Topology
 from runtime.contract.spec import shapes
 from runtime.contract.spec.shapes import RecordShape, Shape, record_of
@@ -150,6 +151,9 @@ class _Loading:
             if not isinstance(tree, Mapping):
                 what = f"{kind_of(tree)} where a topology begins"
                 self._refuse(what, "begin it with apiVersion, name and clusters, each key at the left", tree)
+            elif tree.get(MARK) is not None:
+                what = "a saved plan where a topology begins"
+                self._refuse(what, "repl show shows it, and repl apply carries it out", tree)
             elif tree.pairs and self._has_known_version(tree):
                 roots.append(tree)
         return roots

@@ -26,6 +26,7 @@ from runtime.contract.extras import DISTRIBUTION
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.topic_settings import InternalSpec
 
+MARK = "repl_plan"  # the first key of a plan file; its value is the format's version
 WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
 
 

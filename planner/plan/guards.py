@@ -313,7 +313,8 @@ def max_deletes(
     ]
     if len(destroyed) > allowed:
         yield error(
-            f"the plan destroys {len(destroyed)} objects, policies.max_deletes is {allowed}:"
+            f"the plan destroys {len(destroyed)} object{'s' if len(destroyed) > 1 else ''},"
+            f" policies.max_deletes is {allowed}:"
             f" {few(destroyed, 5)}",
             f"to delete all of them, set policies.max_deletes: {len(destroyed)}",
             code="max-deletes",

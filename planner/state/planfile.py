@@ -27,7 +27,7 @@ import msgspec
 from planner.model.change import SENSITIVE
 from planner.model.diagnostic import Failure, error
 from planner.model.plain import NotPlain, value_of
-from planner.model.plan import Plan, PlanInputs, body_of, canonical, digest_of, release
+from planner.model.plan import MARK, Plan, PlanInputs, body_of, canonical, digest_of, release
 from planner.plan.make import plan_from
 from runtime.contract.client import secrets
 
@@ -92,7 +92,6 @@ def check(signature: str | None, content: bytes, key: bytes | None) -> Signature
 
 
 FORMAT_VERSION = 1
-MARK = "repl_plan"  # the first key of the file; its value is the format's version
 AGAIN = "make the plan again: repl plan --out FILE"
 LARGEST = 256 << 20  # bytes; a plan that creates 10,000 topics has 9 MB
 DEEPEST = 32  # levels; a plan has 12
