@@ -82,7 +82,8 @@ def principal(cluster: LabKafkaCluster, user: str, granted: list[Right], folder:
 def grant(cluster: LabKafkaCluster, user: str, *rights: Right) -> None:
     """The user gets these rights besides those that it has. Brokers learn of them a moment later."""
     bindings = [_binding(right, operation, user) for right in rights for operation in right.operations]
-    for made in AdminClient(cluster.client).create_acls(bindings).values():
+    admin = AdminClient(cluster.client)  # the answers come only while it lives
+    for made in admin.create_acls(bindings).values():
         made.result(timeout=60)
 
 
