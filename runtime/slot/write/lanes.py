@@ -69,14 +69,16 @@ class LaneSet:
         """Moves partitions whose transaction has ended, as the flow begins or ends to catch up."""
         if any(copy.behind for copy in copies):
             self._behind_at = self._loop.time()
+        better = self._usable_lane()
         for copy in copies:
-            lane, better = self._lanes.get(copy), self._usable_lane()
+            lane = self._lanes.get(copy)
             if lane is None or better is None or lane is better:
                 continue
             if copy.in_transaction or copy.suspect or copy.releasing:
                 continue
             if not self._catches_up or len(better.copies) + 1 < len(lane.copies):
                 self.place(copy)
+                better = self._usable_lane()
 
     async def release(self, copy: PartitionCopy) -> None:
         """Removes a partition once it is in no open transaction; an open one is ended early for it."""
