@@ -240,8 +240,8 @@ screenshots: setup browser ## take the pictures of README.md and docs/ again, on
 imports: $(READY) ## the arrows of docs/internals/architecture.md
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-bench-plan: setup ## how long a plan over 10,000 topics takes; build/bench-plan.json keeps it
-	@$(BIN)/python -m tests.bench.bench_plan
+bench-plan: setup ## how long a plan over 10,000 topics or subjects takes; build/bench-plan.json keeps it
+	@$(BIN)/python -m tests.bench.bench_plan $(ARGS)
 
 bench-apply: setup ## how long 5,000 creates and 5,000 config changes take; build/bench-apply.json keeps it
 	@$(BIN)/python -m tests.bench.bench_apply

@@ -1,22 +1,27 @@
 """How long `repl plan` takes, and what it costs: topics of dc1 mirrored to dc2, on a lab of its own.
 
-python -m tests.bench.bench_plan [--sizes 1000,10000]
+python -m tests.bench.bench_plan [--sizes 1000,10000] [--subjects 10000]
 
 For each size: a plan that creates every mirror, one without changes after they were applied, one that
-changes a setting of each. Wall time is the whole command's, from the shell's point of view; memory is its
-largest resident set. The table is printed, build/bench-plan.json keeps it.
+changes a setting of each. For the subjects: a plan of a flow with 100 topics that registers all of them, and
+one at whose destination they are. The registries are those of the tests, in processes of their own. Wall
+time is the whole command's, from the shell's point of view; memory is its largest resident set. The table is
+printed, build/bench-plan.json keeps it.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -26,6 +31,7 @@ from planner.kafka import ClusterEndpoint, run_at
 from planner.observe.metadata import list_topics
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests.fakes.registry import registry_server
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
 
 REPL = Path(sys.executable).with_name("repl")
@@ -33,6 +39,8 @@ RESULTS = Path("build/bench-plan.json")
 PARTITIONS = 2
 BATCH = 1_000
 WITHOUT_JOB = 2  # the job and its flow are planned again each time
+WITH_TOPIC = WITHOUT_JOB + 1  # and the one topic that is declared
+SUBJECT_TOPICS = 100
 BROKERS = 4  # of each cluster: one process may not open as many files as 20,000 partitions need
 
 
@@ -181,6 +189,54 @@ def of_size(lab: Lab, folder: Path, size: int, there: int) -> list[Row]:
     return rows
 
 
+def of_subjects(count: int) -> list[Row]:
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(Path(folder) / "lab")
+        lab.up([LabClusterSpec(name) for name in ("dc1", "dc2")])
+        try:
+            create(lab, 0, SUBJECT_TOPICS)
+            for what, there in ((f"plan, {count:,} subjects to add", 0), ("plan, no subject changes", count)):
+                with registry(count) as source, registry(there) as destination:
+                    file = topology(lab, Path(folder))
+                    with file.open("a", encoding="utf-8") as added:
+                        added.write(
+                            f"registries: {{dc1: {{url: '{source}'}}, dc2: {{url: '{destination}'}}}}\n"
+                            "defaults: {flow: {schemas: {sync: true, subjects: topic_record_name}}}\n"
+                        )
+                    seconds, megabytes, text = best(3, "plan", str(file))
+                    expected = f"Plan: {count - there + WITH_TOPIC + SUBJECT_TOPICS} to add,"
+                    assert expected in text, f"{expected!r} is not in: {text[-500:]}"
+                    rows.append(Row(what, count, seconds, megabytes, 10.0, 500.0))
+        finally:
+            lab.down(purge=True)
+    return rows
+
+
+@contextmanager
+def registry(subjects: int) -> Iterator[str]:
+    """Yields the URL of a registry with so many subjects of the topics."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=serve, args=(there, subjects), daemon=True)
+    process.start()
+    try:
+        yield here.recv()
+    finally:
+        here.send(None)
+        process.join()
+
+
+def serve(pipe: Connection, subjects: int) -> None:
+    with registry_server() as server:
+        for number in range(subjects):
+            subject = f"bench.{number % SUBJECT_TOPICS:05}-Order{number}"
+            fields = [{"name": "id", "type": "string"}, {"name": "note", "type": ["null", "string"]}]
+            schema = {"type": "record", "name": f"Order{number}", "fields": fields}
+            server.add(number + 1, schema, subject, 1)
+        pipe.send(server.url)
+        pipe.recv()
+
+
 def table(rows: Sequence[Row]) -> str:
     lines = [f"{'':32} {'topics':>8} {'seconds':>9} {'MB':>7}  limit"]
     for row in rows:
@@ -196,8 +252,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", default="1000,10000")
-    sizes = [int(size) for size in parser.parse_args().sizes.split(",")]
-    rows = measure(sizes)
+    parser.add_argument("--subjects", type=int, default=10_000)
+    options = parser.parse_args()
+    rows = measure([int(size) for size in options.sizes.split(",") if size])
+    rows += of_subjects(options.subjects) if options.subjects else []
     print(table(rows))
     RESULTS.parent.mkdir(exist_ok=True)
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
