@@ -82,18 +82,16 @@ class SparkNotStarted(Exception):
 
 
 def start_application(
-    job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None, shared: bool
+    job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None
 ) -> SparkSlotRunner:
     """Starts Spark and returns the application; `yarn` or `executors` asks the cluster about it.
-
-    With `shared` the workers of one machine are forked from a process that has loaded a slot's modules.
 
     It blocks for seconds, so it is called in a thread. Raises SparkNotStarted.
     """
     try:
         if executors is not None:
             executors.remove()
-        return SparkSlotRunner(job, yarn, executors, shared)
+        return SparkSlotRunner(job, yarn, executors)
     except (*_SPARK_ERRORS, ValueError, RuntimeError) as error:
         log_driver_message(
             str(error)
@@ -109,7 +107,7 @@ class SparkSlotRunner:
     """
 
     def __init__(
-        self, job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None, shared: bool
+        self, job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None
     ) -> None:
         _forget_numpy()
         # A SparkConf knows which settings were given only after the JVM has started.
@@ -122,7 +120,7 @@ class SparkSlotRunner:
         for name in (FORMAT_KEY, TRACE_KEY):  # slots log and trace as their driver does
             if name in os.environ:
                 conf.setIfMissing(f"spark.executorEnv.{name}", os.environ[name])
-        if shared and conf.get("spark.master", "").startswith("local"):
+        if conf.get("spark.master", "").startswith("local"):
             conf.setIfMissing("spark.python.daemon.module", "runtime.driver.workers")
             conf.setIfMissing("spark.executorEnv.PYTHONPATH", str(Path(runtime.__file__).parent.parent))
         if yarn is not None:

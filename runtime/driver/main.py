@@ -87,13 +87,10 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     on_kubernetes = spec.launch.launcher == "kubernetes"
     executors = KubernetesExecutors(spec.executors, os.environ) if on_kubernetes else None
 
-    # The workers of a transform load Arrow, which starts threads, and talk to each other.
-    shared = all(flow.transform is None for flow in spec.flows)
-
     async def start() -> SparkSlotRunner:
         if executors is not None:
             await job.leading.wait()
-        return await loop.run_in_executor(None, start_application, spec.job, yarn, executors, shared)
+        return await loop.run_in_executor(None, start_application, spec.job, yarn, executors)
 
     starting = asyncio.ensure_future(start())
     waits_for = next((asked.waits_for for asked in (yarn, executors) if asked is not None), None)

@@ -171,5 +171,5 @@ def duration_line(jobs: Sequence[tuple[str, bool]]) -> str:
     """Returns how long the failover takes. `jobs` has whether each job runs; one that does not is started."""
     started = [name for name, up in jobs if not up]
     if not started:
-        return "It takes about 15 s: the jobs run, and are reconfigured."
-    return f"It takes about 30 s: {', '.join(started)} must be started to end the flows."
+        return "It takes 5 to 15 s: the jobs run, and are reconfigured."
+    return f"It takes 10 to 30 s: {', '.join(started)} must be started to end the flows."
