@@ -243,7 +243,7 @@ class SparkSlotRunner:
             return ""
         if self._executors is not None:
             why = self._executors.newest_reason()
-        return f"no free core: {why}" if why else "no free core"
+        return f"Spark has not started its task: {why}" if why else "Spark has not started its task"
 
     def _waits_for(self, group: str) -> str | None:
         """Returns what YARN says of the queue; None if the group's task has a core."""

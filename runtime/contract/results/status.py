@@ -300,7 +300,8 @@ STATES: dict[str, Advice] = {
         "a transaction at the source is open for long: no reader gets what lies behind it"
     ),
     S.UNSCHEDULED: Advice(
-        "Spark has no free core for its slot", "give the job cores, or fewer slots and then repl apply"
+        "Spark has not started its slot's task, usually for lack of a free core",
+        "give the job cores, or fewer slots and then repl apply",
     ),
     S.RECORD_TOO_LARGE: Advice(
         "a record is larger than the destination takes",

@@ -39,7 +39,7 @@ class SlotProcesses:
         return 1
 
     async def waits_for(self, group: str) -> str:
-        return "no free core" if group in self._waiting else ""
+        return "Spark has not started its task" if group in self._waiting else ""
 
     async def cancel(self, group: str) -> None:
         self._waiting.pop(group, None)
