@@ -38,6 +38,11 @@ JSON = Path("build/bench-copy.json")
 RATE = 1_000
 TWO_SLOTS, DELAYED = "1k-none-2-slots", "1k-none-50-ms"
 DELAY_MS, JITTER_MS = 50, 3
+# What Kafka's own script starts a broker with. A lab's broker has a collector that needs little memory.
+JVM = (
+    *("-Xms1g", "-server", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+)
 LISTENER = "LINK"
 
 
@@ -204,7 +209,12 @@ def main() -> None:
         lab.up(
             [
                 LabClusterSpec(
-                    name, heap="1g", prefix=WITH_PARENT, properties=properties, listeners=listeners
+                    name,
+                    heap="1g",
+                    jvm=JVM,
+                    prefix=WITH_PARENT,
+                    properties=properties,
+                    listeners=listeners,
                 )
                 for name, listeners in (("dc1", (link,)), ("dc2", ()))
             ]
