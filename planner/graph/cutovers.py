@@ -318,7 +318,7 @@ def fences_of(
 
 
 def made_by_others(wave: WaveTopics, source: ObservedCluster) -> list[RegistryEntry]:
-    """Returns what of the fence of a wave was there before it, and still is: it stays without the fence."""
+    """Returns the rules of a wave's fence that existed before the fence: they stay when it is removed."""
     origin = wave.fenced_by.text
     shown = fences_of(wave.cutover.fence, source.acls or (), source.quotas)
     return [

@@ -139,9 +139,9 @@ async def topic_configs(
 
 
 def error_of(result: object) -> ErrorCode:
-    """Returns the error of a coordinator's result, or of what it was refused for: one of many partitions.
+    """Returns the error of a coordinator's result, or the first error among its partitions.
 
-    The others of these have OPERATION_NOT_ATTEMPTED.
+    A coordinator that refuses one partition answers OPERATION_NOT_ATTEMPTED for the others.
     """
     if isinstance(result, ErrorCode):
         return result

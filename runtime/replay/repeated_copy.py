@@ -18,7 +18,7 @@ failpoint = from_environment(os.environ)
 
 
 class CopyStopped(Exception):
-    """The partition can't be copied to its end, or does not hold what it should; the text is for people."""
+    """The partition can't be copied completely, or its content is not the expected one; the text says why."""
 
 
 class RepeatedCopy:

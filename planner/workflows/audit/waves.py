@@ -218,14 +218,14 @@ class SourceFences(NamedTuple):
 
 
 class FenceAtSource(NamedTuple):
-    """What of a wave's fence is at the source: whether it stops producers, and how people read that."""
+    """The existing part of a wave's fence at the source: whether it stops producers, and a text for people."""
 
     stops: bool
     text: str
 
 
 def fence_at_source(wave: WaveTopics, topology: Topology, source_has: SourceFences | None) -> FenceAtSource:
-    """Returns what of a wave's fence is at its source.
+    """Returns the part of a wave's fence that exists at its source.
 
     `source_has` is None where the source could not be read: then the key `fenced` decides.
     """

@@ -175,7 +175,7 @@ class WaveMove:
         return WaveWaits(self.topology, self.wave, self._request, self._progress)
 
     async def _see_fence(self) -> None:
-        """Reads what of the fence is at the source, whatever the key `fenced` of the wave says."""
+        """Reads the part of the fence that exists at the source, independently of the wave's key `fenced`."""
         wave = self.wave
         if not wave.names:
             what, hint = (
@@ -206,7 +206,7 @@ class WaveMove:
             await self._waits.gate()
 
     async def fence(self) -> None:
-        """Shows the plan of the fence and the promotion, and makes what of the fence is missing."""
+        """Shows the plan of the fence and the promotion, and creates the missing part of the fence."""
         if self.wave.is_moved or self._fence.is_complete(self.wave):
             return
         edits: dict[Path, str] = {}
@@ -269,7 +269,7 @@ class WaveMove:
         )
 
     async def hand_out(self) -> None:
-        """Writes the files with the new address, and warns of what clients still do at the source."""
+        """Writes the files with the new address, and warns of clients that are still active at the source."""
         await hand_out(self.wave, self._request, self._progress)
         self._seen = await _progress(self.wave, self._request)
         for straggler in self._seen.stragglers:

@@ -95,7 +95,7 @@ def is_live(wave: WaveTopics, plan: Plan) -> bool:
 
 
 def warn_of_rules_that_stay(waves: Iterable[WaveTopics], progress: ProgressHandler, plan: Plan) -> None:
-    """Warns of what was there before waves were fenced: a plan that removes their fences leaves it."""
+    """Warns of rules that existed before waves were fenced: a plan that removes their fences leaves them."""
     for wave in waves:
         if kept := _rules_that_stay(wave, plan):
             progress(

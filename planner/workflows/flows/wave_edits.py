@@ -58,7 +58,7 @@ def check_fenced(waves: Iterable[WaveTopics], edited: Topology, *, fenced: bool)
 
 
 def promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
-    """Writes the promotion of what is left of a wave: patterns of topics, or the states of its flows.
+    """Writes the promotion of the remaining topics of a wave: topic patterns, or the states of its flows.
 
     Flows end with the last wave: until then topics of the others may be created.
     """

@@ -1,4 +1,4 @@
-"""Says of a piece why a side of it could not be read to its end."""
+"""Explains why a side of a piece could not be read completely."""
 
 from __future__ import annotations
 

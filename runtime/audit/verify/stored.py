@@ -241,7 +241,7 @@ class StoredPiece:
         self._comparer = RecordComparer(self._result, in_order=False, destination_only=piece.compacted)
 
     async def compare(self) -> VerifiedPiece:
-        """Compares the piece. It says why where that was not possible to its end."""
+        """Compares the piece; the result says why where it could not be compared completely."""
         result = self._result
         with noted(result, self._folder.store.address):
             await self._comparer.run(self._originals(), self._stored())

@@ -246,7 +246,7 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unread(self) -> bool:
-        """Returns whether any partition could not be compared to its end."""
+        """Returns whether any partition could not be compared completely."""
         return any(partition.unread for partition in self.partitions)
 
 
