@@ -204,7 +204,7 @@ BROKER_FEATURES: Mapping[BrokerFeature, tuple[type[Request[Any]] | ApiVersion, .
         "3.0",
         as_source="a transaction that holds back a partition is seen, and its transactional id is not named",
     ): (DescribeProducersRequest, ListTransactionsRequest, DescribeTransactionsRequest),
-    BrokerFeature("truncation reported by each fetch", "2.7", otherwise="it is found when the leader changes"): (
+    BrokerFeature("truncation found by each fetch", "2.7", otherwise="only when the leader changes"): (
         (Api.FETCH, 12),
     ),
     BrokerFeature("fetch by topic id", "3.1", otherwise="by name; ids are asked for after the records"): (

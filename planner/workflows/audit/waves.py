@@ -218,7 +218,7 @@ class SourceFences(NamedTuple):
 
 
 class FenceAtSource(NamedTuple):
-    """The existing part of a wave's fence at the source: whether it stops producers, and a text for people."""
+    """The existing part of a wave's fence at the source: whether it stops producers, and a text of it."""
 
     stops: bool
     text: str
