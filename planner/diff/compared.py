@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from planner.model.address import Address
-from planner.model.change import Action, Change
+from planner.model.change import Action, Change, Unknown
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove
@@ -50,7 +50,7 @@ class Leaving(Struct, frozen=True):
         flow = self.flow_of(entry)
         if flow is None or flow.flow.state in ENDED:
             return None
-        return unknown(entry.address, f"{flow.flow.source_cluster} unreachable")
+        return unreachable(entry.address, flow.flow.source_cluster)
 
 
 class ComparedKind(ABC):
@@ -82,9 +82,14 @@ class ComparedKind(ABC):
         return None
 
 
-def unknown(address: Address, why: str) -> Change:
-    """Returns the change of an object that could not be read."""
-    return Change(address, Action.UNKNOWN, f"(unknown: {why})")
+def unknown(address: Address, why: str, cluster: str | None = None) -> Change:
+    """Returns the change of an object that could not be read, or whose `cluster` could not."""
+    return Change(address, Action.UNKNOWN, f"(unknown: {why})", unknown=Unknown(why, cluster))
+
+
+def unreachable(address: Address, cluster: str) -> Change:
+    """Returns the change of an object that is unknown because this cluster does not answer."""
+    return unknown(address, f"{cluster} unreachable", cluster)
 
 
 def unreadable(address: Address, cluster: ObservedCluster, *parts: str) -> Change | None:
@@ -101,7 +106,7 @@ def not_planned(
     `parts` are those of its cluster that it is one of.
     """
     if isinstance(observed.clusters.get(address.cluster or ""), Unreachable):
-        return unknown(address, f"{address.cluster} unreachable")
+        return unreachable(address, address.cluster or "")
     entry = owned.get(address)
     if entry is not None and entry.topology != topology:
         return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")

@@ -11,7 +11,7 @@ from planner.diff.compared import (
     OUTSIDE,
     ComparedKind,
     Owned,
-    unknown,
+    unreachable,
 )
 from planner.diff.fields import displayed
 from planner.diff.record import (
@@ -58,10 +58,7 @@ class ComparedFlows(ComparedKind):
             for selected in desired.flows
             if not selected.selection_known and selected.flow.state in RUNNING
         }
-        changes = [
-            unknown(flow_address(name), f"{flows[name].flow.source_cluster} unreachable")
-            for name in unselected
-        ]
+        changes = [unreachable(flow_address(name), flows[name].flow.source_cluster) for name in unselected]
         wanted: set[str] = set()
         for job, spec in wanted_jobs(desired):
             wanted.update(job.flows)
@@ -72,8 +69,11 @@ class ComparedFlows(ComparedKind):
                     if flow.name not in unselected
                 )
             else:
-                why = f"{spec.destination} unreachable"
-                changes += (unknown(flow_address(name), why) for name in job.flows if name not in unselected)
+                changes += (
+                    unreachable(flow_address(name), spec.destination)
+                    for name in job.flows
+                    if name not in unselected
+                )
         for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
             changes.append(_removed(known_jobs.entries[address], known_jobs))
         return changes

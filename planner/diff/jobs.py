@@ -15,7 +15,7 @@ from planner.diff.compared import (
     REMEMBERED,
     ComparedKind,
     Owned,
-    unknown,
+    unreachable,
 )
 from planner.diff.record import (
     DESTINATION,
@@ -69,7 +69,7 @@ class ComparedJobs(ComparedKind):
             wanted.add(job.job.name)
             known_jobs = found.get(spec.destination)
             if known_jobs is None:
-                changes.append(unknown(job.address, f"{spec.destination} unreachable"))
+                changes.append(unreachable(job.address, spec.destination))
             else:
                 before = elsewhere(job.address, spec.destination, desired.topology, found)
                 change = blocked(job.address, known_jobs, desired.topology) or _change(

@@ -270,16 +270,13 @@ def _with_kept_acls(
 
 
 def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
-    """Returns why each object can't be known, by address."""
+    """Returns why objects of clusters that answered can't be known, by address."""
     unknown: dict[str, str] = {}
-    readable = {flow.name for flow in graph.flows}
-    for flow in graph.topology.flows.values():
+    for flow in graph.flows:
         if not graph.copied.is_running(flow.name):
             continue
         address = str(flow_address(flow.name))
-        if flow.name not in readable:
-            unknown[address] = f"{flow.source_cluster} unreachable"
-        elif why := quotas_unknown(flow, observed) or schemas_unknown(flow, observed):
+        if why := quotas_unknown(flow, observed) or schemas_unknown(flow, observed):
             unknown[address] = why
         elif flow.acls_sync or flow.protect != "off":
             for cluster in (flow.source_cluster, flow.destination_cluster):

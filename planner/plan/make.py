@@ -360,29 +360,18 @@ def _unknown(
     desired: Desired, observed: Observed, topology: Topology, changes: Sequence[Change], *, partial: bool
 ) -> dict[str, str]:
     """Returns why each part of this plan can't be known, by a cluster's name or an object's address."""
-    unplanned = [change for change in changes if change.action is Action.UNKNOWN]
-    if partial and not unplanned:
+    if partial and all(change.unknown is None for change in changes):
         return {}
     silent = {
         name: cluster.why for name, cluster in observed.clusters.items() if isinstance(cluster, Unreachable)
     }
-    follows = {f"{name} unreachable" for name in silent}  # reported once, by the cluster's name
-    unknown = {**silent, **{what: why for what, why in desired.unknown.items() if why not in follows}}
-    for change in unplanned:
-        cluster = observed.reachable(change.address.cluster or "")
-        if cluster is not None and (
-            change.address.name in cluster.hidden
-            or change.address.kind in (Kind.ACL, Kind.QUOTA, Kind.SCHEMA)
-        ):
-            unknown[str(change.address)] = _why(change)
-        elif change.address.kind in (Kind.FLOW, Kind.JOB) and _why(change) not in follows:
-            unknown.setdefault(str(change.address), _why(change))
+    unknown = {**silent, **desired.unknown}
+    for change in changes:
+        # What a silent cluster makes unknown is reported once, by the cluster's name.
+        if change.unknown is not None and change.unknown.cluster is None:
+            unknown.setdefault(str(change.address), change.unknown.why)
     dead = expected_dead(topology)
     return {what: why for what, why in sorted(unknown.items()) if what not in dead}
-
-
-def _why(change: Change) -> str:
-    return change.reason.removeprefix("(unknown: ").removesuffix(")")
 
 
 def adoption(plan: Plan, clusters: Collection[str]) -> Plan:

@@ -6,6 +6,7 @@ Identical changes are grouped: 214 topics that get the same retention are one th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from planner.diff.compared import ADOPTED
 from planner.diff.fields import DERIVED, displayed
 from planner.diff.values import readable
 from planner.graph.messages import few
@@ -84,7 +85,7 @@ WORDS: Mapping[Action, ActionWords] = {
     Action.NO_OP: ActionWords(
         symbol="=",
         label="adopt",
-        will="exists, will be managed",
+        will=ADOPTED,
         title="Adopted: they exist, and will be managed",
         rank=4,
     ),
