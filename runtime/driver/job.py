@@ -338,7 +338,11 @@ class JobRunner:
         self._flows.accept_loss(command.flow, stopped, command.partitions)
 
     async def _reconfigure(self, spec: JobSpec, destination: OpenDestination) -> None:
-        """Applies another spec.
+        """Applies another spec, after it was written to the file that a restart goes by.
+
+        An end of a flow is in the ledger before all of the spec is applied: a driver that is started again
+        then completes it. What the job refuses does not reach the file. What is in the file can be applied:
+        a failure of a cluster is retried until it succeeds, or a newer spec arrives.
 
         Raises RefusedCommand for another job, or for clusters that the job was not started with.
         """
@@ -351,12 +355,12 @@ class JobRunner:
             raise RefusedCommand(_refusal(unexpected))
         if other := regrouped(self._started_with, spec):
             raise RefusedCommand(_refusal_of_transforms(other))
+        await asyncio.to_thread(self._file.keep, spec, self._started_with)
         self.spec = spec
         await self._flows.apply_spec(spec)
         self._duties.retain_only(self._flows.by_name)
         await self._clusters.close_others(spec.clusters)
         await self._publish_spec(destination)
-        await asyncio.to_thread(self._file.keep, spec, self._started_with)
 
     async def _stop_gracefully(self) -> None:
         """Stops the job after its transactions have ended.

@@ -40,7 +40,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.start import DriverContext, FlowWaits, restart_request
+from runtime.driver.flows.start import DriverContext, FlowWaits, is_restarting
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import holds_record
@@ -102,12 +102,19 @@ async def start_failback(
     mine = shared.ledger.generation(spec.name)
     if mine is None or not mine.turning:
         return
-    theirs = await read_opposite(spec, opposite, source) if opposite is not None else None
-    restarting = spec.restart_from is not None and mine.restarted != restart_request(spec)
-    if theirs is None or theirs.generation is None or restarting:
+    if opposite is None or is_restarting(spec, mine):
         await _commit(shared, spec.name, {GenerationKey(spec.name): after_failback(mine, None)})
         return
-    assert opposite is not None
+    theirs = await read_opposite(spec, opposite, source)
+    if theirs.generation is None:
+        if mine.life:  # a flow that had ended; a source that just came back may not know its topics yet
+            raise FlowWaits(
+                f"{spec.source} has no ledger of its opposite flow {opposite}, at whose end it continues:"
+                f" nothing is copied. If that ledger is lost, or {opposite} never ran, write a new"
+                " restart_from"
+            )
+        await _commit(shared, spec.name, {GenerationKey(spec.name): after_failback(mine, None)})
+        return
     if not can_complete_failback(mine, theirs.generation):
         raise FlowWaits(f"its opposite flow {opposite} is {_opposite_state(theirs.generation)}")
     try:

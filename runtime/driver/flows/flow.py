@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AssignedPartition
+from runtime.contract.records.failback import opposite_of
 from runtime.contract.records.job_status import FlowView, PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
@@ -365,7 +366,10 @@ class DriverFlow:
             self._why, self._attempts = why, 1
             log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
 
-        taken = await take_over(self.spec, self.shared, source_id, waits, state=state, note=note)
+        opposite = opposite_of(self.job, self.spec)
+        taken = await take_over(
+            self.spec, self.shared, source_id, waits, state=state, note=note, opposite=opposite
+        )
         self._cluster_ids = (taken.source_cluster_id, self.shared.destination.cluster_id)
         self.ledger_lost = taken.note == LEDGER_LOST
         self.generation = taken.number

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import FlowView
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, PartitionKey
+from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import Router, router_of
 from runtime.contract.spec.selection import NamePatterns
@@ -33,7 +34,6 @@ from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
 from runtime.slot.log import log_driver_message
 
-ENDED = ("promoted", "failed_over")
 ENDING = "its groups are translated a last time"
 
 

@@ -32,7 +32,7 @@ from runtime.contract.records.ledger import (
     ProgressKey,
 )
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import FlowState, Latest, Start
+from runtime.contract.spec.flow import RUNNING, FlowState, Latest, Start
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.application import SparkSlotRunner
@@ -94,16 +94,18 @@ async def take_over(
     *,
     state: FlowState | None = None,
     note: str = "",
+    opposite: str | None = None,
 ) -> Generation:
     """Writes the generation record, then fences the ids of the generation before it (fencing 3 and 4).
 
     It returns the record when none of them can still write.
 
-    `state` overrides the spec's state in the record. Raises WireError; the caller then retries from the
-    beginning.
+    `state` overrides the spec's state in the record; `opposite` is the flow in the other direction. Raises
+    WireError; the caller then retries from the beginning.
     """
     await shared.ledger.decided(spec.name)
     before = shared.ledger.generation(spec.name)
+    _check_not_ended(spec, before, opposite)
     lost = _is_ledger_lost(spec.name, before, shared)
     mine = _transactional_ids(spec.name, shared)
     last = before or _NO_GENERATION
@@ -133,6 +135,31 @@ async def take_over(
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     await shared.ledger.decided(spec.name)
     return record
+
+
+def _check_not_ended(spec: FlowSpec, before: Generation | None, opposite: str | None) -> None:
+    """Raises WireError for a flow that the ledger says has ended, and that the spec would change.
+
+    Applications may write the mirror topics of such a flow by now. An older spec, as a start in a new pod may
+    have, must not undo a failover or a promotion. The flow runs again only where its spec says so: by a new
+    `restart_from`, or as a failback, which then needs the end of the opposite flow. An end that is not
+    complete may become the other one: a failover where the source of a promotion was lost.
+    """
+    if before is None or before.state in (spec.state, *RUNNING, "stopped") or before.note == LEDGER_LOST:
+        return
+    may_run = is_restarting(spec, before) or (before.ended and opposite is not None)
+    if may_run if spec.state in RUNNING else not before.ended:
+        return
+    raise WireError(
+        f"it is {before.state} by the ledger, and this spec of the job would make it {spec.state}: nothing is"
+        f" copied. Run repl apply with state: {before.state} for it. To copy again, use repl failback"
+        f" {spec.source_name} or a new restart_from"
+    )
+
+
+def is_restarting(spec: FlowSpec, generation: Generation) -> bool:
+    """Returns whether the spec asks for a restart that has not been done yet."""
+    return spec.restart_from is not None and generation.restarted != restart_request(spec)
 
 
 def restart_request(spec: FlowSpec) -> str:

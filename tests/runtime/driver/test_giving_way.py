@@ -6,9 +6,10 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobKey, JobStatus
@@ -17,8 +18,12 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.driver import clusters
-from runtime.driver.clusters import exit_after_restart
+from runtime.driver.clusters import OpenDestination, exit_after_restart
+from runtime.driver.commands import RefusedCommand
+from runtime.driver.flows.flows import FlowManager
+from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
+from runtime.kafka.errors import Disconnected
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
 from tests.fakes.internal_topics import InternalTopics
@@ -106,3 +111,34 @@ def test_a_file_that_cannot_be_written_stops_nothing(
         SpecFile(tmp_path / "absent" / "spec.json").keep(spec, spec)
     (line,) = caplog.records
     assert "stays as it is" in str(log.fields_of(line)["message"])
+
+
+class DyingFlows:
+    """The driver dies while the first flow of a new spec ends; the file is read as its restart reads it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.at_restart: list[JobSpec] = []
+
+    async def apply_spec(self, _: JobSpec) -> None:
+        self.at_restart.append(jobspec.decode(self.file.read_bytes()))
+        raise Disconnected("dc2", "away", sent=False)
+
+
+async def test_a_driver_that_dies_while_it_applies_a_spec_is_restarted_with_that_spec(tmp_path: Path) -> None:
+    """What it refuses does not reach the file."""
+    file = tmp_path / "spec.json"
+    started = spec_of(LaunchSpec(), "dc1", "dc2")
+    file.write_bytes(jobspec.encode(started))
+    flows = DyingFlows(file)
+    runner = JobRunner(started, {}, SpecFile(file))
+    runner._flows = cast(FlowManager, flows)
+    destination = cast(OpenDestination, None)  # is not reached
+
+    with pytest.raises(RefusedCommand):
+        await runner._reconfigure(spec_of(LaunchSpec(), "dc2", bootstrap="evil:9092"), destination)
+    assert jobspec.decode(file.read_bytes()) == started
+    edited = replace(started, metrics=None)
+    with pytest.raises(Disconnected):
+        await runner._reconfigure(edited, destination)
+    assert flows.at_restart == [edited]

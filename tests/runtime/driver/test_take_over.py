@@ -1,19 +1,22 @@
 """A driver takes a flow over: it writes its generation, then fences the slots of the one before (R3)."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+from msgspec.structs import replace
+
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.spec.flow import Earliest, FlowState
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.driver.flows.flow import retry_pause
-from runtime.driver.flows.start import DriverContext, take_over
+from runtime.driver.flows.start import DriverContext, restart_request, take_over
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.errors import BrokerError, WireError
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
@@ -46,27 +49,70 @@ class Destination(KafkaCluster):
         self.done.append((written.number, written.transactional_ids))
 
 
-def test_the_generation_is_committed_before_the_older_slots_are_fenced() -> None:
+async def taken_over(
+    before: Generation, spec: FlowSpec, opposite: str | None = None
+) -> tuple[Generation, Destination]:
+    record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(before))
+    destination = Destination()
+    shared = SimpleNamespace(
+        job="job",
+        driver="driver-2",
+        layout=NO_SLOTS,
+        generations={"flow": 3},
+        spec=SimpleNamespace(copy=CopySettings(lanes=1, spare_lanes=0)),
+        ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
+        destination=destination,
+        writer=destination,
+    )
+    taken = await take_over(spec, cast(DriverContext, shared), "id-1", lambda _: None, opposite=opposite)
+    return taken, destination
+
+
+async def test_the_generation_is_committed_before_the_older_slots_are_fenced() -> None:
     """Between both, the record names the older ids too: a driver that comes next fences them."""
+    taken, destination = await taken_over(BEFORE, flow_spec("flow"))
+    assert (taken.number, taken.note) == (4, "")
+    assert destination.done == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]
 
-    async def work() -> list[Any]:
-        record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(BEFORE))
-        destination = Destination()
-        shared = SimpleNamespace(
-            job="job",
-            driver="driver-2",
-            layout=NO_SLOTS,
-            generations={"flow": 3},
-            spec=SimpleNamespace(copy=CopySettings(lanes=1, spare_lanes=0)),
-            ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
-            destination=destination,
-            writer=destination,
-        )
-        taken = await take_over(flow_spec("flow"), cast(DriverContext, shared), "id-1", lambda _: None)
-        assert (taken.number, taken.note) == (4, "")
-        return destination.done
 
-    assert asyncio.run(work()) == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]
+FAILED_OVER = replace(BEFORE, state="failed_over")
+PROMOTED = replace(BEFORE, state="promoted")
+
+
+@pytest.mark.parametrize("state", ["active", "paused", "promoted"])
+async def test_an_older_spec_does_not_bring_an_ended_flow_back(state: FlowState) -> None:
+    with pytest.raises(WireError) as refused:
+        await taken_over(FAILED_OVER, replace(flow_spec("flow"), state=state))
+    assert "it is failed_over by the ledger" in str(refused.value)
+    assert "Run repl apply with state: failed_over" in str(refused.value)
+
+
+async def test_a_flow_whose_end_is_not_complete_does_not_run_even_with_an_opposite() -> None:
+    with pytest.raises(WireError, match="it is failed_over"):
+        await taken_over(replace(FAILED_OVER, note="its groups"), flow_spec("flow"), "back")
+
+
+@pytest.mark.parametrize(
+    ("before", "spec", "opposite", "state"),
+    [
+        (FAILED_OVER, flow_spec("flow"), "back", "active"),
+        (FAILED_OVER, flow_spec("flow", restart_from=Earliest()), None, "active"),
+        (replace(PROMOTED, note="its groups"), flow_spec("flow", state="failed_over"), None, "failed_over"),
+        (PROMOTED, flow_spec("flow", state="promoted"), None, "promoted"),
+    ],
+)
+async def test_an_ended_flow_runs_again_where_its_spec_says_so_and_an_end_may_be_repeated(
+    before: Generation, spec: FlowSpec, opposite: str | None, state: str
+) -> None:
+    taken, _ = await taken_over(before, spec, opposite)
+    assert (taken.state, taken.number) == (state, 4)
+
+
+async def test_a_restart_that_was_done_before_the_flow_ended_does_not_bring_it_back() -> None:
+    spec = flow_spec("flow", restart_from=Earliest())
+    done = replace(FAILED_OVER, restarted=restart_request(spec))
+    with pytest.raises(WireError, match="it is failed_over"):
+        await taken_over(done, spec)
 
 
 def test_a_flow_that_starts_is_tried_again_often_and_after_a_while_as_any_other() -> None:
