@@ -19,7 +19,6 @@ from planner.model.plain import KIND, kind_name
 
 # Prefix of the id of a step that restores what a flow took away: limits after a failback, rights to write.
 RESTORE = "restore:"
-REPLACE = "replace:"  # prefix of the id of a step that deletes a rule in whose place others were made
 
 
 class Milestone(Enum):
@@ -79,11 +78,6 @@ class Step(
     def restores(self) -> bool:
         """Returns whether the step restores what a flow took away."""
         return self.id.startswith(RESTORE)
-
-    @property
-    def replaces(self) -> bool:
-        """Returns whether the step deletes a rule in whose place others were made."""
-        return self.id.startswith(REPLACE)
 
     @property
     def progress(self) -> str:
@@ -175,13 +169,13 @@ def declare_kinds(kinds: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSteps:
-    """The steps of a plan as they wait for each other: their ids, also by cluster and milestone.
+    """The steps of a plan that others wait for: their ids by cluster and milestone, and by flow.
 
-    `owned` are the registry entries of the observed clusters.
+    `flows` has the step that registers each flow. `owned` are the registry entries of the observed clusters.
     """
 
-    ids: Collection[str]
     reached: Mapping[tuple[str, Milestone], Sequence[str]]
+    flows: Mapping[Address, str]
     owned: Mapping[Address, RegistryEntry]
 
     def at(self, cluster: str, *milestones: Milestone) -> tuple[str, ...]:

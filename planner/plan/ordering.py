@@ -40,20 +40,20 @@ def make_steps(
             removal = kind.removal(change, entry, cluster)
             if removal or change.action is not Action.DELETE:
                 needs = tuple(step.id for step in removal)
-                disown = Disown(
-                    f"disown:{entry.address}", entry.address, cluster.name, entry.topology, needs=needs
-                )
-                steps += (*removal, disown)
+                steps += (*removal, Disown.of(entry.address, cluster.name, entry.topology, needs))
     return in_order(waiting_for_others([*steps, *job_steps(changes, desired, observed, steps)], owned))
 
 
 def waiting_for_others(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:
     """Adds to each step's needs the steps about other objects that go before it."""
     reached: dict[tuple[str, Milestone], list[str]] = defaultdict(list)
+    flows: dict[Address, str] = {}
     for step in steps:
         if (milestone := step.milestone) is not None:
             reached[step.cluster, milestone].append(step.id)
-    others = PlannedSteps(frozenset(step.id for step in steps), reached, owned)
+        if milestone is Milestone.FLOW_REGISTERED:
+            flows[step.address] = step.id
+    others = PlannedSteps(reached, flows, owned)
     return [
         replace(step, needs=tuple(dict.fromkeys((*step.needs, *more))))
         if (more := tuple(step.waits_for(others)))

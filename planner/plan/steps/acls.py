@@ -7,10 +7,12 @@ from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredAcl
 from planner.model.observed import ObservedCluster, RegistryEntry, acl_rule
-from planner.model.step import REPLACE, RESTORE, Milestone, PlannedSteps, Step
+from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import AclRule
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner
 from planner.plan.steps.registry import Own, registered
+
+_REPLACE = "replace:"  # prefix of the id of a step that deletes a rule in whose place others were made
 
 
 class AclStep(Step, frozen=True):
@@ -60,6 +62,11 @@ class DeleteAcl(AclStep, frozen=True):
     verb = "delete"
     past = "deleted"
 
+    @property
+    def replaces(self) -> bool:
+        """Returns whether other rules were made in the place of this one."""
+        return self.id.startswith(_REPLACE)
+
     def waits_for(self, others: PlannedSteps) -> Iterable[str]:
         """A rule is replaced after the rules in its place are made.
 
@@ -72,8 +79,8 @@ class DeleteAcl(AclStep, frozen=True):
             return ()
         if entry.is_protection:
             return others.at(self.cluster, Milestone.FLOW_REGISTERED, Milestone.RIGHT_RESTORED)
-        released = f"own:{flow_address(flow)}" if (flow := entry.flow) is not None else ""
-        return (released,) if released in others.ids else ()
+        released = others.flows.get(flow_address(entry.flow)) if entry.flow is not None else None
+        return (released,) if released is not None else ()
 
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.cluster == destination and self.replaces
@@ -100,8 +107,8 @@ class AclKind(ObjectKind):
         ours = entry is not None and entry.created
         record = acl_entry(desired, topology, created=makes or ours)
         if desired.replaced:
-            own = Own(f"own:{address}", address, where, record)
-            return [own, DeleteAcl(f"{REPLACE}{address}", address, where, desired.rule, needs=(own.id,))]
+            own = Own.of(record, where)
+            return [own, DeleteAcl(f"{_REPLACE}{address}", address, where, desired.rule, needs=(own.id,))]
         prefix = RESTORE if desired.waits else "create:"
         create = CreateAcl(f"{prefix}{address}", address, where, desired.rule) if makes else None
         return registered(record, where, create, announce=makes and not ours)

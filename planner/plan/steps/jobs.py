@@ -211,11 +211,10 @@ def job_steps(
         own = list(planner.steps_of(job, spec))
         steps += own
         registry_steps += planner.registered(job, spec, tuple(step.id for step in own))
-    stops, disowned = planner.left_behind()
-    ordered = list(planner.in_reversal_order(list(planner.stops_before_starts(steps, stops))))
-    made = [*stops, *ordered, *registry_steps, *disowned]
-    known = {step.id for step in (*made, *others)}
-    return tuple(replace(step, needs=tuple(need for need in step.needs if need in known)) for step in made)
+    stops = list(planner.stops_left_behind())
+    disowned = list(planner.disowned_left_behind([*stops, *steps], registry_steps))
+    ordered = planner.in_reversal_order(list(planner.stops_before_starts(steps, stops)))
+    return (*stops, *ordered, *registry_steps, *disowned)
 
 
 class _JobPlanner:
@@ -258,11 +257,12 @@ class _JobPlanner:
             case Action.CREATE:
                 # Its registry entry goes first: an apply that is cut short then leaves no job that a later
                 # plan, or destroy, does not know.
-                yield run(LaunchJob, spec, f"own:{address}")
-            case Action.REPLACE:
-                if here.runs(name):  # a job that moves to this cluster has nothing to stop here
-                    yield stop(launch_that_runs(here, name), *self._needed_steps(spec))
-                yield run(LaunchJob, spec, f"stop:{address}")
+                yield run(LaunchJob, spec, Own.id_of(address))
+            case Action.REPLACE if here.runs(name):
+                yield (end := stop(launch_that_runs(here, name), *self._needed_steps(spec)))
+                yield run(LaunchJob, spec, end.id)
+            case Action.REPLACE:  # it moves to this cluster, where it has nothing to stop
+                yield run(LaunchJob, spec)
             case Action.UPDATE:
                 live = here.job(name)
                 if live is not None and live.spec != (sent := with_files_of(live.spec, spec)):
@@ -288,48 +288,57 @@ class _JobPlanner:
         change, cluster = self._changes.get(job.address), spec.destination
         if change is not None and change.action is Action.DELETE:
             if self._at[cluster].job_entry(job.job.name) is not None:
-                yield Disown(f"disown:{job.address}", job.address, cluster, self._topology, needs=own)
+                yield Disown.of(job.address, cluster, self._topology, own)
         elif _is_planned(change):
             entry = job_entry(spec, self._topology)
             first = change is not None and change.action is Action.CREATE
-            yield Own(f"own:{job.address}", job.address, cluster, entry, needs=() if first else own)
+            yield Own.of(entry, cluster, () if first else own)
         for flow in spec.flows:
-            address = flow_address(flow.name)
-            if _is_planned(self._changes.get(address)):
-                entry = flow_entry(flow, job.job.name, self._topology)
-                yield Own(f"own:{address}", address, cluster, entry, needs=own)
+            if _is_planned(self._changes.get(flow_address(flow.name))):
+                yield Own.of(flow_entry(flow, job.job.name, self._topology), cluster, own)
 
-    def left_behind(self) -> tuple[list[StopJob], list[Step]]:
-        """Returns the stops and registry steps of jobs and flows that leave a destination.
+    def stops_left_behind(self) -> Iterator[StopJob]:
+        """Yields the stops of jobs that leave a destination, also of those that move to another one."""
+        for cluster, address, name in self._left_behind():
+            if address.kind is Kind.JOB and self._changes[address].action is not Action.UPDATE:
+                launch = launch_that_runs(self._at[cluster], address.name)
+                yield StopJob(f"stop:{name}", address, cluster, address.name, launch)
 
-        Jobs that only move to another destination are among them.
+    def disowned_left_behind(
+        self, job_steps: Sequence[JobStep], registry_steps: Sequence[Step]
+    ) -> Iterator[Disown]:
+        """Yields the steps that forget jobs and flows at a destination which they leave.
+
+        A flow is forgotten after its job no longer has it. What moves is registered first at its new
+        destination: it is registered somewhere at any moment.
         """
-        stops: list[StopJob] = []
-        registry_steps: list[Step] = []
+        owns = {step.address: step.id for step in registry_steps if isinstance(step, Own)}
+        for cluster, address, name in self._left_behind():
+            entry = self._at[cluster].entries.get(address)
+            if entry is None:
+                continue
+            job = address if address.kind is Kind.JOB else job_address(entry.spec.get(JOB, ""))
+            ends = [
+                step.id
+                for step in job_steps
+                if (step.address, step.cluster) == (job, cluster) and not isinstance(step, LaunchJob)
+            ]
+            registered = (owns[address],) if address in owns else ()
+            yield Disown.of(address, cluster, self._topology, (*ends, *registered), name=name)
+
+    def _left_behind(self) -> Iterator[tuple[str, Address, str]]:
+        """Yields what leaves a destination: the cluster, the job or flow, and its name in the ids of steps.
+
+        The plain name belongs to the steps where the object is desired, or else to the first cluster.
+        """
         named: set[Address] = set(self._wanted)
         for cluster, there in self._at.items():
             for address in there.held(self._topology):
                 change = self._changes.get(address)
                 if self._wanted.get(address) == cluster or change is None or change.action in IDLE:
                     continue
-                # The plain name belongs to the step where the object is desired, or to the first one.
-                name = f"{address}@{cluster}" if address in named else str(address)
+                yield cluster, address, f"{address}@{cluster}" if address in named else str(address)
                 named.add(address)
-                entry = there.entries.get(address)
-                job = job_address(entry.spec.get(JOB, "") if entry is not None else "")
-                # After these steps the flow's job no longer has it. They may not be planned.
-                needs: tuple[str, ...] = (f"reconfigure:{job}", f"stop:{job}", f"stop:{job}@{cluster}")
-                if address.kind is Kind.JOB and change.action is not Action.UPDATE:
-                    launch = launch_that_runs(there, address.name)
-                    stops.append(StopJob(f"stop:{name}", address, cluster, address.name, launch))
-                    needs = (f"stop:{name}",)
-                if entry is not None:
-                    # The object is registered somewhere at any moment.
-                    needs = (*needs, f"own:{address}")
-                    registry_steps.append(
-                        Disown(f"disown:{name}", address, cluster, self._topology, needs=needs)
-                    )
-        return stops, registry_steps
 
     def stops_before_starts(self, steps: Sequence[JobStep], stops: Sequence[StopJob]) -> Iterator[JobStep]:
         """Makes a flow leave its old job before another job takes it over (R3).
@@ -340,6 +349,7 @@ class _JobPlanner:
             (step.cluster, step.job): step for step in (*steps, *stops) if not isinstance(step, LaunchJob)
         }
         moving = {job.job.name: self._moved_from(job, spec) for job, spec in self.jobs}
+        runs = {step.id for step in steps if isinstance(step, RunJob)}
         for step in steps:
             if isinstance(step, StopJob):
                 yield step
@@ -347,7 +357,9 @@ class _JobPlanner:
             losing = [ends[old] for old in sorted(moving.get(step.job, ())) if old in ends]
             # Of two jobs that hand flows to each other, neither can go first.
             gives = any((step.cluster, step.job) in old for old in moving.values())
-            more = [end.id for end in losing if not (gives and _waits_for_own_job(end))]
+            if gives:
+                losing = [end for end in losing if isinstance(end, StopJob) and runs.isdisjoint(end.needs)]
+            more = [end.id for end in losing]
             yield replace(step, needs=(*step.needs, *more)) if more else step
 
     def in_reversal_order(self, steps: Sequence[JobStep]) -> Iterator[JobStep]:
@@ -423,13 +435,6 @@ class _JobPlanner:
 
 def _is_planned(change: Change | None) -> bool:
     return change is not None and (change.action not in IDLE or change.adopted)
-
-
-def _waits_for_own_job(step: JobStep) -> bool:
-    """Returns whether the step waits for an earlier step of its own job."""
-    return not isinstance(step, StopJob) or any(
-        need.startswith(("reconfigure:", "launch:")) for need in step.needs
-    )
 
 
 def _as_running_job_knows(spec: JobSpec, here: DestinationJobs) -> JobSpec:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from planner.diff.record import announced, recorded_flow
 from planner.diff.typed_values import new_flow_values
-from planner.model.address import Kind
+from planner.model.address import Address, Kind
 from planner.model.change import Value
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.step import Milestone, Step
@@ -30,9 +30,14 @@ class Own(Step, frozen=True):
     entry: RegistryEntry
 
     @staticmethod
-    def after(step: Step, entry: RegistryEntry) -> "Own":
-        """Returns the step that registers what the given step makes."""
-        return Own(f"own:{step.address}", step.address, step.cluster, entry, needs=(step.id,))
+    def id_of(address: Address) -> str:
+        """Returns the id of the step that registers an object."""
+        return f"own:{address}"
+
+    @staticmethod
+    def of(entry: RegistryEntry, cluster: str, needs: tuple[str, ...] = ()) -> "Own":
+        """Returns the step that registers an object after the steps with these ids."""
+        return Own(Own.id_of(entry.address), entry.address, cluster, entry, needs=needs)
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         """Yields what later plans read from the registry entry."""
@@ -81,9 +86,14 @@ class Disown(Step, frozen=True):
     topology: str
 
     @staticmethod
-    def after(step: Step, topology: str) -> "Disown":
-        """Returns the step that forgets what the given step removes."""
-        return Disown(f"disown:{step.address}", step.address, step.cluster, topology, needs=(step.id,))
+    def of(
+        address: Address, cluster: str, topology: str, needs: tuple[str, ...] = (), name: str = ""
+    ) -> "Disown":
+        """Returns the step that forgets an object after the steps with these ids.
+
+        `name` stands in the step's id where the plan has a step about the same object at another cluster.
+        """
+        return Disown(f"disown:{name or address}", address, cluster, topology, needs=needs)
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield "no longer managed"
@@ -111,5 +121,4 @@ def registered(record: RegistryEntry, cluster: str, step: Step | None, *, announ
         steps.append(Own(f"announce:{address}", address, cluster, announced(record)))
     if step is not None:
         steps.append(replace(step, needs=tuple(before.id for before in steps)))
-    needs = tuple(before.id for before in steps[-1:])
-    return [*steps, Own(f"own:{address}", address, cluster, record, needs=needs)]
+    return [*steps, Own.of(record, cluster, tuple(before.id for before in steps[-1:]))]

@@ -244,14 +244,13 @@ class TopicKind(ObjectKind):
         topology: str,
     ) -> list[Step]:
         """The topic is created or altered, then registered."""
-        live, address = cluster.topics.get(desired.name), desired.address
+        live = cluster.topics.get(desired.name)
         created = live is None or (entry is not None and entry.created)
         steps: list[Step] = (
             [_create(desired)] if live is None else _update(change, desired, live, cluster, entry)
         )
         record = topic_entry(desired, topology, None if live is None else live.id, created=created)
-        needs = tuple(step.id for step in steps)
-        return [*steps, Own(f"own:{address}", address, desired.cluster, record, needs=needs)]
+        return [*steps, Own.of(record, desired.cluster, tuple(step.id for step in steps))]
 
     def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
         live, address = cluster.topics.get(entry.address.name), entry.address

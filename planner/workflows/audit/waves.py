@@ -29,6 +29,8 @@ from planner.model.diagnostic import Diagnostic, Failure
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import Cutover, Fence, Topology
+from planner.plan.steps.acls import CreateAcl
+from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Own
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import answered, endpoints_of
@@ -262,7 +264,11 @@ def fenced_at(wave: WaveTopics, topology: Topology, applies: Iterable[ApplyRecor
     return [
         applied.started_ms
         for applied in applies
-        if any(step.address in fence and step.id.startswith(("create:", "alter:")) for step in _done(applied))
+        if any(
+            isinstance(step, CreateAcl) or (isinstance(step, AlterQuota) and step.set)  # else it lifts limits
+            for step in _done(applied)
+            if step.address in fence
+        )
     ]
 
 
