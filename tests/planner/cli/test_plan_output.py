@@ -7,8 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from planner.cli.app import run
+from planner.cli.console import on_one_line
+from planner.cli.output import print_plan
 from planner.cli.plan_output import PlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
@@ -68,6 +71,23 @@ def test_a_pipe_gets_no_colours_and_no_broken_lines(saved: Path, capsys: pytest.
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) > 80
+
+
+@pytest.mark.parametrize(("wish", "colours"), [("", True), ("1", False)])
+def test_a_terminal_gets_colours_unless_its_user_wants_none(
+    wish: str, colours: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", wish)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_plan(honest())
+    assert ("\x1b[" in capsys.readouterr().out) is colours
+
+
+def test_a_line_stays_one_line_and_its_colours_stay_in_place() -> None:
+    line = Text.assemble("a\n", ("b\x1b", "red"), "c")
+    shown = on_one_line(line)
+    assert shown.plain == "a\\nb\\u001bc"
+    assert [shown.plain[span.start : span.end] for span in shown.spans] == ["b\\u001b"]
 
 
 def test_a_narrow_terminal(saved: Path) -> None:

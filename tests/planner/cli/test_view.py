@@ -80,6 +80,24 @@ def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[s
     assert "it has not reported" not in capsys.readouterr().err
 
 
+def test_each_step_of_an_apply_and_what_failed_behind_the_scenes_is_a_line_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan = everything()
+    visible = applies.shown(plan)
+    step = next(step for step in plan.steps if step.id in visible)
+    unseen = next(step for step in plan.steps if step.id not in visible)
+    failed = StepResult(Result.FAILED, "the broker refused it")
+    events: list[ProgressEvent] = [
+        ApplyStarted(plan),
+        StepsEnded("dc1", ((step, DONE), (unseen, DONE), (unseen, failed))),
+    ]
+    assert printed(events, capsys, as_json=False) == (
+        "",
+        f"{applies.line(step, DONE)}\n{applies.line(unseen, failed)}\n",
+    )
+
+
 def test_a_step_that_is_done_says_what_it_left() -> None:
     step = everything().steps[0]
     assert applies.line(step, DONE).endswith(f"{step.past} (0.0 s)")

@@ -91,6 +91,7 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
     assert all(one.on_remove is OnRemove.DELETE and not one.protect for one in scratch.topics)
     assert set(scratch.flows) == {f"drill.{RUN.id}.orders", f"drill.{RUN.id}.back"}
     for flow in scratch.flows.values():
+        assert (flow.acls_sync, flow.quotas_sync, flow.protect) == (False, False, "off")
         assert flow.transform is None
         assert flow.heartbeats_every_ms is None
         assert flow.origin_commits is None

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from planner.apply.handlers.jobs import StoppedPartitions
 from planner.cli.view import TerminalView
@@ -24,6 +25,7 @@ from runtime.contract.client.stores import Setting
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
+from tests.fakes.health import partition_health, topic_health
 from tests.fakes.states import flow, topology
 from tests.runtime.audit.given import (
     TOPIC,
@@ -85,9 +87,14 @@ def test_what_producers_add_while_a_failback_waits_is_not_waited_for() -> None:
 
 
 def test_a_failback_waits_while_a_lag_is_not_known() -> None:
-    goal = CopyGoal()
-    (flow,) = join(asked(), look(source(), destination(), ledger(None, job()))).flows
-    assert goal.left(flow.topics) == left_to_copy(flow.topics) != ""
+    topics = [replace(topic_health(topic=name), lag_records=None) for name in ("d", "a", "c", "b")]
+    assert CopyGoal().left(topics) == left_to_copy(topics) == "the lag of a, b, c is not known yet"
+
+
+def test_of_many_topics_those_with_the_largest_lags_are_named() -> None:
+    lags = {"a": 1, "b": 0, "c": 3_000, "d": 20, "e": 7, "f": 2}
+    topics = [topic_health(partition_health(lag_records=lag), topic=topic) for topic, lag in lags.items()]
+    assert left_to_copy(topics) == ("3,030 records are left to copy (c 3,000, d 20, e 7, and 2 more topics)")
 
 
 THERE = flow("there")

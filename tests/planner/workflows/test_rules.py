@@ -108,7 +108,10 @@ def test_a_refusal_names_the_changes_the_message_and_the_place(on, tmp_path: Pat
             message: topics begin with the name of their team
         """,
     )
+    (alone,) = judged(planned(change("team.a"), change("a")), [file]).diagnostics
+    assert alone.address == topic_address("dc1", "team.a")
     (found,) = judged(planned(change("team.a"), change("t2"), change("a")), [file]).diagnostics
+    assert found.address is None
     assert found.summary == (
         "topic.dc1.team.a, topic.dc1.t2: topics begin with the name of their team (rule named)"
     )

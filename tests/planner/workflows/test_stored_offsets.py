@@ -1,5 +1,6 @@
 """What becomes of the entries of a file of stored offsets, by the answers of a flow's offset map."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,11 @@ def answered(folder: Path, content: str) -> tuple[str, list[UntranslatedOffset]]
     """The text at the other side, and the entries without a counterpart."""
     path, untranslated = folder / "offsets", list[UntranslatedOffset]()
     path.write_text(content)
+    count = _Count(untranslated.append)
     with open_offsets(path) as file:
-        return "".join(_texts(list(file.entries), ANSWERS, _Count(untranslated.append))), untranslated
+        text = "".join(_texts(list(file.entries), ANSWERS, count))
+    assert count.untranslated == Counter(entry.reason for entry in untranslated)
+    return text, untranslated
 
 
 def test_an_older_offset_of_a_connector_never_stands_in_for_its_last_one(tmp_path: Path) -> None:

@@ -247,6 +247,8 @@ def test_the_gate_opens_once_copies_have_kept_up_for_a_while(lag, for_s, looks) 
         ([(10, 10, 10), (10, 10, 10)], 0, ""),
         ([(10, 10, 10)], 0, "all is copied; looking once more"),
         ([(10, 10, 10), (10, 10, 12)], 0, "transactions are open in orders-0"),
+        ([(0, 0, 1), (0, 0, 1)], 0, "transactions are open in orders-0"),
+        ([(0, 0, 0), (0, 0, 0)], 0, ""),
         ([(10, 7, 10), (10, 7, 10)], 0, "3 records are left to copy"),
         ([(10, 10, 10), (11, 11, 11)], 0, "records come in: orders"),
         # A look a second. Without rules a producer that connects again gets a request through.
@@ -668,3 +670,6 @@ def test_the_fence_of_one_cutover_never_fences_another(tmp_path: Path, waves: st
         check_fenced([of_first], after, fenced=True)
     if not shared:
         assert [wave.fenced for cutover in after.cutovers for wave in cutover.waves] == [True, False]
+        for other in (before, changed(after, cutovers=after.cutovers[1:])):
+            with pytest.raises(Failure, match="the key fenced of the wave billing is set elsewhere"):
+                check_fenced([of_first], other, fenced=True)

@@ -564,6 +564,10 @@ def test_a_quantile_lies_in_its_bucket(bucket: int, q: float, expected: float) -
     assert quantile([0] * bucket + [10] + [0] * (len(LATENCY_BOUNDS_MS) - bucket), q) == expected
 
 
+def test_a_quantile_between_two_buckets_is_the_bound_of_the_first() -> None:
+    assert quantile([5, 0, 0, 5], 0.5) == LATENCY_BOUNDS_MS[0]
+
+
 def test_unknown_numbers_are_not_made_up() -> None:
     assert [rate(30, 10, 2_000), rate(5, 10, 2_000), rate(30, None, 2_000), rate(30, 10, 0)] == [
         10,

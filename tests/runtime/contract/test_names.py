@@ -35,6 +35,13 @@ def test_internal_names_begin_with_one_prefix_and_dots_and_underscores_share_a_m
     assert naming.metric_name("a.b_c") == naming.metric_name("a_b.c") == "a_b_c"
 
 
+def test_an_id_is_kafkas_or_made_of_a_name_or_missing() -> None:
+    ids = (b"k" * 16, naming.name_id("orders"), naming.NO_TOPIC_ID)
+    assert [naming.is_from_kafka(topic_id) for topic_id in ids] == [True, False, False]
+    others = [(known, found) for known in (b"o" * 16, *ids) for found in ids]
+    assert [pair for pair in others if naming.is_other_topic(*pair)] == [(b"o" * 16, b"k" * 16)]
+
+
 TO_B = Match(r"a-(.*)", r"b-\1")
 PREFIX, SUFFIX = Template("{source}.{topic}"), Template("{topic}.replica")
 

@@ -121,6 +121,19 @@ def test_position_and_offset_map_after(
     assert {source: offsets.translate(source) for source in translated} == translated
 
 
+def test_counts_add_up_over_transactions() -> None:
+    counts: dict[str, Any] = {
+        "records": 1,
+        "bytes": 20,
+        "dropped": 300,
+        "quarantined": 4_000,
+        "tombstones": 50_000,
+    }
+    once, _ = advance(progress(0, 0), Advance(5, 0, **counts), 1, 2)
+    twice, _ = advance(once, Advance(9, 0, **counts), 1, 3)
+    assert {name: getattr(twice, name) for name in counts} == {name: 2 * one for name, one in counts.items()}
+
+
 def test_gaps_and_incarnations_are_remembered() -> None:
     assert [(gap.low, gap.end, gap.why) for gap in GIVEN_UP.gaps] == [(5, 50, "lost")]
     assert AGAIN.incarnation == 1

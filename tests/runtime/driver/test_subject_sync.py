@@ -161,6 +161,7 @@ async def test_what_fails_is_noted_and_tried_again_and_others_come(following: Fo
     async with following.running(KEEP):
         await until(lambda: "schemas" in following.notes)
         assert there.url in following.notes["schemas"]
+        assert following.actions["f", "schema_failures"] >= 1
         there.down = False
         await until(lambda: "copy.orders-eu-key" in there.subjects)
         await until(lambda: "schema id 7" in following.notes["schemas"])

@@ -122,6 +122,8 @@ def test_a_pass_is_bounded_and_spread_over_the_tasks() -> None:
     assert [len(some) for some in one_pass(merges, 2)] == [2, 2]
     assert [len(some) for some in one_pass(merges[:1], 4)] == [1]
     assert one_pass([], 2) == []
+    many = [[file(at, 1)] * 800 for at in range(4)]
+    assert [len(some) for some in one_pass(many, 1)] == [2]  # a third one would make it 2,400 files
 
 
 @pytest.mark.parametrize("form", ["raw", "json", "parquet"])
