@@ -15,6 +15,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
@@ -193,6 +194,14 @@ _MAX_AGE_S = EVERY_S / 2
 _BLOCKED_AFTER_S = 10.0
 
 
+class _ComparedTopics(NamedTuple):
+    """The partitions of a flow that may be fetched, and the metadata of their topics at both sides."""
+
+    copies: list[PartitionCopy]
+    source: Mapping[str, TopicMetadata]
+    destination: Mapping[str, TopicMetadata]
+
+
 class TopicWatch:
     """A watch checks the partitions of a flow every 5 s: their topic ids, and whether they are blocked.
 
@@ -213,6 +222,8 @@ class TopicWatch:
         self._supervisor = supervisor
         self._leader_changed = leader_changed
         self._waiting: dict[PartitionCopy, float] = {}
+        self._compared: _ComparedTopics | None = None
+        self._unsettled: list[PartitionCopy] = []
 
     async def run(self) -> None:
         """Checks until it is cancelled.
@@ -229,14 +240,18 @@ class TopicWatch:
         """Inspects the partitions of topics whose ids differ from the ledger's at one side.
 
         An idle partition with a new leader at the destination is inspected, too: without a leader, it may
-        have missed a marker.
+        have missed a marker. While the metadata of both sides stay the same, only partitions are compared
+        that were busy at the last check, or differed then.
         """
         copies = [copy for copy in self._copies.values() if copy.fetchable]
         source_topics = await self._source.recent_topics({copy.key.topic for copy in copies}, _MAX_AGE_S)
         destination_topics = await self._destination.recent_topics(
             {copy.at.topic for copy in copies}, _MAX_AGE_S
         )
-        for copy in copies:
+        topics = _ComparedTopics(copies, source_topics, destination_topics)
+        due = self._unsettled if topics == self._compared else copies
+        self._compared, self._unsettled = topics, []
+        for copy in due:
             if not copy.fetchable:  # It stopped during the request.
                 continue
             topic, mirror = source_topics.get(copy.key.topic), destination_topics.get(copy.at.topic)
@@ -249,10 +264,14 @@ class TopicWatch:
                 other = is_other_topic(progress.destination_topic_id, mirror.id)
                 changed |= gone or (not mirror.error and other)
             if changed:
+                self._unsettled.append(copy)
                 self._supervisor.inspect_later(copy, "a topic's id changed")
-            elif mirror is not None and not (copy.queue or copy.in_transaction):
+            elif copy.queue or copy.in_transaction:
+                self._unsettled.append(copy)
+            elif mirror is not None:
                 led = mirror.partitions.get(copy.at.partition)
                 if led is not None and led.leader >= 0 and led.leader_epoch > copy.inspected_epoch >= 0:
+                    self._unsettled.append(copy)
                     self._leader_changed(copy)
 
     async def _find_blocked(self) -> None:

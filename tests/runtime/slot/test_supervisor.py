@@ -187,3 +187,23 @@ async def test_an_idle_partition_with_a_new_leader_and_any_of_a_new_topic_is_ins
     await asyncio.sleep(EVERY_S + 1)
     task.cancel()
     assert cluster.seen[:1] == ([why] if why else [])
+
+
+@jumping
+async def test_a_partition_that_was_busy_is_compared_once_it_is_idle(copy: PartitionCopy) -> None:
+    """The metadata are the same as at the last check."""
+    cluster: Any = Watched(bytes(16))
+    copy.inspected(5)
+    copy.resume()
+    copy.enter_transaction()
+    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
+    task = asyncio.create_task(watch.run())
+    await asyncio.sleep(2 * EVERY_S + 1)
+    assert cluster.seen == []
+    copy.leave_transaction()
+    await asyncio.sleep(EVERY_S)
+    assert cluster.seen == ["its leader changed"]
+    copy.inspected(6)
+    await asyncio.sleep(2 * EVERY_S)
+    task.cancel()
+    assert cluster.seen == ["its leader changed"]
