@@ -33,7 +33,14 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.process import JvmSilent, SpecFile
-from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, pause, post
+from runtime.driver.slots.channel import (
+    COMMANDS_WAIT_MS,
+    TopicTail,
+    UnreadableRecordCounter,
+    end_of,
+    pause,
+    post,
+)
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
@@ -321,7 +328,7 @@ class JobRunner:
         self, destination: OpenDestination, offset: int, commands: CommandHandler
     ) -> None:
         """Reads the control topic and passes the commands for this job on, until cancelled."""
-        tail = TopicTail(destination.cluster, naming.CONTROL, offset, self._skipped)
+        tail = TopicTail(destination.cluster, naming.CONTROL, offset, self._skipped, COMMANDS_WAIT_MS)
         mine = control.command_key(self.spec.job)
         async for record in tail.records():
             if record.key == mine and record.value is not None:

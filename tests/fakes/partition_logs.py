@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.batch import TopicPartition, walk
+from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse
@@ -51,6 +52,7 @@ class PartitionLogs:
     sizes: list[int] = field(default_factory=list)
     doubted: list[str] = field(default_factory=list)
     gathered: dict[Any, Any] = field(default_factory=dict)
+    settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {name: self.topic(name) for name in names}

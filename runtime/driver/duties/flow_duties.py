@@ -155,6 +155,8 @@ async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes:
     while True:
         await asyncio.sleep(wanted.every_ms / 1000)
         positions = reported.of(flow.name)
+        if positions == committed:
+            continue
         news = {at: position for at, position in positions.items() if committed.get(at) != position}
         if not news:
             continue

@@ -19,7 +19,7 @@ from runtime.driver.clusters import DriverClusters, ensure
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
-from runtime.kafka.timing import BackgroundTasks
+from runtime.kafka.timing import BackgroundTasks, until_next
 
 NOTE = "heartbeats"
 # Each heartbeat is a transaction of its flow at the destination. So many flows write theirs less often.
@@ -75,7 +75,7 @@ class FlowHeartbeats:
                     one[NOTE] = str(error)
                 ready = False
                 await asyncio.sleep(_RETRY_S)
-            await asyncio.sleep(interval_s(every_ms, len(notes)))
+            await asyncio.sleep(until_next(interval_s(every_ms, len(notes))))
 
     async def _write(self, source: str, flows: list[str]) -> None:
         """Writes one heartbeat of each flow, all with the same time."""

@@ -23,6 +23,7 @@ from runtime.ledger.transaction_writer import send
 from runtime.slot.log import log_driver_message
 
 _WAIT_MS = 500
+COMMANDS_WAIT_MS = 5_000  # brokers answer at once when a command comes
 _FETCH_BYTES = 4 << 20
 _NOTE_SHOWN_S = 300.0
 _RETRY_S = 0.5
@@ -91,15 +92,21 @@ class UnreadableRecordCounter:
 class TopicTail:
     """A TopicTail reads the non-transactional records of a topic from an offset on, as the topic grows.
 
-    All commands and reports are such records.
+    All commands and reports are such records. A read without news lasts `wait_ms`.
     """
 
     def __init__(
-        self, cluster: KafkaCluster, topic: str, offset: int, skipped: UnreadableRecordCounter | None = None
+        self,
+        cluster: KafkaCluster,
+        topic: str,
+        offset: int,
+        skipped: UnreadableRecordCounter | None = None,
+        wait_ms: int = _WAIT_MS,
     ) -> None:
         self.cluster = cluster
         self._topic = topic
         self._offset = offset
+        self._wait_ms = wait_ms
         self._purpose = f"tail {topic}"
         self.skipped = skipped if skipped is not None else UnreadableRecordCounter(topic)
         self._topic_id: bytes | None = None
@@ -129,7 +136,7 @@ class TopicTail:
                 yield record
 
     async def read(self) -> list[Record]:
-        """Returns new records, or none after half a second. Raises WireError; the caller then retries."""
+        """Returns new records, or none after `wait_ms`. Raises WireError; the caller then retries."""
         answer = await fetch_once(
             self.cluster,
             at(self._topic),
@@ -137,8 +144,9 @@ class TopicTail:
             _FETCH_BYTES,
             self._purpose,
             isolation=Isolation.READ_UNCOMMITTED,
-            wait_ms=_WAIT_MS,
+            wait_ms=self._wait_ms,
             by_epoch=True,
+            within=self._wait_ms / 1000 + self.cluster.settings.request_timeout_s,
         )
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._return_to_log(answer.topic_id)

@@ -22,7 +22,7 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.driver.process import collect_rarely
-from runtime.driver.slots.channel import TopicTail, end_of, pause, post
+from runtime.driver.slots.channel import COMMANDS_WAIT_MS, TopicTail, end_of, pause, post
 from runtime.driver.slots.membership import PartitionRates
 from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster, named, opened
@@ -192,7 +192,8 @@ class _ControlChannel:
             raise SlotMustEnd("commands of the driver were deleted before this slot read them")
 
     async def _listen(self, cluster: KafkaCluster) -> None:
-        tail = TopicTail(cluster, naming.CONTROL, self._ticket.control_offset)
+        offset = self._ticket.control_offset
+        tail = TopicTail(cluster, naming.CONTROL, offset, wait_ms=COMMANDS_WAIT_MS)
         if not self._listening.done():
             self._listening.set_result(tail)
         await listen(tail, self._ticket, self.slot, self._note_version)
