@@ -1,4 +1,4 @@
-"""Budgets bound the bytes that a slot holds (R8), the rate of a flow, and the idle fetches of a slot."""
+"""Budgets bound the bytes that a slot holds (R8), and the rate of a flow."""
 
 import asyncio
 from collections.abc import Callable
@@ -106,20 +106,14 @@ _LEAST_BYTES = 512 << 10
 
 
 class SessionShares:
-    """This object divides a slot's memory and its rate of idle fetches between its fetch sessions.
+    """This object divides a slot's memory between its fetch sessions.
 
     A waiting fetch reserves the bytes of its response. The reservations of all waiting fetches together take
     at most half of the memory, so that no session waits for another one that has no records.
-
-    A broker answers a waiting fetch as soon as it has a record, so a longer wait delays no record. It delays
-    what the session is told meanwhile, such as one more partition. Therefore a session never waits longer
-    than it has been idle.
     """
 
-    def __init__(self, budget: ByteBudget, idle_per_s: int = 20, longest_ms: int = 5_000) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
-        self._idle_per_s = idle_per_s
-        self._longest_ms = longest_ms
         self._sessions = 0
 
     def join(self) -> None:
@@ -134,8 +128,3 @@ class SessionShares:
         """Returns how many bytes a fetch reserves at least."""
         limit = self._budget.limit
         return max(1, min(_LEAST_BYTES, limit // 4, limit // (2 * max(self._sessions, 1))))
-
-    def wait_ms(self, least_ms: int, idle_s: float) -> int:
-        """Returns how long the next fetch of a session may wait that has got no record for `idle_s`."""
-        share_ms = self._sessions * 1_000 // self._idle_per_s
-        return max(least_ms, min(share_ms, int(idle_s * 1_000), self._longest_ms))

@@ -14,6 +14,7 @@ from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.schemas.client import SchemaRegistry
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.failpoints import Failpoint
+from runtime.slot.idle_session import IdleSessions
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer
@@ -41,6 +42,7 @@ class SlotContext(Struct, frozen=True):
     map_partitions: int
     budget: ByteBudget
     shares: SessionShares
+    idle_sessions: IdleSessions
     failpoint: Failpoint
     spawn: Spawn
     confirm: Callable[[], Awaitable[None]]

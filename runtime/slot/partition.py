@@ -81,8 +81,8 @@ class SessionAnswers:
         self.at_ms = 0
 
     def answered(self, at_ms: int) -> None:
-        """Records an answer of the broker."""
-        self.at_ms = at_ms
+        """Records an answer of the broker, or a newer one that it gave to the idle session."""
+        self.at_ms = max(self.at_ms, at_ms)
 
 
 class CopyPhase(Enum):

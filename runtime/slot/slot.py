@@ -27,6 +27,7 @@ from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotMustEnd
 from runtime.slot.flow_run import FlowRun, SourceClusters
+from runtime.slot.idle_session import IdleSessions
 from runtime.slot.partition import now_ms
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ class Slot:
                 destination = self._destination
                 ledger = await Ledger.open(destination)
                 topic = (await destination.topics([naming.OFFSET_MAP], fresh=True))[naming.OFFSET_MAP]
+                shares = SessionShares(self._budget)
                 self._context = SlotContext(
                     job=self._spec.job,
                     slot=self._spec.slot,
@@ -217,7 +219,8 @@ class Slot:
                     producers=ProducerDirectory(destination),
                     map_partitions=max(len(topic.partitions), 1),
                     budget=self._budget,
-                    shares=SessionShares(self._budget),
+                    shares=shares,
+                    idle_sessions=IdleSessions(self._budget, shares, self._spawn),
                     failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                     confirm=self._confirm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from runtime.ledger.records import READ_FAILURES
 from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
+from runtime.slot.idle_session import IDLE_AFTER_S, IdleMember, IdleSessions, Start
 from runtime.slot.partition import (
     PartitionCopy,
     QueuedBatch,
@@ -76,7 +77,7 @@ class BrokerIntake:
     """An intake owns the fetch session of one leader and the partitions that are fetched from it.
 
     `mark_changed` marks a partition. The loop updates the session for all marked partitions before each
-    fetch.
+    fetch. While no records come, the idle session of the broker fetches for it.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class BrokerIntake:
         settings: CopySettings,
         budget: ByteBudget,
         shares: SessionShares,
+        idle_sessions: IdleSessions,
         bucket: TokenBucket,
         batch_filter: FlowFilter,
         emit: EmitFetchEvent,
@@ -99,6 +101,8 @@ class BrokerIntake:
         self._settings = settings
         self._budget = budget
         self._shares = shares
+        self._idle_sessions = idle_sessions
+        self._idle: IdleMember | None = None
         self._bucket = bucket
         self._filter = batch_filter
         self._emit = emit
@@ -136,6 +140,7 @@ class BrokerIntake:
             for partitions in (self._changed, self._held_back, self._requested):
                 partitions.pop(copy, None)
             self.committed(copy)
+            self._leave_idle_session()
 
     def mark_changed(self, copy: PartitionCopy) -> None:
         """Marks a partition as changed, so that the next fetch takes its state into account."""
@@ -164,10 +169,12 @@ class BrokerIntake:
                 if answers:
                     if not all(map(self._is_heartbeat, answers)):
                         self._idle_since = time.monotonic()
+                        self._leave_idle_session()
                     await self._queue_response(answers)
                 self._answers.answered(answered_ms)
                 await self._pace(answers)
         finally:
+            self._leave_idle_session()
             self._shares.leave()
             await self._session.close()
 
@@ -197,6 +204,11 @@ class BrokerIntake:
             key = (copy.progress.source_topic_id, copy.key.partition)
             if self.copies.get(key) is not copy:
                 continue
+            rewinds, _ = self._requested.get(copy, (None, 0))
+            if self._idle is not None and not (
+                copy.fetchable and rewinds == copy.rewinds and self._idle.position(key) == copy.cursor.offset
+            ):
+                self._leave_idle_session()
             if not copy.fetchable:
                 self._session.forget(*key)
                 copy.leave_session()
@@ -208,7 +220,6 @@ class BrokerIntake:
                 self._held_back[copy] = None
             else:
                 self._held_back.pop(copy, None)
-                rewinds, _ = self._requested.get(copy, (None, 0))
                 self._session.want(*key, self._fetch_position(copy), anew=rewinds != copy.rewinds)
                 self._requested[copy] = (copy.rewinds, copy.cursor.offset)
 
@@ -226,6 +237,8 @@ class BrokerIntake:
 
         The share is small while the source has few new records.
         """
+        if self._in_idle_session():
+            return await self._fetched_while_idle()
         least = self._shares.least_bytes()
         await self._budget.wait_for_room(least)
         share = max(least, min(self._share, self._budget.left))
@@ -244,11 +257,55 @@ class BrokerIntake:
             self._budget.give(share)
 
     def _wait_ms(self) -> int:
-        """Returns how long the broker may wait for records. A partition that is held back is due soon."""
+        """Returns how long the broker may wait for records. A partition that is held back is due soon.
+
+        An intake that waits for the next request of the idle session fetches by itself until then.
+        """
         if self._held_back:
             return _HELD_BACK_WAIT_MS
+        until_watched_s = self._idle.wait_s if self._idle is not None else 0.0
+        return max(self._settings.fetch_wait_ms, round(until_watched_s * 1_000))
+
+    def _in_idle_session(self) -> bool:
+        """Returns whether the idle session fetches for this intake. One that is idle joins it."""
+        if self._idle is not None and self._idle.left and not self._idle.watched:
+            self._idle = None  # whatever it was given, this intake fetches itself
         idle_s = time.monotonic() - self._idle_since
-        return self._shares.wait_ms(self._settings.fetch_wait_ms, idle_s)
+        if self._idle is None and not self._held_back and idle_s >= IDLE_AFTER_S:
+            wanted = {key: copy for key, copy in self.copies.items() if copy in self._requested}
+            self._idle = self._idle_sessions.join(
+                self._cluster,
+                self.node,
+                {key: self._fetch_position(copy) for key, copy in wanted.items()},
+                [key for key, copy in wanted.items() if copy.key.topic == naming.HEARTBEATS],
+                self._answers.answered,
+                self._wake,
+            )
+        return self._idle is not None and self._idle.watched
+
+    async def _fetched_while_idle(self) -> Sequence[FetchedPartition]:
+        """Returns the news that the idle session has for this intake. Raises its WireError.
+
+        An answer that this intake has fetched itself meanwhile is left out.
+        """
+        idle = self._idle
+        assert idle is not None
+        answers = await idle.answers()
+        if idle.left:
+            self._idle = None
+        return [
+            answer.partition
+            for answer in answers
+            if (copy := self.copies.get((answer.partition.topic_id, answer.partition.partition))) is not None
+            and copy.cursor.offset == answer.offset
+        ]
+
+    def _leave_idle_session(self) -> None:
+        """Fetches by itself from now on."""
+        if self._idle is not None:
+            self._idle.leave()
+            self._idle = None
+            self._wake.set()
 
     async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
         """Adapts the share to the response's size, and waits after a response that brought all there was.
@@ -409,9 +466,6 @@ def _walk_response(copy: PartitionCopy, answer: FetchedPartition, total: int) ->
     return walk(records, copy.key.at)
 
 
-Start = Callable[[Coroutine[None, None, None]], object]
-
-
 class SourceReader:
     """A reader owns the intakes of a flow: one for each leader at the source, or two with a transform.
 
@@ -492,6 +546,7 @@ class SourceReader:
                 context.settings,
                 context.budget,
                 context.shares,
+                context.idle_sessions,
                 self._bucket,
                 self._filter,
                 self._emit,

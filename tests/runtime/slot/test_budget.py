@@ -94,29 +94,8 @@ def test_without_a_rate_nothing_waits() -> None:
     assert bucket.wait_s() == pytest.approx(2)
 
 
-@pytest.mark.parametrize(
-    ("sessions", "idle_s", "wait_ms"),
-    [
-        (1, 60.0, 500),  # few sessions keep the flow's own wait
-        (25, 60.0, 500),
-        (100, 60.0, 2_000),  # 50 fetches/s
-        (250, 60.0, 5_000),
-        (10_000, 60.0, 5_000),  # at most so long
-        (250, 0.0, 500),  # records came just now
-        (250, 1.2, 1_200),  # never longer than the session has been idle
-    ],
-)
-def test_idle_fetches_wait_longer_where_there_are_many_sessions(
-    sessions: int, idle_s: float, wait_ms: int
-) -> None:
-    shares = shared_by(sessions, 96 << 20)
-
-    assert shares.wait_ms(500, idle_s) == wait_ms
-    assert shares.wait_ms(60_000, idle_s) == 60_000  # a longer wait of the flow's own
-
-
 def shared_by(sessions: int, memory: int) -> SessionShares:
-    shares = SessionShares(ByteBudget(memory), idle_per_s=50, longest_ms=5_000)
+    shares = SessionShares(ByteBudget(memory))
     for _ in range(sessions + 1):
         shares.join()
     shares.leave()

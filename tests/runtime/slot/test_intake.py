@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from runtime.contract.client.settings import WireSettings, wire_settings
-from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
 from runtime.slot.context import SlotContext
+from runtime.slot.idle_session import IdleSessions
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, SourceReader
@@ -30,7 +30,7 @@ TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Leader:
     """A broker that answers by script, a second of the process's clock after each other, then disconnects."""
 
@@ -38,7 +38,6 @@ class Leader:
     clock: Callable[[int], None]
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
     now: int = 0
-    waits_ms: list[int] = field(default_factory=list)
     partitions: list[list[int]] = field(default_factory=list)
     forgotten: list[list[int]] = field(default_factory=list)
 
@@ -50,7 +49,6 @@ class Leader:
             raise Disconnected("broker 1", "it is gone", sent=True)
         self.now += 1_000
         self.clock(self.now)
-        self.waits_ms.append(request.max_wait_ms)
         self.partitions.append([number for _, number in request.partitions])
         self.forgotten.append([number for _, number in request.forgotten])
         return self.answers.pop(0)
@@ -74,14 +72,16 @@ def answer(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> 
     return FetchResponse(0, session, 0 if session else 7, tuple(news))
 
 
-def intake_of(leader: Leader, shares: SessionShares | None = None, **settings: int) -> BrokerIntake:
+def intake_of(leader: Leader, **settings: int) -> BrokerIntake:
     """Its events are ignored."""
+    shares = SessionShares(ByteBudget(1 << 20))
     return BrokerIntake(
         1,
         cast(KafkaCluster, leader),
         CopySettings(**{"linger_ms": 0, **settings}),
         ByteBudget(1 << 20),
-        shares or SessionShares(ByteBudget(1 << 20)),
+        shares,
+        IdleSessions(ByteBudget(1 << 20), shares, asyncio.ensure_future),
         TokenBucket(None, lambda: 0.0),
         FlowFilter(flow_spec("flow"), "id-1", "id-2", None),
         lambda _: None,
@@ -97,18 +97,16 @@ def fetch(monkeypatch: pytest.MonkeyPatch) -> Fetches:
     """Fetches until the leader is gone. The partitions hold no records."""
 
     def fetches(
-        copies: Iterable[PartitionCopy], answers: Iterable[FetchResponse], **shares: int
+        copies: Iterable[PartitionCopy], answers: Iterable[FetchResponse]
     ) -> tuple[BrokerIntake, Leader]:
         def clock(now: int) -> None:
             monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: now * 1_000_000)
             monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
             monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: now / 1_000)
 
-        leader, of_ten = Leader(list(answers), clock), SessionShares(ByteBudget(1 << 20), **shares)
+        leader = Leader(list(answers), clock)
         clock(0)
-        for _ in range(9):
-            of_ten.join()
-        intake = intake_of(leader, of_ten)
+        intake = intake_of(leader)
         for copy in copies:
             intake.add(copy)
         with pytest.raises(WireError):
@@ -138,24 +136,6 @@ def test_the_last_answer_of_an_idle_partition_is_that_of_its_session(
     for _ in range(2):
         assert tuple(copy.status().last_fetch_ms // 1_000 for copy in copies) == times
         intake.remove(copies[0])
-
-
-@pytest.mark.parametrize(
-    ("topic", "news", "shares", "waits_ms"),
-    [
-        # Each answer takes a second, and the wait is never longer than the session has been idle.
-        ("orders", "100010", {"idle_per_s": 2, "longest_ms": 2_500}, [500, 500, 1_000, 2_000, 2_500, 500]),
-        ("orders", "0010", {"idle_per_s": 1}, [500, 1_000, 2_000, 500]),
-        (naming.HEARTBEATS, "0010", {"idle_per_s": 1}, [500, 1_000, 2_000, 3_000]),  # they make none busy
-    ],
-    ids=["idle", "records", "heartbeats"],
-)
-def test_fetches_wait_longer_while_no_records_come(
-    fetch: Fetches, topic: str, news: str, shares: dict[str, int], waits_ms: list[int]
-) -> None:
-    answers = [answer(0) if has_news == "1" else answer() for has_news in news]
-    _, leader = fetch([copying(0, topic)], answers, **shares)
-    assert leader.waits_ms == waits_ms
 
 
 @pytest.mark.parametrize(
@@ -222,6 +202,7 @@ def test_a_transformed_flow_has_two_intakes_of_a_leader(transformer: object, int
         settings=CopySettings(),
         budget=ByteBudget(1 << 20),
         shares=SessionShares(ByteBudget(1 << 20)),
+        idle_sessions=None,
         transformer=transformer,
     )
     reader = SourceReader(

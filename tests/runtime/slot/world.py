@@ -46,6 +46,7 @@ from runtime.ledger.transaction_writer import TransactionWriter, fence
 from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
+from runtime.slot.idle_session import IdleSessions
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S, admin_of, committed, known_everywhere, settled
 
@@ -190,6 +191,7 @@ def slot_context(destination: KafkaCluster, ledger: Ledger) -> SlotContext:
 
     async def confirm() -> None: ...
 
+    budget = ByteBudget(1)
     return SlotContext(
         job="job",
         slot=0,
@@ -198,8 +200,9 @@ def slot_context(destination: KafkaCluster, ledger: Ledger) -> SlotContext:
         ledger=ledger,
         producers=ProducerDirectory(destination),
         map_partitions=1,
-        budget=ByteBudget(1),
-        shares=SessionShares(ByteBudget(1)),
+        budget=budget,
+        shares=SessionShares(budget),
+        idle_sessions=IdleSessions(budget, SessionShares(budget), asyncio.create_task),
         failpoint=failpoints.from_environment({}),
         spawn=asyncio.create_task,
         confirm=confirm,
