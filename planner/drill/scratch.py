@@ -36,7 +36,7 @@ from planner.workflows.applying.apply import ApplyResult, execute, launchers
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import UNATTENDED
 from planner.workflows.observing import observe
-from planner.workflows.plans import apply_plan, plan_now
+from planner.workflows.plans import observe_and_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
 from runtime.contract.launching import LaunchError
@@ -224,7 +224,7 @@ def apply_scratch(scratch: Topology, request: ChangeRequest) -> None:
 
 def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
     """Returns the plan, checked by the brokers. Failure where it has errors or something can't be read."""
-    plan = run_workflow(apply_plan(scratch, timeout_ms))
+    plan = run_workflow(observe_and_plan(scratch, timeout_ms))
     if plan.errored:
         raise Failure(plan.diagnostics)
     if plan.unknown:

@@ -276,34 +276,31 @@ def _protections(
 
 def plan_from(inputs: PlanInputs) -> Plan:
     """Returns the plan of these inputs. It reads nothing."""
-    plan = _plan(inputs)
-    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *inputs.found])))
-
-
-def _plan(inputs: PlanInputs) -> Plan:
     observed = inputs.observed
     nothing = Desired(inputs.topology.name)
     match inputs.mode:
         case Mode.APPLY:
             desired = expand(inputs.topology, observed, PurePath(inputs.folder))
             plan = make_plan(inputs, desired, diff(desired, observed))
-            return adoption(plan, inputs.adopt) if inputs.adopt else plan
+            if inputs.adopt:
+                plan = adoption(plan, inputs.adopt)
         case Mode.DESTROY:
-            return make_plan(inputs, nothing, diff(nothing, observed))
+            plan = make_plan(inputs, nothing, diff(nothing, observed))
         case Mode.DRIFT:
             desired = expand(inputs.topology, observed, PurePath(inputs.folder))
             drifted = drift(desired, observed)
             unread = [change for change in drifted if change.action is Action.UNKNOWN]
             plan = make_plan(inputs, replace(nothing, unknown=desired.unknown), unread)
-            return replace(plan, changes=drifted)
+            plan = replace(plan, changes=drifted)
         case Mode.ROLLBACK:  # guarded like any other plan: protection and policies hold
             assert inputs.applied is not None
             desired, seen, changes, problems = rollback(inputs.applied, observed)
             plan = make_plan(inputs, replace(desired, topology=inputs.topology.name), changes, seen)
             steps = rollback_steps(inputs.applied, plan.steps)
-            return replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems))
+            plan = replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems))
         case Mode.RESTORE:
-            return restore_plan(inputs)
+            plan = restore_plan(inputs)
+    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *inputs.found])))
 
 
 def make_plan(

@@ -285,12 +285,12 @@ def proposed_topology(
 @Workflow
 async def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
-    from planner.workflows.plans import apply_plan
+    from planner.workflows.plans import observe_and_plan
 
     topology = checked(request.path, request.var_files).topology
     for name in request.clusters:
         cluster_of(topology, name)
-    plan = await apply_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
+    plan = await observe_and_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
     return await execute(plan, request, interaction)
 
 

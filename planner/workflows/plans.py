@@ -33,8 +33,7 @@ from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import check_stores, missing_here, observe, read_clusters, waiting
 from planner.workflows.one_off import check_transforms
 from planner.workflows.requests import PlanRequest, TopologyRequest
-from planner.workflows.rules import check_rules, operator_rules
-from planner.workflows.rules import judged as judged_by_rules
+from planner.workflows.rules import check_rules, judged, operator_rules
 from planner.workflows.topology import checked
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
@@ -90,8 +89,8 @@ def check_roles(topology: Topology) -> None:
         raise Failure([error(what, hint, source=cluster.source, code="untrusted") for cluster in refused])
 
 
-def judged(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Returns the diagnostics of the topology. Failure where an untrusted one may not have them."""
+def refuse_untrusted(diagnostics: Sequence[Diagnostic]) -> None:
+    """Failure where a topology has warnings that one of an untrusted author may not have."""
     strict = tuple(
         replace(diagnostic, severity=Severity.ERROR, exit=ExitCode.ERROR)
         if diagnostic.code in _REFUSED
@@ -100,7 +99,6 @@ def judged(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     )
     if any(diagnostic.severity is Severity.ERROR for diagnostic in strict):
         raise Failure(strict)
-    return strict
 
 
 # While brokers do not show yet what their controller knows, they are read again for this long.
@@ -134,17 +132,17 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
     loaded = checked(request.path, request.var_files)
     if request.untrusted:
         check_roles(loaded.topology)
-        judged(loaded.warnings)
+        refuse_untrusted(loaded.warnings)
     check_stores(loaded.topology)
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
         back = await rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
-        return judged_by_rules(back, request.policies)
-    made = await planned(loaded, request.targets, request.timeout_ms, progress)
+        return judged(back, request.policies)
+    made = await plan_with_warnings(loaded, request.targets, request.timeout_ms, progress)
     if not request.untrusted:  # its author would learn what this machine has
         made = with_diagnostics(made, missing_here(made, warning))
-    return judged_by_rules(made, request.policies)
+    return judged(made, request.policies)
 
 
 @Workflow
@@ -154,11 +152,11 @@ async def drift(request: TopologyRequest, progress: ProgressHandler = silent) ->
     return plan_now(Mode.DRIFT, topology, await observe(topology, request.timeout_ms, progress=progress))
 
 
-async def planned(
+async def plan_with_warnings(
     loaded: LoadedTopology, targets: tuple[str, ...], timeout_ms: int, progress: ProgressHandler
 ) -> Plan:
     """Returns the plan of a topology, with warnings of partitions that wait for a decision."""
-    plan = await apply_plan(loaded.topology, timeout_ms, progress, targets=targets)
+    plan = await observe_and_plan(loaded.topology, timeout_ms, progress, targets=targets)
     plan = with_diagnostics(plan, loaded.warnings)
     if plan.errored:
         return plan
@@ -167,7 +165,7 @@ async def planned(
     return with_diagnostics(plan, [*warnings_of(waits), *shared])
 
 
-async def apply_plan(
+async def observe_and_plan(
     topology: Topology,
     timeout_ms: int,
     progress: ProgressHandler = silent,
@@ -176,25 +174,25 @@ async def apply_plan(
     adopt: tuple[str, ...] = (),
     given_up: str | None = None,
 ) -> Plan:
-    """Returns the plan, checked by the brokers too: what they would refuse is an error of the plan.
+    """Reads the clusters and returns the plan, which the brokers have checked: their objections are errors.
 
     `adopt`: the plan only registers what is as declared at these clusters.
     """
 
-    async def make() -> Plan:
+    async def attempt() -> Plan:
         observed = await observe(topology, timeout_ms, given_up, progress)
         plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
         return plan if plan.errored else await verified(plan, timeout_ms)
 
-    return await settled(make)
+    return await settled(attempt)
 
 
-async def settled(make: Callable[[], Awaitable[Plan]], within_s: float = OUTDATED_S) -> Plan:
-    """Makes a plan, and again while the brokers do not show everything that their controller knows.
+async def settled(attempt: Callable[[], Awaitable[Plan]], within_s: float = OUTDATED_S) -> Plan:
+    """Plans, and again while the brokers do not show everything that their controller knows.
 
     This happens while topics of an apply that was killed are still being created.
     """
-    plan = await make()
+    plan = await attempt()
     deadline = time.monotonic() + within_s  # The first observation of many clusters may take as long.
     pause = _FIRST_PAUSE
     while True:
@@ -203,7 +201,7 @@ async def settled(make: Callable[[], Awaitable[Plan]], within_s: float = OUTDATE
             return plan
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
-        plan = await make()
+        plan = await attempt()
 
 
 async def verified(plan: Plan, timeout_ms: int) -> Plan:

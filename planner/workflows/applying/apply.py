@@ -40,7 +40,7 @@ from planner.workflows.observing import (
     waiting,
 )
 from planner.workflows.one_off import SparkRestorer
-from planner.workflows.plans import plan_now, planned
+from planner.workflows.plans import plan_now, plan_with_warnings
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home
@@ -167,7 +167,7 @@ async def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) ->
         return await _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
     loaded = checked(request.path, request.var_files)
-    plan = await planned(loaded, request.targets, request.timeout_ms, interaction.progress)
+    plan = await plan_with_warnings(loaded, request.targets, request.timeout_ms, interaction.progress)
     plan = with_diagnostics(plan, missing_here(plan, error))
     return await execute(plan, request, interaction, wait_for=None)
 

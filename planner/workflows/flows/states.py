@@ -48,7 +48,7 @@ from planner.workflows.interaction import (
     ProgressText,
     partitions_text,
 )
-from planner.workflows.plans import apply_plan
+from planner.workflows.plans import observe_and_plan
 from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
 from planner.workflows.topology import checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
@@ -198,7 +198,9 @@ async def plan_edited(
     """Returns the plan of the edited texts. `check` raises Failure where the edit has another effect."""
     loaded = checked(request.path, request.var_files, edited=after)
     check(loaded.topology)
-    plan = await apply_plan(loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up)
+    plan = await observe_and_plan(
+        loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up
+    )
     return with_diagnostics(plan, loaded.warnings)
 
 

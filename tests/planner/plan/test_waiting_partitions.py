@@ -16,7 +16,7 @@ from planner.plan.make import warnings_of, with_diagnostics
 from planner.render.plan.words import summary_line
 from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silent
 from planner.workflows.observing import waiting, waits_of
-from planner.workflows.plans import planned
+from planner.workflows.plans import plan_with_warnings
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
@@ -94,7 +94,7 @@ def test_a_plan_warns_of_a_destination_whose_jobs_could_not_be_read(monkeypatch:
 
     monkeypatch.setattr("planner.workflows.plans.observe", observe)
     notices = DiagnosticCollector(silent)
-    run(planned(LoadedTopology(shop, (), ()), (), 1, notices))
+    run(plan_with_warnings(LoadedTopology(shop, (), ()), (), 1, notices))
     (notice,) = notices.diagnostics
     assert notice.summary == (
         "it is not known whether a partition at dc2 waits for a decision: "
