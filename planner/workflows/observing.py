@@ -6,23 +6,19 @@ did not answer, or whose job never ran, are left out.
 """
 
 import asyncio
-import os
-import shlex
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path, PurePath
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
 from planner.diff.record import JOBS
 from planner.graph.expansion import read_requests
-from planner.graph.jobs import client_settings, registries_of, registry_specs
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint
-from planner.model.address import flow_address, job_address
-from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, folder_of, warning
+from planner.model.address import flow_address
+from planner.model.diagnostic import Failure, error, warning
 from planner.model.observed import (
     Observed,
     ObservedCluster,
@@ -34,157 +30,24 @@ from planner.model.plan import Plan
 from planner.model.topology import Cluster, Flow, Topology
 from planner.observe.cluster import ReadOptions
 from planner.observe.jobs import read_specs
-from planner.observe.observer import named_topics
+from planner.observe.observer import DEFAULT_OPTIONS, Wanted, named_topics, names_only
 from planner.observe.observer import observe as observe_clusters
-from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
-from planner.plan.steps.restores import RestoreRecords
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
-from planner.workflows.one_off import check_transforms
-from runtime.contract.client.secrets import ClientSecrets
-from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.client.stores import is_store
-from runtime.contract.extras import Extra, is_missing, missing_extra
+from planner.workflows.preflight import schema_registries
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
-from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
-from runtime.contract.spec.schemas import RegistrySpec
-from runtime.schemas.client import address_of
-
-
-def check_stores(topology: Topology) -> None:
-    """Checks how the object stores of a topology are reached, as clusters are checked: addresses, variables
-    and files must be among those that this machine allows. Failure names all that are not.
-    """
-    problems: list[Diagnostic] = []
-    for name, endpoint in sorted(topology.endpoints.items()):
-        if not endpoint.in_store:
-            continue
-        secrets = ClientSecrets(os.environ, (Path(folder_of(endpoint.source)),))
-        client = client_settings(endpoint, Path.cwd())
-        try:
-            secrets.check_store(endpoint.folder, client)
-        except ClientSettingsError as wrong:
-            problems.append(_not_allowed(f"endpoint {name}", wrong, endpoint.source))
-    if problems:
-        raise Failure(problems)
-
-
-def schema_registries(
-    topology: Topology, folder: PurePath, trusted: Sequence[Path] | None = None, restored: str = ""
-) -> dict[str, RegistrySpec]:
-    """Returns how the schema registries that flows need are reached, by cluster.
-
-    That of a cluster into which a backup is `restored` comes with them. Relative paths start at `folder`.
-    Addresses, variables and files must be among those that this machine allows: Failure names all that are
-    not. `trusted` are the folders whose files a saved plan may refer to.
-    """
-    problems: list[Diagnostic] = []
-    registries = registries_of(topology, topology.job_flows.values(), folder)
-    registries |= registry_specs(topology, (restored,), folder)
-    for name, registry in registries.items():
-        declared = topology.registries[name]
-        own = Path(folder / folder_of(declared.source))
-        secrets = ClientSecrets(os.environ, (own,) if trusted is None else trusted)
-        try:
-            secrets.check_all(address_of(registry), registry.client)
-        except ClientSettingsError as wrong:
-            problems.append(_not_allowed(f"the schema registry of {name}", wrong, declared.source))
-    if problems:
-        raise Failure(problems)
-    return registries
-
-
-def _not_allowed(of: str, wrong: ClientSettingsError, source: SourceLocation | None) -> Diagnostic:
-    return error(f'"{wrong.key}" of {of}: {wrong.why}', wrong.hint, source=source, code="secret")
-
-
-def missing_here(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Returns a diagnostic for each extra and each folder that this machine lacks for a job of the plan.
-
-    The driver of a job runs on the machine that launches it, except on Kubernetes. A job that runs already
-    says by itself what it lacks. A folder is not made: where it is missing, a mount is often missing, and
-    files would be written below the mount point.
-    """
-    extras: dict[Extra, str] = {}
-    folders: dict[str, tuple[str, str]] = {}
-    for spec in _launched_here(plan):
-        active = [(flow, flow.folder) for flow in spec.flows if flow.state == "active"]
-        if is_missing(Extra.SPARK):
-            extras.setdefault(Extra.SPARK, spec.job)
-        if any(folder and is_store(folder) for _, folder in active) and is_missing(Extra.FILES):
-            extras.setdefault(Extra.FILES, spec.job)
-        for flow, folder in active:
-            if folder is not None and not is_store(folder) and not Path(folder).is_dir():
-                folders.setdefault(folder, (flow.name, spec.job))
-    return (
-        *(
-            severity(
-                *missing_extra(extra, "this machine, which would launch the job,"),
-                address=str(job_address(job)),
-                code="extra",
-            )
-            for extra, job in extras.items()
-        ),
-        *(
-            severity(
-                f"the folder {folder} is not there on this machine, which would launch job.{job}",
-                f"make it (mkdir -p {shlex.quote(folder)}) or mount it, on every machine of the job:"
-                " repl does not make it, because a mount may be missing",
-                address=str(flow_address(flow)),
-                code="folder",
-            )
-            for folder, (flow, job) in sorted(folders.items())
-        ),
-    )
-
-
-def _launched_here(plan: Plan) -> Iterator[JobSpec]:
-    """Yields the jobs that this machine would launch. A step whose spec can't be read fails, and says why."""
-    for step in plan.steps:
-        if isinstance(step, LaunchJob):
-            with suppress(BadJobSpec):
-                spec = jobspec.decode(step.spec)
-                if spec.launch.launcher != "kubernetes":
-                    yield spec
-
-
-def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
-    """Checks the clusters and the object stores in the steps of a saved plan: the same limits hold for them.
-
-    `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
-    """
-    secrets = ClientSecrets(os.environ, trusted)
-    problems: list[Diagnostic] = []
-    for step in plan.steps:
-        try:
-            if isinstance(step, RestoreRecords) and is_store(step.backup.folder):
-                secrets.check_store(step.backup.folder, step.backup.client)
-            if not isinstance(step, LaunchJob | ReconfigureJob):
-                continue
-            spec = jobspec.decode(step.spec)
-            for cluster in spec.clusters.values():
-                secrets.check_all(cluster.bootstrap, cluster.client)
-            for endpoint in spec.stores.values():
-                secrets.check_store(endpoint.folder, endpoint.client)
-        except (ClientSettingsError, BadJobSpec) as wrong:
-            problems.append(error(str(wrong), address=str(step.address), code="secret"))
-    if problems:
-        raise Failure(problems)
-
-
-NO_OPTIONS = ReadOptions()
+from runtime.contract.spec.jobspec import JobSpec
 
 
 async def read_clusters(
     clusters: Mapping[str, Cluster],
     timeout_ms: int,
-    wanted: Callable[[Observed], Request] = lambda _: {},
+    wanted: Wanted = names_only,
     progress: ProgressHandler = silent,
-    options: ReadOptions = NO_OPTIONS,
+    options: ReadOptions = DEFAULT_OPTIONS,
     named: Mapping[str, Collection[str]] | None = None,
     given_up: str | None = None,
 ) -> Observed:
@@ -227,8 +90,7 @@ async def observe(
     """Reads every cluster. One that is silent for `timeout_ms` is Unreachable, `given_up` after 3 s.
 
     Only what a plan reads is returned: of topics that it is not about, their names. Names alone matter where
-    a pattern selects nothing, and where a rule covers other topics. Failure as of `read_clusters`, and where
-    Spark refuses a transform.
+    a pattern selects nothing, and where a rule covers other topics. Failure as of `read_clusters`.
     """
     request: Request = {}
 
@@ -258,9 +120,7 @@ async def observe(
                 for topic, live in cluster.topics.items()
             }
             clusters[name] = structs.replace(cluster, topics=topics)
-    observed = Observed(clusters, observed.diagnostics)
-    await check_transforms(topology, observed, progress)
-    return observed
+    return Observed(clusters, observed.diagnostics)
 
 
 REPORTED_S = 10.0  # by then a job has committed a command that it received

@@ -30,8 +30,9 @@ from planner.workflows.audit.history import find, histories
 from planner.workflows.audit.waves import shared_transactions
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import check_stores, missing_here, observe, read_clusters, waiting
+from planner.workflows.observing import observe, read_clusters, waiting
 from planner.workflows.one_off import check_transforms
+from planner.workflows.preflight import check_stores, missing_here
 from planner.workflows.requests import PlanRequest, TopologyRequest
 from planner.workflows.rules import check_rules, judged, operator_rules
 from planner.workflows.topology import checked
@@ -181,6 +182,7 @@ async def observe_and_plan(
 
     async def attempt() -> Plan:
         observed = await observe(topology, timeout_ms, given_up, progress)
+        await check_transforms(topology, observed, progress)
         plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
         return plan if plan.errored else await verified(plan, timeout_ms)
 

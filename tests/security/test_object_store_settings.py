@@ -13,7 +13,7 @@ from planner.model.diagnostic import Failure
 from planner.model.plan import Plan
 from planner.model.restore import RestoredTopic
 from planner.plan.steps.restores import RestoreRecords
-from planner.workflows.observing import check_jobs
+from planner.workflows.preflight import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.launching import LaunchError

@@ -12,7 +12,7 @@ from planner.model.plan import Plan
 from planner.model.topology import Cluster
 from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.audit.access import endpoints_of
-from planner.workflows.observing import check_jobs
+from planner.workflows.preflight import check_jobs
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec

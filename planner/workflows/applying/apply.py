@@ -33,14 +33,12 @@ from planner.workflows.interaction import (
 )
 from planner.workflows.observing import (
     REPORTED_S,
-    check_jobs,
-    missing_here,
     observe,
-    schema_registries,
     waiting,
 )
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import plan_now, plan_with_warnings
+from planner.workflows.preflight import check_jobs, missing_here, schema_registries
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
 from planner.workflows.topology import checked, folder_of, launcher_home

@@ -316,6 +316,7 @@ async def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: P
     Both clusters of the flow must answer. Failure names those that do not.
     """
     observed = await observe(topology, timeout_ms, progress=progress)
+    await check_transforms(topology, observed, progress, only=flow.name)
     answering(observed, flow.source_cluster, flow.destination_cluster)
     for job in expand(topology, observed, Path.cwd()).jobs:
         if job.spec is not None and flow.name in job.flows:

@@ -21,7 +21,7 @@ from planner.observe.doctor import examine
 from planner.workflows.audit.access import answered, endpoints_of, flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import group_losses
-from planner.workflows.observing import check_stores
+from planner.workflows.preflight import check_stores
 from planner.workflows.requests import (
     ClusterRequest,
     LocateRecordRequest,

@@ -51,7 +51,8 @@ from planner.workflows.interaction import (
     UnsentRecords,
     silent,
 )
-from planner.workflows.observing import observe, schema_registries
+from planner.workflows.observing import observe
+from planner.workflows.preflight import schema_registries
 from planner.workflows.requests import CutoverRequest, FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of
 from runtime.contract.spec.flow import RUNNING, FlowState

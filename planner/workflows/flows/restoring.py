@@ -31,8 +31,9 @@ from planner.workflows.edge import Workflow
 from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.flows.restored_schemas import RestoredSchemas
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
-from planner.workflows.observing import answering, check_stores, read_clusters, schema_registries
+from planner.workflows.observing import answering, read_clusters
 from planner.workflows.plans import plan_now, verified
+from planner.workflows.preflight import check_stores, schema_registries
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
 from runtime.contract.records.manifest import BackupState, Snapshot, SnapshotOffset, SnapshotTopic

@@ -8,7 +8,7 @@ from planner.model.address import job_address
 from planner.model.diagnostic import Severity, error, warning
 from planner.model.plan import Plan
 from planner.plan.steps.jobs import LaunchJob
-from planner.workflows.observing import missing_here
+from planner.workflows.preflight import missing_here
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
