@@ -11,12 +11,8 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 
 def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
-    """Returns what is missing until the flow has ended; "" if nothing is.
-
-    The end counts once its generation is in the ledger: then no job can copy the flow any more, and the
-    offsets of its groups are final.
-    """
-    if view is not None and view.state == flow.state and view.ended:
+    """Returns what is missing until the flow has ended; "" if nothing is."""
+    if view is not None and view.is_done_with(flow):
         return ""
     why = view.why if view is not None and view.why else "the job is working on it"
     return f"flow.{flow.name} is not {flow.state} yet: {why}"
@@ -112,7 +108,7 @@ def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> 
 
 def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:
     """Says what is missing until all topics and partitions of an active flow are copied."""
-    if set(flow.promoted) - set(view.promoted):
+    if not view.is_done_with(flow):
         return f"flow.{flow.name}: its topics are not promoted yet: {view.why or 'the job is working on it'}"
     if view.topics < topics:
         why = _reason(view) or "it is looking for its topics"

@@ -158,6 +158,9 @@ def _running(job: DesiredJob, spec: JobSpec, entry: RegistryEntry | None, live: 
     elif before is not None and not same_job(before, spec):
         action = Action.UPDATE
         reason = _without_restart(before, spec)
+    elif live.ending:
+        action = Action.UPDATE
+        reason = f"not complete yet: the end of {', '.join(f'flow.{name}' for name in live.ending)}"
     elif entry is None:
         reason = ADOPTED
     elif entry.spec != job_entry(spec, "").spec:

@@ -188,7 +188,8 @@ class LiveJob(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     """A job as its destination's status topic shows it. `lag` is in records, by flow, as last reported.
 
     `live`: its heartbeat is fresh and its state is not "stopped". `spec` is None if the job never reported
-    one, or only a newer release can read it.
+    one, or only a newer release can read it. `ending` are the flows whose end, or the promotion of whose
+    topics, is in the spec and not complete.
     """
 
     name: str
@@ -201,6 +202,7 @@ class LiveJob(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     spec: JobSpec | None = None
     where: str = ""
     lag: Mapping[str, int] = field(default_factory=dict)
+    ending: tuple[str, ...] = ()
 
     def flow(self, name: str) -> FlowSpec | None:
         """Returns the flow's part of the job's spec."""

@@ -89,6 +89,13 @@ async def _with_heartbeat(
 
 
 def _live_job(status: JobStatus, cluster: str, table: JobStatusTable, live: set[str]) -> LiveJob:
+    spec = table.specs.get(status.job)
+    views = {view.flow: view for view in status.flows}
+    ending = [
+        flow.name
+        for flow in (spec.flows if spec is not None else ())
+        if flow.name in views and not views[flow.name].is_done_with(flow)
+    ]
     return LiveJob(
         name=status.job,
         cluster=cluster,
@@ -97,7 +104,8 @@ def _live_job(status: JobStatus, cluster: str, table: JobStatusTable, live: set[
         state=status.state,
         at_ms=status.at_ms,
         live=status.job in live,
-        spec=table.specs.get(status.job),
+        spec=spec,
         where=f"pid {status.process} on {status.host}" if status.process else status.host,
         lag=table.lag(status.job),
+        ending=tuple(ending),
     )

@@ -21,7 +21,8 @@ from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import RecordCodec, UnreadableValue
 from runtime.contract.spec import jobspec
-from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
+from runtime.contract.spec.flow import ENDED
+from runtime.contract.spec.jobspec import BadJobSpec, FlowSpec, JobSpec
 
 
 class PartitionState(StrEnum):
@@ -245,6 +246,16 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: bool = False
     promoted: list[str] = []
     attempts: int = 0
+
+    def is_done_with(self, flow: FlowSpec) -> bool:
+        """Returns whether the end of the flow, and the promotion of its topics, is complete.
+
+        The end counts once its generation is in the ledger: then no job can copy the flow any more, and the
+        offsets of its groups are final.
+        """
+        if flow.state in ENDED:
+            return self.state == flow.state and self.ended
+        return flow.state != "active" or set(flow.promoted) <= set(self.promoted)
 
 
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):

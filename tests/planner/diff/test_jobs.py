@@ -138,6 +138,12 @@ UNKNOWN = "flow.orders:UNKNOWN job.dc2:UNKNOWN"
             "flow.orders:NO_OP",
             "",
         ),
+        "an end is not complete": (
+            topology(OVER, PAYMENTS),
+            applied(topology(OVER, PAYMENTS), ending=("orders",)),
+            "flow.orders:NO_OP flow.payments:NO_OP job.dc2:UPDATE",
+            "not complete yet: the end of flow.orders",
+        ),
         "another topology's": (ONE, THEIRS, "flow.orders:NO_OP job.dc2:NO_OP", "run by topology 'billing'"),
         "silent": (ONE, SILENT, UNKNOWN, "(unknown: dc2 unreachable)"),
         "unreadable": (ONE, BLIND, UNKNOWN, "(unknown: not authorized)"),
@@ -307,6 +313,7 @@ DIED = "last heartbeat 2026-01-01 00:00:00 UTC, when it said that it stopped"
     "seen drifted",
     {
         "as applied": (applied(ONE), {}),
+        "an end is not complete": (applied(ONE, ending=("orders",)), {}),
         "a dead job": (applied(ONE, live=False), {"job.dc2": [f"state: running -> not running ({DIED})"]}),
         "told otherwise": (
             world(running(spec(topology(PAUSED))), registered=spec(ONE)),
