@@ -46,13 +46,20 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
             if before not in RUNNING or flow.state not in RUNNING:
                 yield _ends_and_moves(change, before, flow)
             continue
-        if before in RUNNING:
+        if before in RUNNING or _gives_up_promotion(flow, observed):
             continue
         restarts = flow.restart_from is not None and ("restart_from",) in moved
         may_restart = restarts or _may_restart(flow, topology, states, observed)
         if flow.state != "active" or not may_restart:
             summary = f"was {before}, and can't become {flow.state}"
             yield flow_refused(flow, summary, _hint(before, flow), "transition")
+
+
+def _gives_up_promotion(flow: Flow, observed: Observed) -> bool:
+    """Returns whether the flow fails over while its promotion is not complete: its source may be gone."""
+    cluster = observed.reachable(flow.destination_cluster)
+    job = cluster.job(flow.job) if cluster is not None else None
+    return flow.state == "failed_over" and job is not None and job.live and flow.name in job.ending
 
 
 def _ends_and_moves(change: Change, before: FlowState, flow: Flow) -> Diagnostic:

@@ -263,12 +263,10 @@ class _JobPlanner:
                 yield run(LaunchJob, spec, end.id)
             case Action.REPLACE:  # it moves to this cluster, where it has nothing to stop
                 yield run(LaunchJob, spec)
-            case Action.UPDATE:
-                live = here.job(name)
-                if live is not None:
-                    sent = with_files_of(live.spec, spec)
-                    if live.spec != sent or live.ending:
-                        yield run(ReconfigureJob, sent)
+            case Action.UPDATE if (live := here.job(name)) is not None:
+                sent = with_files_of(live.spec, spec)
+                if live.spec != sent or live.ending:
+                    yield run(ReconfigureJob, sent)
             case Action.DELETE if here.job_entry(name) is not None or here.runs(name):
                 # The flows end in order, in the ledger, before the job stops: in the running job, or in a new
                 # job that does nothing else.

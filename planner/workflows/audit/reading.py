@@ -174,7 +174,8 @@ class GroupNames(Struct, frozen=True):
 async def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
     """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
     topology = checked(request.path, request.var_files).topology
-    return tuple(await group_losses(topology, [flow_of(topology, flow)], request.timeout_ms / 1000))
+    flows = [known for known in (flow_of(topology, flow),) if known.state != "failed_over"]
+    return tuple(await group_losses(topology, flows, request.timeout_ms / 1000))
 
 
 @Workflow

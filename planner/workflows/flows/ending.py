@@ -224,14 +224,14 @@ async def group_losses(
     within_s: float,
     topics: Mapping[str, Sequence[str]] | None = None,
 ) -> "list[GroupLoss]":
-    """Returns, for each group of the flows that still run, where it would continue.
+    """Returns, for each group that the flows sync, where it would continue.
 
     `topics` limits that to some topics at the source, by flow.
     """
     from runtime.audit.offsets.offsets import rehearse
 
-    running = [flow for flow in flows if flow.state != "failed_over" and flow.groups.sync]
-    accesses = flow_accesses(topology, running, within_s, source_may_be_gone=True)
+    synced = [flow for flow in flows if flow.groups.sync]
+    accesses = flow_accesses(topology, synced, within_s, source_may_be_gone=True)
     if topics is not None:
         accesses = [replace(access, only=frozenset(topics[access.flow])) for access in accesses]
 

@@ -55,18 +55,17 @@ from planner.workflows.observing import observe
 from planner.workflows.preflight import schema_registries
 from planner.workflows.requests import CutoverRequest, FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of
-from runtime.contract.spec.flow import RUNNING, FlowState
+from runtime.contract.spec.flow import ENDED, RUNNING, FlowState
 
 if TYPE_CHECKING:
     from runtime.contract.results.failover import SchemaCheck
     from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
-    from runtime.contract.results.status import ReplicationStatus
+    from runtime.contract.results.status import FlowHealth, ReplicationStatus
 
 
 # How long a failover waits for a job's next heartbeat: one that died with its cluster misses some meanwhile,
 # so that the plan sees it dead.
 _SILENT_S = 3.5
-_MAY_FAIL_OVER = ("active", "paused", "failed_over")
 
 
 class FailoverResult(Struct, frozen=True):
@@ -99,13 +98,13 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
     same request finishes the rest. Consumers must read the destination with isolation.level=read_committed.
     """
     topology = checked(request.path, request.var_files).topology
-    flows = leaving(topology, request.cluster)
-    before, _ = await _cost(topology, flows, request.timeout_ms, interaction.progress)
+    cost = await _cost(topology, request, interaction.progress)
+    flows = cost.flows
     states: dict[str, FlowState] = {flow.name: "failed_over" for flow in flows}
     applied = await apply_with_states(states, request, interaction, given_up=request.cluster)
     if not applied.complete:
         return FailoverResult(applied)
-    lost = await _lost(topology, flows, before, request.timeout_ms, interaction.progress)
+    lost = await _lost(topology, cost, request.timeout_ms, interaction.progress)
     groups = await report_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
     return FailoverResult(applied, lost, groups)
 
@@ -116,20 +115,19 @@ async def rehearse_failover(
 ) -> FailoverRehearsal:
     """Returns what a failover would cost. It changes nothing."""
     topology = checked(request.path, request.var_files).topology
-    flows = leaving(topology, request.cluster)
-    status, losses = await _cost(topology, flows, request.timeout_ms, progress)
-    groups = await group_losses(topology, flows, request.timeout_ms / 1000)
-    names = {flow.job for flow in flows if flow.state != "failed_over"}
+    cost = await _cost(topology, request, progress)
+    groups = await group_losses(topology, cost.left, request.timeout_ms / 1000)
+    names = {flow.job for flow in cost.left}
     return FailoverRehearsal(
-        losses,
+        cost.losses,
         tuple(groups),
         subscriptions_after(topology, groups),
-        tuple((job.name, job.up) for job in status.jobs if job.name in names),
-        await _schemas(topology, flows, request.timeout_ms),
+        tuple((job.name, job.up) for job in cost.status.jobs if job.name in names),
+        await _schemas(topology, cost.flows, request.timeout_ms),
     )
 
 
-async def _schemas(topology: Topology, flows: list[Flow], timeout_ms: int) -> "tuple[SchemaCheck, ...]":
+async def _schemas(topology: Topology, flows: Iterable[Flow], timeout_ms: int) -> "tuple[SchemaCheck, ...]":
     """Returns for each flow that syncs schemas whether the destination has what its records need."""
     from runtime.audit.schema_check import check_schemas
 
@@ -145,47 +143,61 @@ async def _schemas(topology: Topology, flows: list[Flow], timeout_ms: int) -> "t
     return tuple(await asyncio.gather(*checks))
 
 
-def leaving(topology: Topology, cluster: str) -> list[Flow]:
-    """Returns the flows out of a cluster that a failover ends, or has ended. Failure where there are none."""
-    cluster_of(topology, cluster)
-    out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
-    flows = [flow for flow in out if flow.state in _MAY_FAIL_OVER]
-    if flows:
-        return flows
-    cannot = f"no flow out of {cluster} can fail over"
-    if not out:
-        raise Failure(error(f"{cannot}: there are none", "look at repl status"))
-    raise Failure(
-        error(f"{cannot}: they are promoted already", may_follow("promoted"), exit=ExitCode.REFUSED)
-    )
+class _Cost(Struct, frozen=True):
+    """The status before a failover, the flows that it ends or has ended, and what the rest of them costs.
+
+    `left` are the flows whose end is not complete. A file says `failed_over` before the flow has ended, so
+    the ledger decides.
+    """
+
+    status: "ReplicationStatus"
+    flows: tuple[Flow, ...]
+    left: tuple[Flow, ...]
+    losses: "tuple[FlowLoss, ...]"
 
 
-async def _cost(
-    topology: Topology, flows: list[Flow], timeout_ms: int, progress: ProgressHandler
-) -> "tuple[ReplicationStatus, tuple[FlowLoss, ...]]":
-    """Before the failover, records that are still on their way count as lost."""
+async def _cost(topology: Topology, request: FailoverRequest, progress: ProgressHandler) -> _Cost:
+    """Before the failover, records that are still on their way count as lost.
+
+    Failure where no flow can fail over. A promotion that is not complete can: its source may be gone.
+    """
     from runtime.contract.results.groups import loss_of
 
-    cluster, names = flows[0].source_cluster, _not_yet(flows)
-    jobs = {flow.job for flow in flows}
-    status = await status_of(topology, timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
-    losses = tuple(loss_of(flow, status.at_ms) for flow in status.flows if flow.name in names)
+    cluster = request.cluster
+    cluster_of(topology, cluster)
+    out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
+    if not out:
+        raise Failure(error(f"no flow out of {cluster} can fail over: there are none", "look at repl status"))
+    jobs = {flow.job for flow in out}
+    status = await status_of(topology, request.timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
+    health = {flow.name: flow for flow in status.flows}
+    left = tuple(flow for flow in out if not has_ended(flow, health[flow.name]))
+    flows = tuple(flow for flow in out if flow in left or flow.state != "promoted")
+    if not flows:
+        cannot = f"no flow out of {cluster} can fail over: they are promoted already"
+        raise Failure(error(cannot, may_follow("promoted"), exit=ExitCode.REFUSED))
+    losses = tuple(loss_of(health[flow.name], status.at_ms) for flow in left)
     progress(FlowLosses(losses, status.at_ms, cluster))
-    return status, losses
+    return _Cost(status, flows, left, losses)
+
+
+def has_ended(flow: Flow, health: "FlowHealth") -> bool:
+    """Returns whether the end of a flow is complete; where the ledger does not say so, by its declared state.
+
+    A promoted flow without a generation never copied.
+    """
+    return flow.state in ENDED and (health.ended or health.generation is None)
 
 
 async def _lost(
-    topology: Topology,
-    flows: list[Flow],
-    before: "ReplicationStatus",
-    timeout_ms: int,
-    progress: ProgressHandler,
+    topology: Topology, cost: _Cost, timeout_ms: int, progress: ProgressHandler
 ) -> "tuple[FlowLoss, ...]":
     """After the failover: what had not arrived when the last transaction ended."""
     from runtime.contract.results.groups import loss_of, with_ends_of
 
-    after = await status_of(topology, timeout_ms, given_up=flows[0].source_cluster)
-    names, older = _not_yet(flows), {flow.name: flow for flow in before.flows}
+    before, names = cost.status, {flow.name for flow in cost.left}
+    older = {flow.name: flow for flow in before.flows}
+    after = await status_of(topology, timeout_ms, given_up=cost.flows[0].source_cluster)
     lost = tuple(
         loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
         for flow in after.flows
@@ -193,11 +205,6 @@ async def _lost(
     )
     progress(FlowLosses(lost, after.at_ms))
     return lost
-
-
-def _not_yet(flows: list[Flow]) -> set[str]:
-    """Returns the flows that this failover ends, without those that failed over before."""
-    return {flow.name for flow in flows if flow.state != "failed_over"}
 
 
 async def without_others(

@@ -154,6 +154,7 @@ class FlowFacts:
             source_answers=self.source.answers,
             destination_answers=self.destination_read,
             generation=generation.number if generation is not None else None,
+            ended=generation is not None and generation.ended,
             lag_records=sum_known(partition.lag_records for partition in partitions),
             lag_ms=lag,
             rpo_ms=declared.rpo_ms,

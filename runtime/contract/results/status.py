@@ -213,6 +213,7 @@ class TopicHealth(msgspec.Struct, frozen=True, kw_only=True):
 class FlowHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a flow. `declared` is the state in the topology, `state` the one that the data shows.
 
+    `ended`: the flow was promoted or failed over, and nothing of that is left to be done.
     `link_age_ms` is the age of the newest heartbeat that the flow copied. `next` are the next steps of its
     partitions, each once. `time_to_loss_ms` is the shortest of its topics. Latencies are of the commits in
     the last `latency_over_ms`; where that is None, of all commits since the slots began.
@@ -250,6 +251,7 @@ class FlowHealth(msgspec.Struct, frozen=True, kw_only=True):
     time_to_loss_ms: int | None = None
     quarantined: int = 0
     tombstones: int = 0
+    ended: bool = False
 
     @property
     def partitions(self) -> list[PartitionHealth]:

@@ -18,7 +18,7 @@ from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.flow import Earliest, FlowState, Latest
 from tests.fakes.states import acl, cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
-from tests.planner.plan.jobs import applied, at, changes, plan, refused, steps_of, there, touched
+from tests.planner.plan.jobs import applied, at, changes, jobs_as, plan, refused, steps_of, there, touched
 
 ACTIVE: Final = "active"
 PAUSED: Final = "paused"
@@ -71,6 +71,22 @@ def test_a_flow_ends_once(before: FlowState, after: FlowState) -> None:
 )
 def test_a_flow_begins_again_over_a_new_start(before, after, legal) -> None:
     assert refusals(planned(replace(X, **after), replace(X, **before))) == ([] if legal else ["flow.x"])
+
+
+@pytest.mark.parametrize("source", ["answers", "gone"])
+@pytest.mark.parametrize(
+    ("after", "ending", "legal"), [(FAILED, True, True), (FAILED, False, False), (PAUSED, True, False)]
+)
+def test_a_promotion_that_is_not_complete_may_fail_over(
+    after, ending: bool, legal: bool, source: str
+) -> None:
+    """Its source may be gone before the last record is copied. Once it has ended, it stays promoted."""
+    seen = applied(topology(replace(X, state=PROMOTED), flow("y")), WORLD)
+    seen = jobs_as(seen, ending=("x",) if ending else ())
+    if source == "gone":
+        seen = Observed({**seen.clusters, "dc1": Unreachable("dc1", "silent")})
+    made = plan(topology(replace(X, state=after), flow("y")), seen)
+    assert refusals(made) == ([] if legal else ["flow.x"])
 
 
 def test_a_way_back_that_never_ran_begins_none() -> None:
