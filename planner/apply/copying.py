@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from planner.apply.denials import denied
 from planner.kafka.log import JobStatusTable
 from runtime.contract.records.job_status import FlowView, JobStatus, PartitionState
-from runtime.contract.spec.flow import RUNNING
+from runtime.contract.spec.flow import ENDED, RUNNING
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 
@@ -94,16 +95,28 @@ def _copied(job: str, table: JobStatusTable) -> Counter[str]:
     )
 
 
-def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> int:
-    """Returns a number that grows while the job starts: flows taken over, partitions found and copied.
+_NOTHING_KNOWN: Final = -(1 << 63)
 
-    A job with thousands of partitions may start for minutes, and the wait for it goes on while this grows.
+
+def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> tuple[int, ...]:
+    """Returns numbers that grow while the job starts flows or ends them.
+
+    Flows taken over, and partitions found and copied; flows that have ended; and, below zero, the records
+    that flows which end have left to copy. A job with thousands of partitions may start for minutes, and the
+    last records may take as long: the wait goes on while one of these numbers grows.
     """
     status = status_since(table, spec.job, driver_before)
     if status is None:
-        return 0
+        return 0, 0, _NOTHING_KNOWN
     found = sum((view.generation > 0) + view.partitions for view in status.flows)
-    return found + _copied(spec.job, table).total()
+    ending = {flow.name for flow in spec.flows if flow.state in ENDED}
+    left = [
+        max(partition.source_end - partition.position, 0)
+        for partition in table.partitions(spec.job)
+        if partition.flow in ending
+    ]
+    ended = sum(view.ended for view in status.flows)
+    return found + _copied(spec.job, table).total(), ended, -sum(left) if left else _NOTHING_KNOWN
 
 
 def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:

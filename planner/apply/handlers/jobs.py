@@ -76,13 +76,13 @@ class JobWatch:
         awaited: Callable[[], str],
         seconds: float,
         give_up: GiveUp,
-        progress: Callable[[], int] = lambda: 0,
+        progress: Callable[[], tuple[int, ...]] = tuple,
         waits: Callable[[str], None] = lambda _: None,
     ) -> str:
         """Waits until `awaited` returns "", and returns "" then.
 
-        Returns what is still missing after `seconds` in which `progress` reached no new maximum, or the
-        reason that `give_up` returns. `waits` is called now and then with what is missing.
+        Returns what is still missing after `seconds` in which no part of `progress` reached a new maximum, or
+        the reason that `give_up` returns. `waits` is called now and then with what is missing.
         """
         most, deadline = progress(), time.monotonic() + seconds
         reported_at, reported = time.monotonic(), ""
@@ -92,10 +92,11 @@ class JobWatch:
                 waits(what)
             if (why := await give_up()) is not None:
                 return why
-            if (now := progress()) > most:
-                most, deadline = now, time.monotonic() + seconds
+            higher = tuple(map(max, most, progress()))
+            if higher != most:
+                most, deadline = higher, time.monotonic() + seconds
             if time.monotonic() > deadline:
-                without = " without progress" if most else ""
+                without = " without progress" if any(part > 0 for part in most) else ""
                 return f"{what}, after {seconds:.0f} s{without}"
             await self.read_news()
         return ""
@@ -144,12 +145,21 @@ async def send_command(log: LogWriter, job: str, command: Command) -> None:
 
 def not_acknowledged(status: JobStatus | None, command: Command) -> str:
     """Returns what is missing until the job has carried out the command; "" if nothing is."""
-    if status is not None and (error := status.answers.get(command.id)):
-        return f"it refused the command: {error}"
-    if status is not None and (command.id in status.answers or status.heard == command.id):
+    if status is not None and (status.answers.get(command.id) == "" or status.heard == command.id):
         return ""
     trouble = f": {status.trouble}" if status is not None and status.trouble else ""
     return f"it has not carried out the command{trouble}"
+
+
+def refusal_of(watch: JobWatch, job: str, command: Command) -> GiveUp:
+    """Returns a check that ends the wait when the job has refused the command."""
+
+    async def give_up() -> str | None:
+        status = watch.job(job)
+        error = status.answers.get(command.id) if status is not None else None
+        return f"it refused the command: {error}" if error else None
+
+    return give_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +199,9 @@ async def accept_loss(
         finally:
             log.close()
         problem = await watch.wait_until(
-            lambda: not_acknowledged(watch.job(job), command), ACKNOWLEDGED_S, first_of()
+            lambda: not_acknowledged(watch.job(job), command),
+            ACKNOWLEDGED_S,
+            refusal_of(watch, job, command),
         )
     return replace(stopped, problem=problem)
 
@@ -255,7 +267,9 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
             driver_before = before.driver if before is not None else ""
             started.append(_Launched(step, spec, launcher, where, logged, driver_before))
         for job in started:
-            results[job.step.id] = await _wait_until_copying(context, watch, job) if context.wait else DONE
+            results[job.step.id] = (
+                await _seen(_wait_until_copying(context, watch, job)) if context.wait else DONE
+            )
     return results
 
 
@@ -371,8 +385,16 @@ async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) ->
             else:
                 results[step.id] = refusal
         for step, command in sent:
-            results[step.id] = await _wait_until_applied(context, watch, step, command)
+            results[step.id] = await _seen(_wait_until_applied(context, watch, step, command))
     return results
+
+
+async def _seen(waiting: Awaitable[StepResult]) -> StepResult:
+    """Returns the result of a wait. A status that can't be read fails this step, and none beside it."""
+    try:
+        return await waiting
+    except ClusterFailure as failure:
+        return failed(f"what the job reports can't be read any more: {failure.explained}")
 
 
 async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> StepResult | None:
@@ -401,6 +423,7 @@ async def _wait_until_applied(
         awaited,
         context.timeouts.acknowledged_s,
         first_of(
+            refusal_of(watch, step.job, command),
             _until_heartbeats_stop(context, watch, step.job, context.timeouts.silent_s),
             *((_while_refused(context, watch, command.spec, "", refused),) if context.wait else ()),
         ),
@@ -446,7 +469,7 @@ def _until_heartbeats_stop(context: ApplyContext, watch: JobWatch, job: str, sil
 async def stop(context: ApplyContext, steps: Sequence[StopJob]) -> dict[str, StepResult]:
     """Stops jobs through the control topic, then by their launcher, which kills them after a time limit."""
     async with JobWatch(context.client) as watch:
-        return {step.id: await _stop_job(context, watch, step) for step in steps}
+        return {step.id: await _seen(_stop_job(context, watch, step)) for step in steps}
 
 
 async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> StepResult:

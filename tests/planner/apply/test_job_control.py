@@ -119,13 +119,21 @@ def test_it_does_not_copy_yet(seen: JobStatusTable, missing: str) -> None:
         (table(replace(STATUS, driver="old")), 0),
         (table(replace(STATUS, flows=[FlowView(flow="x", state="active")]), slot=report()), 0),
         (table(slot=report(partition(0), partition(1, PartitionState.STARTING))), 1 + 2 + 1),
-        (table(), 1 + 2 + 2),
+        (table(slot=report(partition(0, lag=7), partition(1))), 1 + 2 + 2),
     ],
 )
 def test_progress_is_flows_taken_over_and_partitions_found_and_copied(
     seen: JobStatusTable, progress: int
 ) -> None:
-    assert start_progress(SPEC, seen, "old") == progress
+    assert start_progress(SPEC, seen, "old")[:2] == (progress, 0)
+
+
+def test_progress_of_an_end_is_that_fewer_records_are_left() -> None:
+    ending = replace(SPEC, flows=[replace(FLOW, state="promoted")])
+    seen = table(slot=report(partition(0, lag=7), partition(1, lag=2)))
+    assert start_progress(ending, seen, "old") == (1 + 2 + 2, 0, -9)
+    ended = table(replace(STATUS, flows=[replace(VIEW, state="promoted", partitions=0, ended=True)]))
+    assert start_progress(ending, ended, "old")[1] == 1
 
 
 @pytest.mark.parametrize(
@@ -213,7 +221,7 @@ def test_a_job_that_makes_progress_is_waited_for(
 
     waited = run(
         watch.wait_until(
-            lambda: "2 of 3" if watch.now < 1000 else "", 120, never, lambda: progress(int(watch.now))
+            lambda: "2 of 3" if watch.now < 1000 else "", 120, never, lambda: (progress(int(watch.now)), 0)
         )
     )
 
