@@ -17,7 +17,7 @@ from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText, SubscriptionsRead
-from runtime.contract.records.job_status import ANOTHER_LOG
+from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.audit.ledger import FlowAccess
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SILENT_MS = 10_000  # after this silence a cluster is unreachable
 _EVERY_S = 1.0
+_NEEDS_DECISION = frozenset(state for state in PartitionState if state.needs_someone)
 
 Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
 
@@ -67,12 +68,16 @@ async def drained(
 ) -> None:
     """Waits until nothing is left to copy, of the whole flow or of the topics that `chosen` selects.
 
-    A job that does not run is not waited for: the plan starts it. Failure: the source does not answer, or the
-    time is up. `chosen` may raise Failure too.
+    A job that does not run is not waited for: the plan starts it. Failure: the source does not answer, a
+    partition waits for a decision, or the time is up. `chosen` may raise Failure too.
     """
 
     def left_of(health: "FlowHealth") -> str:
-        return left_to_copy(chosen(health) if chosen is not None else health.topics)
+        topics = chosen(health) if chosen is not None else health.topics
+        if stopped := _stopped(topics):
+            what = f"flow.{flow.name} is not promoted: {_reason_of(stopped)}"
+            raise Failure(error(what, f"{stopped[0].next}; then run the same command again"))
+        return left_to_copy(topics)
 
     async with aclosing(_waits(topology, flow, seconds, left_of, progress)) as waits:
         async for wait in waits:
@@ -200,13 +205,22 @@ class CopyGoal:
 
 def without_known_lag(topics: "Sequence[TopicHealth]") -> str:
     """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
-    stopped = [part for topic in topics for part in topic.partitions if part.state in ANOTHER_LOG]
-    if stopped:
-        first = stopped[0]
-        named = few([f"{partition.topic}-{partition.partition}" for partition in stopped])
-        return f"{named}: {first.state}, {first.why}. Next: {first.next}"
+    if stopped := _stopped(topics):
+        return f"{_reason_of(stopped)}. Next: {stopped[0].next}"
     unknown = sorted(topic.topic for topic in topics if topic.lag_records is None)
     return f"the lag of {', '.join(unknown[:3])} is not known yet" if unknown else ""
+
+
+def _stopped(topics: "Sequence[TopicHealth]") -> "list[PartitionHealth]":
+    """Returns the partitions with records left that wait for a decision, and copy nothing before it."""
+    partitions = [partition for topic in topics for partition in topic.partitions]
+    return [part for part in partitions if part.state in _NEEDS_DECISION and part.lag_records != 0]
+
+
+def _reason_of(stopped: "Sequence[PartitionHealth]") -> str:
+    first = stopped[0]
+    named = few([f"{partition.topic}-{partition.partition}" for partition in stopped])
+    return f"{named}: {first.state}, {first.why}"
 
 
 def _lags(lags: Mapping[str, int]) -> str:

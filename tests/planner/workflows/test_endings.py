@@ -69,6 +69,16 @@ def test_a_partition_that_was_recreated_is_not_copied_and_its_next_step_is_told(
     assert left_to_copy(flow.topics) == ""
 
 
+@pytest.mark.parametrize(("end", "stopped"), [(9, True), (5, False)])
+def test_a_partition_that_waits_for_a_decision_is_named_while_records_are_left(
+    end: int, stopped: bool
+) -> None:
+    written = ledger(progress(5), job(), report(said(S.RECORD_TOO_LARGE, why="2 MB")))
+    (flow,) = join(asked(), look(source(end=end), destination(end=5), written)).flows
+    left = left_to_copy(flow.topics)
+    assert left.startswith("orders-0: record_too_large, 2 MB. Next: raise max.message.bytes") is stopped, left
+
+
 def test_what_producers_add_while_a_failback_waits_is_not_waited_for() -> None:
     def left(goal: CopyGoal, position: int, end: int) -> str:
         written = ledger(progress(position), job(), report(said(S.COPYING)))
