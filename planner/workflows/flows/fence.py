@@ -25,7 +25,7 @@ from planner.kafka.failures import Closed, NoAnswer
 from planner.model.address import Address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, error, warning
-from planner.model.observed import RegistryEntry
+from planner.model.observed import RegistryEntry, Unreachable
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.plan.steps.registry import Own
@@ -63,13 +63,19 @@ class LiveFence(Struct, frozen=True):
 def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
     """Returns the fence of a wave by a plan of a topology in which the wave is fenced.
 
-    Rules for topics that were created since the wave was looked at are missing too.
+    Rules for topics that were created since the wave was looked at are missing too. Failure where the source
+    could not be read: nothing is known of the fence then.
     """
     topology = plan.inputs.topology
     addresses = frozenset(fence_addresses(wave, topology))
-    source = plan.inputs.observed.reachable(source_of(wave.cutover, topology))
-    if source is None:
-        return LiveFence(addresses, addresses)
+    name = source_of(wave.cutover, topology)
+    source = plan.inputs.observed.clusters[name]
+    if isinstance(source, Unreachable):
+        what = (
+            f"{name} could not be read, so the fence of the wave {wave.wave.name} is not known: {source.why}"
+        )
+        hint = "nothing was changed; run the same command again once it can be read"
+        raise Failure(error(what, hint, source=wave.wave.source))
     origin = wave.fenced_by.text
     addresses |= {
         step.entry.address for step in plan.steps if isinstance(step, Own) and step.entry.origin == origin

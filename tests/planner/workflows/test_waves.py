@@ -286,7 +286,7 @@ def planned(
     source: ObservedCluster | None, changes: dict[Address, Action], *steps: Any, of: Topology | None = None
 ) -> Plan:
     """A plan with these changes; without a `source` it does not answer."""
-    live = observed(*([source] if source else []), cluster("dc2", "orders"))
+    live = observed(source or "dc1", cluster("dc2", "orders"))
     inputs = PlanInputs(release="", mode=Mode.APPLY, topology=of or shop(), observed=live)
     return Plan(inputs, tuple(Change(address, action, "") for address, action in changes.items()), steps)
 
@@ -313,7 +313,6 @@ MADE = {FENCED_TOPIC: Action.CREATE}
         ),
         "removed by hand": (planned(source(()), MADE), False, {FENCED_TOPIC}),
         "not known": (planned(source(()), {FENCED_TOPIC: Action.UNKNOWN}), False, {FENCED_TOPIC}),
-        "the source does not answer": (planned(None, {}), False, {FENCED_TOPIC}),
         "without an authorizer no rule can be made": (
             *(planned(source(None), UNCHANGED), False),
             {FENCED_TOPIC},
@@ -341,6 +340,11 @@ def test_the_source_says_whether_a_wave_is_fenced(plan, begun, missing) -> None:
     assert LiveFence().is_complete(wave(fenced=False, fence=Fence.NONE))
     with pytest.raises(Failure, match="not at the source any more") if missing else nullcontext():
         check_still_fenced(wave(), plan)
+
+
+def test_nothing_is_known_of_a_fence_while_its_source_does_not_answer() -> None:
+    with pytest.raises(Failure, match="dc1 could not be read, so the fence of the wave billing is not known"):
+        check_still_fenced(wave(), planned(None, {}))
 
 
 def limited(name: str, origin: str, rate: float = 1) -> RegistryEntry:
