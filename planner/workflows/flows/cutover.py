@@ -209,15 +209,16 @@ class WaveMove:
         """Shows the plan of the fence and the promotion, and creates the missing part of the fence."""
         if self.wave.is_moved or self._fence.is_complete(self.wave):
             return
-        edits: dict[Path, str] = {}
-        fence_edit(edits, [self.wave], fenced=True)
-        both = dict(edits)
+        both: dict[Path, str] = {}
+        fence_edit(both, [self.wave], fenced=True)
         promote_edit(both, self.topology, self.wave)
         self._reviewed = await plan_edited(
             both, self._request, self._interaction, partial(check_promoted, self.wave)
         )
         check_promotes_only(self.wave, self.topology, self._reviewed)
         review(self._reviewed, self._request, self._interaction)
+        edits: dict[Path, str] = {}  # from the files as they are now: a review takes as long as people need
+        fence_edit(edits, [self.wave], fenced=True)
         self._applied = await apply_edited(
             edits,
             (),

@@ -387,6 +387,7 @@ async def switch_flows(
             await drained(topology, back, request.copied_within_ms / 1000, interaction.progress)
         states |= {back.name: "promoted", failback.flow.name: "active"}
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
+    topology = checked(request.path, request.var_files).topology  # someone may have edited it meanwhile
     status = await status_of(topology, request.timeout_ms)
     waves = _returning_waves(topology, status, failbacks)
     promoted = promoted_after_return(topology, waves, status)
