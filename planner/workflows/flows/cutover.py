@@ -233,7 +233,7 @@ class WaveMove:
         if self.wave.is_moved:
             return
         timeout_s, within_s = self._request.timeout_ms / 1000, self._request.copied_within_ms / 1000
-        await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s)
+        await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s, self._progress)
         await self._waits.drain()
         await self._waits.let_groups_read()
         self.topology = checked(self._request.path, self._request.var_files).topology

@@ -30,10 +30,11 @@ from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.waves import fences_shown, source_client
-from planner.workflows.interaction import Noticed, ProgressHandler
+from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText
 from runtime.contract.spec.acls import EVERYONE
 
 _EVERY_S = 0.2
+_REPORT_AFTER_S = 2.0
 _BROKER_S = 5.0
 
 
@@ -159,37 +160,50 @@ def check_still_fenced(wave: WaveTopics, plan: Plan) -> None:
 
 
 async def wait_until_in_effect(
-    topology: Topology, wave: WaveTopics, fence: LiveFence, timeout_s: float, within_s: float
+    topology: Topology,
+    wave: WaveTopics,
+    fence: LiveFence,
+    timeout_s: float,
+    within_s: float,
+    progress: ProgressHandler,
 ) -> None:
     """Waits until every live broker of the source shows the fence. Failure: one does not in time.
 
-    Brokers learn of a rule one after the other, and let producers write until then.
+    Brokers learn of a rule one after the other, and let producers write until then. What changed is reported.
     """
     names = {address.name for address in fence.whole}
     if not names:
         return
     source = source_of(wave.cutover, topology)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + within_s
+    began = loop.time()
+    reported: list[str] = []
     async with source_client(topology, source, timeout_s) as client:
         while behind := await _brokers_behind(client, wave.cutover.fence, names):
-            if loop.time() > deadline:
-                what = (
-                    f"brokers of {source} do not show the fence of the wave {wave.wave.name}: {few(behind)}"
-                )
+            what = f"brokers of {source} do not show the fence of the wave {wave.wave.name}: {few(behind)}"
+            if loop.time() > began + within_s:
                 raise Failure(error(what, "look at their logs, then run the same command again"))
+            if behind != reported and loop.time() > began + _REPORT_AFTER_S:
+                progress(ProgressText(what))
+                reported = behind
             await asyncio.sleep(_EVERY_S)
 
 
 async def _brokers_behind(client: ClusterClient, fence: Fence, names: Collection[str]) -> list[str]:
-    """Returns the live brokers that do not show the whole fence. One that is down reads it when it starts."""
+    """Returns the live brokers that do not show the whole fence. One that is down reads it when it starts.
+
+    A broker that accepts a connection and does not answer in time may still take records by its old rules.
+    """
     reached = await client.dial_live(_BROKER_S)
     behind: list[str] = []
     try:
         for broker, connection in sorted(reached.connections.items()):
             try:
                 shown = await fences_shown(client, fence, connection)
-            except (Closed, NoAnswer):
+            except NoAnswer:
+                behind.append(f"broker {broker}, which does not answer")
+                continue
+            except Closed:
                 continue
             if not shown.issuperset(names):
                 behind.append(f"broker {broker}")
