@@ -12,7 +12,7 @@ from planner.model.change import Change
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.observed import ClusterDetailsRequest, Observed, RegistryEntry, TopicConfigsRequest
 from planner.model.plan import Plan
-from planner.model.step import Step
+from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.object_kind import SeenObject
 from planner.plan.steps import OBJECTS
 
@@ -140,6 +140,31 @@ def no_longer_done(
         for (_, address), (_, difference) in differences_since(steps, observed, done).items()
     }
     return tuple(stale_diagnostic(str(address), texts[address]) for address in sorted(texts))
+
+
+def outcomes_together(applies: Iterable[ApplyRecord]) -> dict[str, StepResult]:
+    """Returns how each step ended in these applies of one plan, which come oldest first.
+
+    A step that was done in one of them is done. A step that was sent in one of them may have changed its
+    object, so a later apply that did not send it does not hide that. Otherwise the newest outcome counts.
+    """
+    outcomes: dict[str, StepResult] = {}
+    for applied in applies:
+        for step_id, outcome in applied.outcomes.items():
+            known = outcomes.get(step_id)
+            if known is None or _reached(outcome) >= _reached(known):
+                outcomes[step_id] = outcome
+    return outcomes
+
+
+def _reached(outcome: StepResult) -> int:
+    match outcome.result:
+        case Result.SKIPPED | Result.NOT_STARTED:
+            return 0
+        case Result.FAILED | Result.SENT:
+            return 1
+        case Result.DONE:
+            return 2
 
 
 def differences_since(

@@ -134,7 +134,6 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
     if request.untrusted:
         check_roles(loaded.topology)
         refuse_untrusted(loaded.warnings)
-    check_stores(loaded.topology)
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
@@ -177,8 +176,10 @@ async def observe_and_plan(
 ) -> Plan:
     """Reads the clusters and returns the plan, which the brokers have checked: their objections are errors.
 
-    `adopt`: the plan only registers what is as declared at these clusters.
+    `adopt`: the plan only registers what is as declared at these clusters. Failure where this machine does
+    not allow an object store, a schema registry or a cluster of the topology.
     """
+    check_stores(topology)
 
     async def attempt() -> Plan:
         observed = await observe(topology, timeout_ms, given_up, progress)
@@ -218,6 +219,7 @@ async def rollback_plan(
     topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, several, or another's."""
+    check_stores(topology)
     applied = find(await histories(topology.clusters, progress), apply_id)
     if applied.topology != topology.name:
         what = f"apply {applied.id} is of the topology {applied.topology!r}, not of {topology.name!r}"

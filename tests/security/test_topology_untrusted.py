@@ -97,6 +97,20 @@ def test_credentials_go_to_no_other_store(
     assert why in refused(more=flow % client)
 
 
+@pytest.mark.parametrize("line", ["plan {}", "apply {}", "pause f --path {}"])
+def test_no_command_plans_with_a_store_that_this_machine_does_not_allow(
+    line: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "kafka.invalid")
+    file = tmp_path / "t.yaml"
+    file.write_text(f"{HEAD}  dc1: {{bootstrap: 'kafka.invalid:9092'}}\n{INTO % '{}'}")
+
+    ended = command(*line.format(file).split())
+
+    assert ended.code == ExitCode.ERROR
+    assert "s3.us-east-1.amazonaws.com:443 is not among the addresses" in ended.err
+
+
 def test_variables_come_from_the_topologys_own_folder(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, refused: Refused
 ) -> None:

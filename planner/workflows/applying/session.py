@@ -42,7 +42,14 @@ from planner.model.step import (
 from planner.observe.cluster import ReadOptions
 from planner.observe.observer import identities, observe
 from planner.plan.guards import recheck, required_keys
-from planner.plan.staleness import compared_keys, no_longer_done, other_clusters, read_request, stale
+from planner.plan.staleness import (
+    compared_keys,
+    no_longer_done,
+    other_clusters,
+    outcomes_together,
+    read_request,
+    stale,
+)
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import RegistryWriter, read_registry
@@ -243,11 +250,7 @@ class ApplySession:
             for client in clients.values()
         ]
         same = [applied for applied in merge(histories) if applied.plan == self._applied.plan]
-        outcomes: dict[str, StepResult] = {}
-        for applied in same:
-            done = {step: outcome for step, outcome in applied.outcomes.items() if _is_done(outcome)}
-            outcomes = {**applied.outcomes, **outcomes, **done}
-        self._earlier = outcomes
+        self._earlier = outcomes_together(same)
         return same[-1].id if same else None
 
     async def _still_true(self) -> tuple[Step, ...]:

@@ -7,8 +7,9 @@ from planner.model.address import Address, Kind, group_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota
 from planner.model.diagnostic import ExitCode
 from planner.model.observed import Unreachable
+from planner.model.step import Result, StepResult
 from planner.model.topology import OnRemove, QuotaEntity
-from planner.plan.staleness import no_longer_done, stale
+from planner.plan.staleness import no_longer_done, outcomes_together, stale
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.registry import Own
@@ -16,7 +17,7 @@ from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, live, observed, owned, topology, wanted
 from tests.fakes.tables import cases
-from tests.planner.plan.jobs import applied, at, dead, destroyed, jobs_as, plan, plan_for, there
+from tests.planner.plan.jobs import applied, at, dead, destroyed, jobs_as, plan, plan_for, record_of, there
 
 WEEK, DAY = "604800000", "86400000"
 RULE = acl()
@@ -208,6 +209,31 @@ def test_steps_on_topics_that_were_done(now, difference) -> None:
         [f"topic.dc1.{difference}"] if difference else []
     )
     assert no_longer_done(DONE, {"delete:topic.dc1.other"}, now) == ()
+
+
+NOT_STARTED, SKIPPED, FAILED, SENT = (
+    StepResult(result) for result in (Result.NOT_STARTED, Result.SKIPPED, Result.FAILED, Result.SENT)
+)
+AGAIN = StepResult(Result.FAILED, "again")
+
+
+@cases(
+    "oldest_first together",
+    {
+        "one apply": ([SKIPPED], SKIPPED),
+        "sent after it was skipped": ([SKIPPED, SENT], SENT),
+        "failed after it was not started": ([NOT_STARTED, FAILED], FAILED),
+        "not started after it was sent": ([SENT, NOT_STARTED], SENT),
+        "skipped, sent, skipped": ([SKIPPED, SENT, SKIPPED], SENT),
+        "done at last": ([SKIPPED, FAILED, StepResult(Result.DONE)], StepResult(Result.DONE)),
+        "done once": ([StepResult(Result.DONE), FAILED, SKIPPED], StepResult(Result.DONE)),
+        "the newest of two that failed": ([FAILED, AGAIN], AGAIN),
+        "the newest of two that were not sent": ([SKIPPED, NOT_STARTED], NOT_STARTED),
+    },
+)
+def test_how_a_step_ended_in_several_applies_of_one_plan(oldest_first, together) -> None:
+    applies = [replace(record_of([RULE_MADE]), outcomes={RULE_MADE.id: outcome}) for outcome in oldest_first]
+    assert outcomes_together(applies) == {RULE_MADE.id: together}
 
 
 RULE_MADE = CreateAcl("create", Address(Kind.ACL, "dc1", RULE.name), "dc1", RULE)
