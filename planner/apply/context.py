@@ -15,6 +15,7 @@ from planner.kafka.changes import change_request, refusals_of
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.log import LogWriter
+from planner.kafka.topics import topic_id_text
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Result, Step, StepResult, failed
@@ -51,7 +52,7 @@ class RequestGuard:
 
 
 # Sends one request for all the steps. Returns the refusals by the step's id, and raises ClusterFailure.
-Sender = Callable[[Sequence[S]], Awaitable[Mapping[str, RequestRefused]]]
+Sender = Callable[[Sequence[S]], Awaitable[Mapping[str, ClusterFailure]]]
 
 # Classifies a final refusal: the cluster may be as wanted, since an earlier answer was lost, for example.
 RefusalClassifier = Callable[[S, RequestRefused], Awaitable[StepResult]]
@@ -68,24 +69,29 @@ async def send_with_retries(
     classify: RefusalClassifier[S],
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
+    check: Sender[S] | None = None,
 ) -> dict[str, StepResult]:
     """Sends the batch and repeats what failed for a moment, with growing pauses.
 
-    Returns a result for every step's id.
+    `check` is a request that goes before each attempt: what it refuses is not sent. Returns a result for
+    every step's id.
     """
     deadline = time.monotonic() + within
     results: dict[str, StepResult] = {}
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
-        if (stop_reason := await guard.before_request()) is not None:
-            results.update({step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left})
-            break
-        failures: Mapping[str, ClusterFailure]
-        try:
-            failures = await send(left)
-        except ClusterFailure as failure:
-            failures = {step.id: failure for step in left}
+        failures: dict[str, ClusterFailure] = {}
+        for request in (send,) if check is None else (check, send):
+            passed = [step for step in left if step.id not in failures]
+            if not passed:
+                break
+            if (stop_reason := await guard.before_request()) is not None:
+                return results | {step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left}
+            try:
+                failures.update(await request(passed))
+            except ClusterFailure as failure:
+                failures.update(dict.fromkeys([step.id for step in passed], failure))
         again: list[tuple[S, str]] = []
         for step in left:
             match failures.get(step.id):
@@ -268,9 +274,13 @@ def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
     return is_visible
 
 
-def is_gone(_name: str, topic: TopicMetadata | None) -> bool:
-    """Returns whether the broker no longer shows the topic."""
-    return topic is None or bool(topic.error)
+def is_gone(ids: Mapping[str, str]) -> VisibilityCheck:
+    """Returns a check that the broker no longer shows the topic with this id."""
+
+    def is_visible(name: str, topic: TopicMetadata | None) -> bool:
+        return topic is None or bool(topic.error) or topic_id_text(topic.id) != ids[name]
+
+    return is_visible
 
 
 async def wait_until_visible(

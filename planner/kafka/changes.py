@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from planner.kafka.failures import RequestRefused
 from planner.kafka.principals import kafka_entity
+from planner.kafka.topics import topic_id_of
 from planner.model.step import Step
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
@@ -68,7 +69,7 @@ def change_request(
             ]
             return AlterClientQuotasRequest(limits, validate_only)
         case DeleteTopic():
-            return DeleteTopicsRequest([step.topic for step in batch], timeout_ms)
+            return DeleteTopicsRequest({step.topic: topic_id_of(step.topic_id) for step in batch}, timeout_ms)
         case CreateAcl():
             return CreateAclsRequest([AclBinding.of(step.rule) for step in batch])
         case DeleteAcl():

@@ -25,6 +25,11 @@ def topic_id_text(value: bytes) -> str:
     return "" if value == NO_TOPIC_ID else base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
+def topic_id_of(text: str) -> bytes:
+    """Returns the topic id of a text of `topic_id_text`. Raises ValueError for another text."""
+    return base64.urlsafe_b64decode(f"{text}==") if text else NO_TOPIC_ID
+
+
 def config_values(entries: Iterable[ConfigEntry]) -> dict[str, ConfigValue]:
     """Returns the values by their keys. Equal ones are one object."""
     return {

@@ -110,35 +110,38 @@ async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[s
 
 
 async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
-    """Deletes the topics with the planned ids, and no other topics of the same names."""
+    """Deletes the topics with the planned ids, and no other topics of the same names.
+
+    The ids are compared before every attempt, and the request names the id where the broker takes it (Kafka
+    2.8 or newer). Topics of older clusters have no id: there the name alone decides.
+    """
 
     async def classify(_step: DeleteTopic, refused: RequestRefused) -> StepResult:
         is_missing = refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DONE if is_missing else failed(refused.why)
+        return DONE if is_missing else failed(refused.explained)
 
-    results = await _check_topic_ids(context, steps)
-    still = [step for step in steps if step.id not in results]
-    results |= await send_with_retries(still, context.send, classify, context.guard)
-    deleted = [step for step in still if results[step.id].result is Result.DONE]
-    waiting = await wait_until_visible(context, {step.topic for step in deleted}, is_gone)
+    check = partial(_other_topics, context)
+    results = await send_with_retries(steps, context.send, classify, context.guard, check=check)
+    deleted = {step.topic: step.topic_id for step in steps if results[step.id].result is Result.DONE}
+    waiting = await wait_until_visible(context, deleted.keys(), is_gone(deleted))
     shown = failed("deleted, but a broker still shows it; apply again")
-    return results | {step.id: shown for step in deleted if step.topic in waiting}
+    return results | {step.id: shown for step in steps if step.topic in waiting}
 
 
-async def _check_topic_ids(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, StepResult]:
-    """Returns results for topics that must not be deleted any more or that are gone already."""
+async def _other_topics(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, ClusterFailure]:
+    """Returns why a topic of a step is not to be deleted: it is gone, or another one has its name."""
     known = await _shown_topics(context, [step.topic for step in steps])
-    results: dict[str, StepResult] = {}
+    why: dict[str, ClusterFailure] = {}
     for step in steps:
         topic = known.get(step.topic)
-        if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            results[step.id] = DONE
+        if topic is None:
+            why[step.id] = RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic.error and not topic.partitions:
-            results[step.id] = failed(RequestRefused(topic.error).why)
+            why[step.id] = RequestRefused(topic.error)
         elif (live := topic_id_text(topic.id)) != step.topic_id:
-            why = f"another topic has this name now: id {live}, planned {step.topic_id}"
-            results[step.id] = failed(f"{why}; plan again")
-    return results
+            another = f"another topic has this name now: id {live}, planned {step.topic_id}"
+            why[step.id] = ClusterFailure(another, "plan again")
+    return why
 
 
 async def alter_configs(context: ApplyContext, steps: Sequence[AlterConfigs]) -> dict[str, StepResult]:

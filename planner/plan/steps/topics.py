@@ -175,7 +175,10 @@ class Reassign(TopicStep, frozen=True):
 
 
 class DeleteTopic(TopicStep, frozen=True):
-    """Deletes the topic with the planned `topic_id`, never another topic of the same name."""
+    """Deletes the topic with the planned `topic_id`, never another topic of the same name.
+
+    Topics of clusters before Kafka 2.8 have no id (""): there the name alone decides.
+    """
 
     verb = "delete"
     past = "deleted"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Struct, field
 
+from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.administration import AclBinding
 from runtime.kafka.protocol.configs import TOPIC
@@ -25,6 +26,7 @@ from runtime.kafka.protocol.layout import (
     Skipped,
     Uuid,
     since,
+    until,
 )
 from runtime.kafka.protocol.request import Api, Request
 
@@ -70,18 +72,37 @@ class CreateTopicsRequest(Request[RefusedTopics], frozen=True):
 
 
 class DeleteTopicsRequest(Request[RefusedTopics], frozen=True):
-    """This request deletes topics by name."""
+    """This request deletes topics by id from version 6 on, whatever topic has the name by then.
+
+    Earlier versions, and topics without an id, are deleted by name. `topics` are the ids by name.
+    """
 
     API = Api.DELETE_TOPICS
     FLEXIBLE = 4
-    VERSIONS = (1, 5)
-    RESPONSE = Mapping[str, tuple[ErrorCode, Annotated[str | None, since(5)]]]
+    VERSIONS = (1, 6)
+    BODY = tuple[
+        Annotated[Sequence[tuple[str | None, Uuid]], since(6)], Annotated[Sequence[str], until(5)], Int32
+    ]
+    RESPONSE = Sequence[
+        tuple[str | None, Annotated[Uuid, since(6)], ErrorCode, Annotated[str | None, since(5)]]
+    ]
 
-    names: Sequence[str]
-    timeout_ms: Int32
+    topics: Mapping[str, bytes]
+    timeout_ms: int
+
+    def values(self, version: int) -> Any:
+        by_id = [
+            (name if topic_id == NO_TOPIC_ID else None, topic_id) for name, topic_id in self.topics.items()
+        ]
+        return by_id, list(self.topics), self.timeout_ms
 
     def result(self, value: Any) -> RefusedTopics:
-        return {name: Refusal(error, message) for name, (error, message) in value.items() if error}
+        names = {topic_id: name for name, topic_id in self.topics.items() if topic_id != NO_TOPIC_ID}
+        return {
+            names.get(topic_id, name): Refusal(error, message)
+            for name, topic_id, error, message in value
+            if error
+        }
 
 
 class CreatePartitionsRequest(Request[RefusedTopics], frozen=True):

@@ -17,6 +17,8 @@ from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.changes import DeleteTopicsRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import endpoint
 from tests.labs import run_tool
@@ -83,6 +85,12 @@ def id_of(context: ApplyContext, name: str) -> str:
     return run_at(context.endpoint, read)
 
 
+def refused_delete(context: ApplyContext, name: str, topic_id: bytes) -> ErrorCode:
+    """Returns the error of a delete by another id than the topic has."""
+    request = DeleteTopicsRequest({name: topic_id}, 30_000)
+    return run_at(context.endpoint, lambda client: client.ask_controller(request))[name].error
+
+
 def value(context: ApplyContext, name: str, key: str) -> tuple[str | None, bool]:
     found = run_at(context.endpoint, lambda client: describe_topic(client, name))[key]
     return found.value, found.source is not ConfigSource.TOPIC
@@ -134,6 +142,8 @@ def test_a_topic_is_deleted_only_if_it_is_the_one_that_was_planned(context, fres
     assert verdict.result is Result.FAILED
     assert "another topic has this name now" in verdict.why
     real = id_of(context, name)
+    assert refused_delete(context, name, b"o" * 16) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert id_of(context, name) == real
     assert perform(context, delete(name, real)) == [DONE]
     assert name not in topics(context)
     assert perform(context, delete(name, real)) == [DONE], "gone already is as wanted"

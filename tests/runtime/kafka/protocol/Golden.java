@@ -355,12 +355,19 @@ public class Golden {
         created.add(new CreateTopicsResponseData.CreatableTopicResult().setName("päy").setErrorCode((short) 36).setErrorMessage("it exists"));
         print("CreateTopicsResponse", new CreateTopicsResponseData().setThrottleTimeMs(3).setTopics(created), 2, 3, 4, 5, 6, 7);
         print("DeleteTopicsRequest", new DeleteTopicsRequestData().setTopicNames(List.of("orders", "päy")).setTimeoutMs(10000), 1, 2, 3, 4, 5);
+        print("DeleteTopicsRequest", new DeleteTopicsRequestData().setTopics(List.of(new DeleteTopicsRequestData.DeleteTopicState().setName(null).setTopicId(ONE),
+            new DeleteTopicsRequestData.DeleteTopicState().setName("päy"))).setTimeoutMs(10000), 6);
         for (short version = 1; version <= 5; version++) {
             DeleteTopicsResponseData.DeletableTopicResultCollection deleted = new DeleteTopicsResponseData.DeletableTopicResultCollection();
             deleted.add(new DeleteTopicsResponseData.DeletableTopicResult().setName("orders"));
             deleted.add(new DeleteTopicsResponseData.DeletableTopicResult().setName("päy").setErrorCode((short) 3).setErrorMessage(version < 5 ? null : "gone"));
             print(version < 5 ? "OldDeleteTopicsResponse" : "DeleteTopicsResponse", new DeleteTopicsResponseData().setThrottleTimeMs(3).setResponses(deleted), version);
         }
+        DeleteTopicsResponseData.DeletableTopicResultCollection missing = new DeleteTopicsResponseData.DeletableTopicResultCollection();
+        missing.add(new DeleteTopicsResponseData.DeletableTopicResult().setName(null).setTopicId(ONE).setErrorCode((short) 100).setErrorMessage("gone"));
+        missing.add(new DeleteTopicsResponseData.DeletableTopicResult().setName("päy").setErrorCode((short) 3));
+        missing.add(new DeleteTopicsResponseData.DeletableTopicResult().setName("other").setTopicId(TWO));
+        print("DeleteTopicsByIdResponse", new DeleteTopicsResponseData().setThrottleTimeMs(3).setResponses(missing), 6);
         CreatePartitionsRequestData.CreatePartitionsTopicCollection grown = new CreatePartitionsRequestData.CreatePartitionsTopicCollection();
         grown.add(new CreatePartitionsRequestData.CreatePartitionsTopic().setName("orders").setCount(6).setAssignments(null));
         print("CreatePartitionsRequest", new CreatePartitionsRequestData().setTopics(grown).setTimeoutMs(10000).setValidateOnly(true), 0, 1, 2, 3);

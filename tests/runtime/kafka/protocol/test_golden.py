@@ -137,6 +137,7 @@ PRODUCED = (
 IDENTITY = ProducerIdentity(9, 2)
 ADDED = [*ORDERS[::3], TopicPartition("ledger", 1)]
 BINDING = AclBinding(2, "orders", 4, "User:app", "*", 3, 3)
+DELETE = DeleteTopicsRequest({"orders": ONE, "päy": NO_TOPIC_ID}, 10_000)
 
 
 REQUESTS: list[tuple[str, Request[Any]]] = [
@@ -204,7 +205,7 @@ REQUESTS: list[tuple[str, Request[Any]]] = [
             [NewTopic("orders", 3, 2, {"retention.ms": "1000"}), NewTopic("päy")], 10_000, validate_only=True
         ),
     ),
-    ("DeleteTopicsRequest", DeleteTopicsRequest(["orders", "päy"], 10_000)),
+    ("DeleteTopicsRequest", DELETE),
     ("CreatePartitionsRequest", CreatePartitionsRequest({"orders": 6}, 10_000, validate_only=True)),
     (
         "AlterConfigsRequest",
@@ -270,6 +271,7 @@ EMPTY = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, 0, {})
 READERS: dict[str, Request[Any]] = {
     "CreateAclsResponse": CreateAclsRequest([BINDING] * 2),
     "DeleteAclsResponse": DeleteAclsRequest([BINDING] * 2),
+    "DeleteTopicsByIdResponse": DELETE,
     "OldFetchResponse": replace(
         EMPTY, topics={ONE: FetchedTopic("orders", ONE), TWO: FetchedTopic("päy", TWO)}
     ),
@@ -279,6 +281,10 @@ ANSWERS: dict[str, object] = {
     "CreateTopicsResponse": {"päy": Refusal(E.TOPIC_ALREADY_EXISTS, "it exists")},
     "OldDeleteTopicsResponse": {"päy": Refusal(E.UNKNOWN_TOPIC_OR_PARTITION, None)},
     "DeleteTopicsResponse": {"päy": Refusal(E.UNKNOWN_TOPIC_OR_PARTITION, "gone")},
+    "DeleteTopicsByIdResponse": {
+        "orders": Refusal(E.UNKNOWN_TOPIC_ID, "gone"),
+        "päy": Refusal(E.UNKNOWN_TOPIC_OR_PARTITION, None),
+    },
     "CreatePartitionsResponse": {"päy": Refusal(E.INVALID_PARTITIONS, "it has 6")},
     "AlterConfigsResponse": {"päy": Refusal(E.INVALID_CONFIG, "no")},
     "CreateAclsResponse": [None, Refusal(E.SECURITY_DISABLED, "no")],
