@@ -32,12 +32,13 @@ class PlanOutput(Output, frozen=True):
         self,
         make: "Callable[[], Plan]",
         simulate: "Callable[[], Simulation] | None" = None,
-        save: "Callable[[Plan], None] | None" = None,
+        save: "Callable[[Plan], str] | None" = None,
         signature: str | None = None,
     ) -> "Plan":
-        """Makes a plan, prints it, and writes and saves it where that is asked for.
+        """Makes a plan, saves and writes it where that is requested, and prints it.
 
-        A failure is written into the comment too, because a pull request must not keep an older plan.
+        `save` returns what it says to the user, which is printed last. Where there is no plan, an older one
+        is removed, and the comment says why: a pull request or an apply must not take it for this one.
         """
         from planner.render.plan import documents
 
@@ -45,16 +46,16 @@ class PlanOutput(Output, frozen=True):
             try:
                 plan = make()
                 simulation = simulate() if simulate is not None else None
+                saved = save(plan) if save is not None else ""
             except Failure as failure:
-                self._write_failure(failure)
-                raise
+                raise self._without_older_plan(failure) from None
             if self.markdown is not None:
                 write_report(self.markdown, documents.markdown(plan, simulation=simulation))
             if self.html is not None:
                 write_report(self.html, documents.html(plan, simulation))
             self._print(plan, signature, simulation)
-            if save is not None:
-                save(plan)
+        if saved:
+            click.echo(saved, err=True)
         return plan
 
     @contextmanager
@@ -70,15 +71,17 @@ class PlanOutput(Output, frozen=True):
             click.echo(as_json(failure_tree(failure.diagnostics)))
             raise click.exceptions.Exit(int(failure.exit_code)) from None
 
-    def _write_failure(self, failure: Failure) -> None:
+    def _without_older_plan(self, failure: Failure) -> Failure:
+        """Writes why there is no plan in place of an older one. Returns the failure to raise."""
         from planner.render.plan.documents import failed
 
         if self.markdown is None:
-            return
+            return failure
         try:
             write_report(self.markdown, failed(failure.diagnostics))
         except Failure as unwritten:
-            raise Failure([*failure.diagnostics, *unwritten.diagnostics], failure.exit_code) from None
+            return Failure([*failure.diagnostics, *unwritten.diagnostics], failure.exit_code)
+        return failure
 
     def _print(self, plan: "Plan", signature: str | None, simulation: "Simulation | None") -> None:
         """Prints a plan to stdout and its errors to stderr; JSON holds them."""
@@ -105,19 +108,35 @@ class SavedPlanOutput(PlanOutput, frozen=True):
         Option("--out", "Save the plan; repl apply FILE executes exactly it.", "FILE", path="file"),
     ] = None
 
-    def save(self, plan: "Plan") -> None:
-        """Saves a plan. One that can't be applied is not saved: it could be picked up later and tried."""
-        from planner.workflows.applying.apply import save_plan
+    def save(self, plan: "Plan") -> str:
+        """Saves a plan, and returns what to say about it.
+
+        One that can't be applied is not saved: it could be picked up later and tried. So could an older plan.
+        """
+        from planner.workflows.applying.apply import remove_plan, save_plan
 
         if self.out is None:
-            return
+            return ""
         if plan.errored:
-            click.echo(f"{self.out} was not written: this plan can't be applied.", err=True)
-            return
+            older = ", and the older plan there was removed" if remove_plan(self.out) else ""
+            return f"{self.out} was not written{older}: this plan can't be applied."
         saved = save_plan(plan, self.out)
         signed = " and signed" if saved.signed else ""
-        click.echo(f"Saved to {self.out}{signed}. To do exactly this: repl apply {self.out}", err=True)
-        click.echo(f"Plan digest: {saved.digest}", err=True)
+        return (
+            f"Saved to {self.out}{signed}. To do exactly this: repl apply {self.out}\n"
+            f"Plan digest: {saved.digest}"
+        )
+
+    def _without_older_plan(self, failure: Failure) -> Failure:
+        from planner.workflows.applying.apply import remove_plan
+
+        failure = super()._without_older_plan(failure)
+        try:
+            if self.out is not None:
+                remove_plan(self.out)
+        except Failure as left:
+            return Failure([*failure.diagnostics, *left.diagnostics], failure.exit_code)
+        return failure
 
 
 def exit_code(plan: "Plan", *, detailed: bool = False) -> int:

@@ -151,6 +151,18 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
     return seal
 
 
+def remove(path: Path) -> bool:
+    """Removes a plan file, and no other file. Returns whether there was one."""
+    if not is_plan_file(path):
+        return False
+    try:
+        path.unlink()
+    except OSError as wrong:
+        why = wrong.strerror or str(wrong)
+        raise Failure(error(f"{path}: the older plan can't be removed: {why}", "remove it")) from None
+    return True
+
+
 def _literal_secrets(tree: Any, where: str = "") -> Iterator[str]:
     """Yields `dc1: sasl.password` for each secret that is written out instead of being a reference."""
     for key, value in tree.items() if isinstance(tree, dict) else ():

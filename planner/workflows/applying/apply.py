@@ -68,6 +68,11 @@ def save_plan(plan: Plan, file: Path) -> OpenedPlan:
     return OpenedPlan(plan, digest, Signature.NOT_SIGNED if key is None else Signature.VALID)
 
 
+def remove_plan(file: Path) -> bool:
+    """Removes a saved plan, and returns whether there was one. Failure where it can't be removed."""
+    return planfile.remove(file)
+
+
 def open_plan(file: Path) -> OpenedPlan:
     """Reads a saved plan to show it."""
     saved = planfile.load(file)

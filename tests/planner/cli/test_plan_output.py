@@ -6,24 +6,27 @@ import signal
 import socket
 from pathlib import Path
 
+import click
 import pytest
 from rich.text import Text
 
 from planner.cli.app import run
 from planner.cli.console import on_one_line
 from planner.cli.output import print_plan
-from planner.cli.plan_output import PlanOutput, exit_code
+from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
-from planner.model.topology import Topic
+from planner.model.topology import Cluster, Topic
 from planner.plan.make import with_diagnostics
 from planner.state import planfile
 from tests.commands import begin
 from tests.fakes.replacing import replace
+from tests.fakes.states import inputs, observed, topology
 from tests.planner.render.scenes import drifted, errored, everything, nothing, silent
 from tests.security.plans import changed, honest
 from tests.terminal import shown, start
 
+SPOKEN = Cluster("dc1", bootstrap="dc1:9092", client={"sasl.password": "canary"})
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -147,6 +150,44 @@ def test_a_report_that_can_not_be_written_hides_no_error(tmp_path, capsys) -> No
     err = capsys.readouterr().err
     assert str(tmp_path) in err.splitlines()[0]
     assert "the report can't be written" in err
+
+
+@pytest.mark.parametrize(
+    ("made", "out", "why"),
+    [
+        (everything(), "absent/p", "the plan can't be written"),
+        (Plan(inputs(topology(clusters=[SPOKEN]), observed())), "p", "a plan file holds no secrets"),
+    ],
+)
+def test_a_plan_that_can_not_be_saved_is_one_document(
+    made: Plan, out: str, why: str, tmp_path, capsys
+) -> None:
+    output = SavedPlanOutput(as_json=True, out=tmp_path / out)
+
+    with pytest.raises(click.exceptions.Exit) as ended:
+        output.show_plan(lambda: made, save=output.save)
+
+    assert ended.value.exit_code == ExitCode.ERROR
+    (diagnostic,) = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert why in diagnostic["summary"]
+
+
+def test_a_plan_that_can_not_be_applied_removes_an_older_one(saved: Path, capsys) -> None:
+    output = SavedPlanOutput(out=saved)
+
+    output.show_plan(errored, save=output.save)
+
+    assert not saved.exists()
+    assert f"{saved} was not written, and the older plan there was removed: " in capsys.readouterr().err
+
+
+def test_an_older_plan_goes_where_none_can_be_made_and_no_other_file(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text("apiVersion: repl/v1\n")
+
+    for out in (saved, tmp_path / "t.yaml"):
+        assert run(["plan", str(tmp_path / "t.yaml"), "--out", str(out)]) == ExitCode.ERROR
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.yaml"]
 
 
 def test_an_empty_folder_plans_nothing_and_deletes_nothing(tmp_path, capsys) -> None:
