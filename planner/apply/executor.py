@@ -140,6 +140,7 @@ async def execute(
     """Carries out the steps and returns the result of every step.
 
     A step that fails stops only the steps that need it. Ctrl-C stops every step that was not sent yet.
+    `notify` is called with the end of every step, and raises ClusterFailure where that can't be recorded.
     An exception that no handler expects fails the steps of its batch, and `report` gets it.
     """
     started = time.monotonic()
@@ -157,47 +158,47 @@ async def execute(
         async with turns[cluster]:
             try:
                 ended = await _run(contexts[cluster], batch, notify)
+                await record(ended)
             except Exception as wrong:  # noqa: BLE001  an error of repl itself stops this batch alone
                 first_line = next((line for line in str(wrong).splitlines() if line.strip()), "no message")
                 text = f"{type(wrong).__name__}: {first_line}"
                 why = f"an error in repl itself, {text}; {report(wrong)}"
                 ended = [(step, failed(why)) for step in batch]
-                await write_journal(cluster, ended)
-        skipped = schedule.finish(ended)
-        outcomes.update((step.id, result) for step, result in (*ended, *skipped))
-        if skipped:
-            await write_journal(cluster, skipped)
+                await record(ended)
+        await record(schedule.finish(ended))
         start_batches()
 
-    async def write_journal(cluster: str, ended: Sequence[Ended]) -> None:
-        # A journal that cannot be written fails the batches too; no skipped step was sent.
-        with suppress(ClusterFailure):
-            await notify(StepsEnded(cluster, tuple(ended)))
+    async def record(ended: Iterable[Ended]) -> None:
+        by_cluster: dict[str, list[Ended]] = defaultdict(list)
+        for step, result in ended:
+            outcomes[step.id] = result
+            by_cluster[step.cluster].append((step, result))
+        for cluster, results in by_cluster.items():
+            # A journal that can't be written fails the next batch before it is sent.
+            with suppress(ClusterFailure):
+                await notify(StepsEnded(cluster, tuple(results)))
 
     async with asyncio.TaskGroup() as running:
         start_batches()
-    why = interruption.reason() or ""
-    outcomes |= {step.id: StepResult(Result.NOT_STARTED, why) for step in schedule.not_started()}
+    not_started = StepResult(Result.NOT_STARTED, interruption.reason() or "")
+    await record((step, not_started) for step in schedule.not_started())
     requests = sum(context.guard.requests for context in contexts.values())
     return ApplySummary(outcomes, interruption.happened, time.monotonic() - started, requests)
 
 
 async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[Ended]:
-    """Runs one batch, and writes the journal before and after it."""
+    """Runs one batch once the journal says that it is sent."""
     cluster = context.endpoint.cluster
     began = time.monotonic()
-    ended: list[Ended] = []
     try:
         await notify(StepsSent(cluster, tuple(batch)))
-        results = await _run_handler(context, batch)
-        seconds = time.monotonic() - began
-        ended = [(step, replace(results[step.id], seconds=seconds)) for step in batch]
-        await notify(StepsEnded(cluster, tuple(ended)))
     except ClusterFailure as failure:
-        # The journal could not be written: the cluster does not take writes any more.
+        # The cluster does not take writes any more.
         why = f"the journal of {cluster} was not written: {failure.explained}"
-        return ended or [(step, failed(why)) for step in batch]
-    return ended
+        return [(step, failed(why)) for step in batch]
+    results = await _run_handler(context, batch)
+    seconds = time.monotonic() - began
+    return [(step, replace(results[step.id], seconds=seconds)) for step in batch]
 
 
 async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, StepResult]:

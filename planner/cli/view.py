@@ -261,6 +261,8 @@ class TerminalView:
                 for step, result in results:
                     if self._as_json:
                         emit_event(applies.event(step, result))
+                    elif result.result is Result.NOT_STARTED:
+                        continue  # the closing screen counts them
                     elif step.id in self._shown or result.result is Result.FAILED:
                         say(applies.line(step, result), err=True, colour=_COLOURS[result.result])
             case ApplyEnded() if self._as_json:

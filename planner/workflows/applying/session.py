@@ -22,7 +22,7 @@ from planner.apply.context import (
     no_launchers,
     no_restore,
 )
-from planner.apply.executor import Interruption, execute
+from planner.apply.executor import Interruption, Observer, execute
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure
 from planner.kafka.log import LogWriter
 from planner.model.diagnostic import Failure, error, note, warning
@@ -322,15 +322,6 @@ class ApplySession:
             for cluster in leases
         }
 
-        async def notify(event: Event) -> None:
-            match event:
-                case StepsSent():
-                    await journal.sent(event.cluster, [step.id for step in event.steps])
-                case StepsEnded():
-                    results = {step.id: result for step, result in event.results}
-                    await journal.ended(event.cluster, results)
-            self.progress(event)
-
         report = traceback_reporter(
             self.errors, self._applied.id, lambda text: self.progress(ProgressText(text))
         )
@@ -338,7 +329,9 @@ class ApplySession:
             with self.interrupts(interruption):
                 await self._begin(journal)
                 self.progress(ApplyStarted(self.plan))
-                summary = await execute(remaining, contexts, notify, interruption, report)
+                summary = await execute(
+                    remaining, contexts, recorded(journal, self.progress), interruption, report
+                )
                 done = self._done_before()
                 left_out = {step.id: DONE for step in self.plan.steps if step.id in done}
                 summary = replace(summary, outcomes={**left_out, **summary.outcomes})
@@ -377,6 +370,26 @@ class ApplySession:
         except ClusterFailure as failure:
             unwritten = f"how the apply ended could not be written to its history: {failure.why}"
             self.progress(Noticed(warning(unwritten)))
+
+
+def recorded(journal: Journal, progress: ProgressHandler) -> Observer:
+    """Returns what writes the events of steps into the journal, and reports them.
+
+    The end of steps is reported also where the journal can't be written, which raises ClusterFailure.
+    """
+
+    async def notify(event: Event) -> None:
+        match event:
+            case StepsSent(cluster, steps):
+                await journal.sent(cluster, [step.id for step in steps])
+                progress(event)
+            case StepsEnded(cluster, results):
+                try:
+                    await journal.ended(cluster, {step.id: result for step, result in results})
+                finally:
+                    progress(event)
+
+    return notify
 
 
 def _is_done(outcome: StepResult) -> bool:

@@ -2,19 +2,23 @@
 
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from planner.apply.executor import Interruption, execute
 from planner.kafka import ClusterEndpoint, run
+from planner.kafka.failures import NoAnswer
 from planner.model.address import Address, topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplySummary, Event, Result, StepsEnded
 from planner.plan.steps.registry import Disown, Own
-from planner.workflows.interaction import traceback_reporter
+from planner.state.history import Journal
+from planner.workflows.applying.session import recorded
+from planner.workflows.interaction import ProgressEvent, traceback_reporter
 from tests.planner.apply.handling import context
+from tests.planner.plan.jobs import record_of
 
 
 class BrokenRegistry:
@@ -31,6 +35,69 @@ STEPS = (
     Disown("after", A, "dc1", "shop", needs=("own",)),
     Disown("disown", B, "dc1", "shop"),
 )
+
+
+class FullDisk:
+    """Takes so many records of the journal, and then none."""
+
+    def __init__(self, takes: int) -> None:
+        self.left = takes
+
+    async def append(self, *_: object) -> list[int]:
+        if self.left == 0:
+            raise NoAnswer("dc1 takes no records")
+        self.left -= 1
+        return [0]
+
+
+NO_JOURNAL = "the journal of dc1 was not written: dc1 takes no records"
+
+
+@pytest.mark.parametrize(
+    ("takes", "interrupted", "ended"),
+    [
+        (9, True, dict.fromkeys(("make", "after", "disown"), (Result.NOT_STARTED, "interrupted"))),
+        (
+            0,
+            False,
+            {
+                "make": (Result.FAILED, NO_JOURNAL),
+                "disown": (Result.FAILED, NO_JOURNAL),
+                "after": (Result.SKIPPED, "because forget topic.dc1.a was not done"),
+            },
+        ),
+        (
+            1,
+            False,
+            {
+                "make": (Result.DONE, ""),
+                "disown": (Result.DONE, ""),
+                "after": (Result.FAILED, NO_JOURNAL),
+            },
+        ),
+    ],
+    ids=["interrupted", "the journal takes nothing", "the journal takes no end"],
+)
+def test_the_end_of_every_step_is_an_event(
+    takes: int, interrupted: bool, ended: Mapping[str, tuple[Result, str]]
+) -> None:
+    steps = (
+        Disown("make", A, "dc1", "shop"),
+        Disown("disown", B, "dc1", "shop"),
+        Disown("after", A, "dc1", "shop", needs=("make",)),
+    )
+    journal = Journal(record_of(steps), {"dc1": FullDisk(takes)})  # type: ignore[dict-item]  # all that it uses
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry())
+    interruption = Interruption()
+    interruption.happened = interrupted
+    events: list[ProgressEvent] = []
+
+    summary = run(execute(steps, {"dc1": working}, recorded(journal, events.append), interruption, str))
+
+    results = [result for event in events if isinstance(event, StepsEnded) for result in event.results]
+    assert {step.id: (result.result, result.why) for step, result in results} == ended
+    assert len(results) == len(steps)
+    assert summary.outcomes == {step.id: result for step, result in results}
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
