@@ -165,7 +165,9 @@ async def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) ->
     Failure: nothing was changed. A step that fails is part of the result, and its independent steps continue.
     """
     if request.plan is not None:
-        return await execute(request.plan, request, interaction, approved=True, wait_for=None)
+        return await execute(
+            request.plan, request, interaction, approved=True, wait_for=None, stale=_PLAN_AGAIN
+        )
     if request.path.is_file() and planfile.is_plan_file(request.path):
         return await _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
@@ -182,15 +184,21 @@ async def _apply_saved(request: ApplyRequest, interaction: Interaction) -> Apply
     plan = approved(request.path, request.expect, reported)
     plan = with_diagnostics(plan, missing_here(plan, error))
     trusted = (request.path.resolve().parent, Path.cwd())
-    result = await execute(plan, request, interaction, approved=True, trusted=trusted, wait_for=None)
+    result = await execute(
+        plan, request, interaction, approved=True, trusted=trusted, wait_for=None, stale=planfile.AGAIN
+    )
     return replace(result, diagnostics=(*reported.diagnostics, *result.diagnostics))
 
 
-def to_run_again(failure: Failure) -> Failure:
-    """Returns the failure of a command that made its plan itself. Where that is stale, it can run again."""
-    hint = "run it again: the plan is made anew"
+# What to do about a stale plan, by where it comes from.
+_RUN_AGAIN = "run it again: the plan is made anew"
+_PLAN_AGAIN = "make the plan again, and apply that one"
+
+
+def with_next_step(failure: Failure, stale: str) -> Failure:
+    """Returns the failure of an apply, with `stale` as the hint of what makes its plan stale."""
     diagnostics = (
-        replace(diagnostic, hint=hint) if diagnostic.exit is ExitCode.STALE else diagnostic
+        replace(diagnostic, hint=stale) if diagnostic.exit is ExitCode.STALE else diagnostic
         for diagnostic in failure.diagnostics
     )
     return Failure(diagnostics, failure.exit_code)
@@ -226,6 +234,7 @@ async def execute(
     trusted: Sequence[Path] | None = None,
     write: Callable[[], None] | None = None,
     wait_for: Collection[str] | None = (),
+    stale: str = _RUN_AGAIN,
 ) -> ApplyResult:
     """Judges a plan by the rules, shows it and asks unless it is approved, and executes its steps.
 
@@ -234,7 +243,8 @@ async def execute(
 
     `trusted` is for a saved plan: files that it refers to must be inside these folders. `write` writes the
     files that the plan was made from, right before the first step. `wait_for` names the flows of which no
-    partition may wait for a decision at the end; None is every flow.
+    partition may wait for a decision at the end; None is every flow. `stale` is the hint where the plan no
+    longer holds.
     """
     verdicts = verdicts_on(plan, request.policies)
     if not approved:
@@ -281,7 +291,7 @@ async def execute(
             ended = replace(ended, waits=waits)
         return _ended(ended, reported)
     except Failure as failure:
-        raise failure if trusted is not None else to_run_again(failure) from None
+        raise with_next_step(failure, stale) from None
 
 
 def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, RegistrySpec]:

@@ -14,8 +14,10 @@ import pytest
 from msgspec import structs
 
 from planner.kafka import log, run_at
+from planner.model.diagnostic import Failure
 from planner.model.plan import Plan
 from planner.state import planfile
+from planner.workflows import ApplyRequest, apply
 from runtime.contract.spec import naming
 from tests.commands import repl
 from tests.endpoints import endpoint
@@ -79,6 +81,10 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
     done = repl("apply", str(saved))
 
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert pinned or "make the plan again: repl plan --out FILE" in done.stderr
+    with pytest.raises(Failure, match=said) as refused:
+        apply(ApplyRequest(topology.file, plan=planfile.read(saved)))
+    assert pinned or "make the plan again, and apply that one" in str(refused.value)
     claims = [
         one.value or b""
         for one in run_at(endpoint(lab, "dc2"), lambda client: log.read(client, naming.LEASE))

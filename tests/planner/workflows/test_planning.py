@@ -18,7 +18,7 @@ from planner.observe.broker_check import BROKER_OUTDATED
 from planner.observe.observer import named_topics
 from planner.plan.make import with_diagnostics
 from planner.plan.staleness import stale_diagnostic
-from planner.workflows.applying.apply import to_run_again
+from planner.workflows.applying.apply import with_next_step
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.plans import settled
@@ -83,13 +83,13 @@ def test_the_pin_goes_with_the_address() -> None:
     assert {name: one.id for name, one in endpoints_of(PINNED).items()} == {"dc1": "AAA", "dc2": None}
 
 
-def test_a_command_that_made_a_stale_plan_itself_is_to_run_again() -> None:
+def test_the_hint_of_a_stale_plan_is_that_of_where_it_comes_from() -> None:
     stale = stale_diagnostic("topic.dc1.orders", "retention.ms is 5s now, not set when the plan was made")
     refused = error("a guard", "look", exit=ExitCode.REFUSED)
 
-    told = to_run_again(Failure([stale, refused]))
+    told = with_next_step(Failure([stale, refused]), "plan again")
 
-    assert [one.hint for one in told.diagnostics] == ["run it again: the plan is made anew", "look"]
+    assert [one.hint for one in told.diagnostics] == ["plan again", "look"]
     assert told.exit_code is ExitCode.REFUSED
 
 
