@@ -215,8 +215,7 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         what = f'the flow copies "{source.text}" to itself'
         yield error(what, "name another cluster in from or to", source=destination.source)
     yield from check_flow_ends(flow, parts)
-    job = flow.get("job")
-    home = source if parts.from_files(flow) else destination
+    job, home = flow.get("job"), _default_job(flow, parts)
     if job and job.text not in parts.jobs and not (home and job.text == home.text):
         yield _unknown("job", job, parts.jobs)
     if flow.get("reverse_of"):
@@ -410,8 +409,14 @@ def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic
                 yield wave.error("producers", what, f'write "User:{producer}", or fence: quota')
 
 
+def _default_job(flow: ParsedRecord, parts: TopologyParts) -> NamedReference | None:
+    """Returns the cluster or endpoint after which a flow's job is named where the flow names none."""
+    end: NamedReference | None = flow.get("from" if parts.from_files(flow) else "to")
+    return end
+
+
 def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
-    used = {named.text for flow in parts.flows if (named := flow.get("job") or flow.get("to"))}
+    used = {named.text for flow in parts.flows if (named := flow.get("job") or _default_job(flow, parts))}
     for name, job in parts.jobs.items():
         if name not in used:
             what = f'no flow runs in the job "{name}"'
