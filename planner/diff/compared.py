@@ -50,7 +50,7 @@ class Leaving(Struct, frozen=True):
         flow = self.flow_of(entry)
         if flow is None or flow.flow.state in ENDED:
             return None
-        return unreachable(entry.address, flow.flow.source_cluster)
+        return unreachable(entry.address, flow.flow.source_cluster, self.observed)
 
 
 class ComparedKind(ABC):
@@ -87,9 +87,11 @@ def unknown(address: Address, why: str, cluster: str | None = None) -> Change:
     return Change(address, Action.UNKNOWN, f"(unknown: {why})", unknown=Unknown(why, cluster))
 
 
-def unreachable(address: Address, cluster: str) -> Change:
-    """Returns the change of an object that is unknown because this cluster does not answer."""
-    return unknown(address, f"{cluster} unreachable", cluster)
+def unreachable(address: Address, cluster: str, observed: Observed) -> Change:
+    """Returns the change of an object that is unknown because this cluster could not be read."""
+    read = observed.clusters.get(cluster)
+    why = read.summary if isinstance(read, Unreachable) else f"{cluster} unreachable"
+    return unknown(address, why, cluster)
 
 
 def unreadable(address: Address, cluster: ObservedCluster, *parts: str) -> Change | None:
@@ -106,7 +108,7 @@ def not_planned(
     `parts` are those of its cluster that it is one of.
     """
     if isinstance(observed.clusters.get(address.cluster or ""), Unreachable):
-        return unreachable(address, address.cluster or "")
+        return unreachable(address, address.cluster or "", observed)
     entry = owned.get(address)
     if entry is not None and entry.topology != topology:
         return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")

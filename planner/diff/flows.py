@@ -58,7 +58,9 @@ class ComparedFlows(ComparedKind):
             for selected in desired.flows
             if not selected.selection_known and selected.flow.state in RUNNING
         }
-        changes = [unreachable(flow_address(name), flows[name].flow.source_cluster) for name in unselected]
+        changes = [
+            unreachable(flow_address(name), flows[name].flow.source_cluster, observed) for name in unselected
+        ]
         wanted: set[str] = set()
         for job, spec in wanted_jobs(desired):
             wanted.update(job.flows)
@@ -70,7 +72,7 @@ class ComparedFlows(ComparedKind):
                 )
             else:
                 changes += (
-                    unreachable(flow_address(name), spec.destination)
+                    unreachable(flow_address(name), spec.destination, observed)
                     for name in job.flows
                     if name not in unselected
                 )

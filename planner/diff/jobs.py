@@ -69,7 +69,7 @@ class ComparedJobs(ComparedKind):
             wanted.add(job.job.name)
             known_jobs = found.get(spec.destination)
             if known_jobs is None:
-                changes.append(unreachable(job.address, spec.destination))
+                changes.append(unreachable(job.address, spec.destination, observed))
             else:
                 before = elsewhere(job.address, spec.destination, desired.topology, found)
                 change = blocked(job.address, known_jobs, desired.topology) or _change(

@@ -307,11 +307,19 @@ SHARE, STREAMS = "share", "streams"
 class Unreachable(
     Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field=KIND, tag=kind_name
 ):
-    """A cluster that could not be read: its part of the plan is unknown, never empty."""
+    """A cluster that could not be read: its part of the plan is unknown, never empty.
+
+    It is not `silent` where it answered: it refused the login, or returned what this release can't decode.
+    """
 
     name: str
     why: str
     hint: str = ""
+    silent: bool = True
+
+    @property
+    def summary(self) -> str:
+        return f"{self.name} unreachable" if self.silent else f"{self.name} could not be read"
 
 
 class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

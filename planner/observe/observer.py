@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
 from planner.kafka.client import for_each
+from planner.kafka.failures import Closed, NoAnswer, NoConnection
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
 from planner.model.topology import Cluster, Topology
@@ -110,7 +111,8 @@ async def _guarded(name: str, reading: Awaitable[Result]) -> Result | Unreachabl
         return await reading
     except Failure as failure:
         first = failure.diagnostics[0]
-        return Unreachable(name, first.summary, first.hint)
+        silent = isinstance(failure, NoConnection | NoAnswer | Closed)
+        return Unreachable(name, first.summary, first.hint, silent)
 
 
 def named_topics(topology: Topology) -> dict[str, frozenset[str]]:

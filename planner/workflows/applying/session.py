@@ -132,16 +132,19 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def refuse_silent(clusters: Mapping[str, str | ObservedCluster | Unreachable]) -> None:
-    """Failure where a cluster that the plan changes does not answer."""
-    silent = [cluster for cluster in clusters.values() if isinstance(cluster, Unreachable)]
-    if silent:
-        raise Failure(
-            error(
-                f"{cluster.name} does not answer, and the plan changes it: {cluster.why}",
-                cluster.hint or f"bring {cluster.name} back, then run this again",
+    """Failure where a cluster that the plan changes could not be read."""
+    problems = []
+    for cluster in clusters.values():
+        if isinstance(cluster, Unreachable):
+            what, hint = (
+                ("does not answer", f"bring {cluster.name} back")
+                if cluster.silent
+                else ("could not be read", "correct that")
             )
-            for cluster in silent
-        )
+            summary = f"{cluster.name} {what}, and the plan changes it: {cluster.why}"
+            problems.append(error(summary, cluster.hint or f"{hint}, then run this again"))
+    if problems:
+        raise Failure(problems)
 
 
 INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)

@@ -130,6 +130,11 @@ CREATED_WEEK = f"partitions: None -> 12; replication: None -> None; retention.ms
         "hidden": (PLAIN, at(**HIDDEN), NOT_TOLD),
         "an entry without an id": (SIX, at(HAS, owned(SIX, spec={"partitions": "6"})), SAME),
         "a silent cluster": (PLAIN, Unreachable("dc1", "refused"), "unknown: (unknown: dc1 unreachable)"),
+        "a cluster that refuses the login": (
+            PLAIN,
+            Unreachable("dc1", "wrong password", silent=False),
+            "unknown: (unknown: dc1 could not be read)",
+        ),
     },
 )
 def test_a_topic_that_is_wanted(want, have, says) -> None:

@@ -119,6 +119,7 @@ def test_a_port_that_keeps_silent_is_given_up_in_time(listener: Listen) -> None:
     before = time.monotonic()
     found = unreachable(listener(lambda connection: KEEP), timeout_s=1.0)
     assert time.monotonic() - before < 9  # the time-out is 10 s where nobody names one
+    assert found.silent
     assert "accepts connections but has not answered for 1 s" in found.why
     assert "--timeout" in found.hint
 

@@ -74,7 +74,7 @@ def test_a_registry_that_can_not_be_read_makes_its_cluster_unknown_not_unowned()
     with OldBroker(KAFKA_2_3, REGISTRY) as broker:
         here = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
         found = observed({"dc1": here}, options=ReadOptions(read_registry=broken)).clusters["dc1"]
-    assert found == Unreachable("dc1", f"{REGISTRY} at dc1 cannot be used", "look at it")
+    assert found == Unreachable("dc1", f"{REGISTRY} at dc1 cannot be used", "look at it", silent=False)
 
 
 def test_a_registry_is_no_topic_of_the_users() -> None:

@@ -150,6 +150,7 @@ LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
 def test_a_connection_that_is_refused_says_why(request, lab_name, without, settings, why, hint) -> None:
     lab: Lab = request.getfixturevalue(lab_name)
     found = unreachable(changed(endpoint(lab, "dc1"), *without, **settings))
+    assert not found.silent
     assert why in found.why
     assert hint in found.hint
     assert "wrong" not in found.why  # the password itself is never repeated
