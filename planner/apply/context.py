@@ -40,7 +40,10 @@ _LONGEST_PAUSE = 5.0
 
 @dataclass(slots=True)
 class RequestGuard:
-    """Is asked before every request. `stop_reason` returns why nothing more may be sent to this cluster."""
+    """Is asked before every request. `stop_reason` returns why nothing more may be sent to this cluster.
+
+    `requests` counts those that change something.
+    """
 
     stop_reason: Callable[[], Awaitable[str | None]]
     requests: int = 0
@@ -51,7 +54,7 @@ class RequestGuard:
         return await self.stop_reason()
 
 
-# Sends one request for all the steps. Returns the refusals by the step's id, and raises ClusterFailure.
+# Sends one request for all the steps. Returns the failures by the step's id, and raises ClusterFailure.
 Sender = Callable[[Sequence[S]], Awaitable[Mapping[str, ClusterFailure]]]
 
 # Classifies a final refusal: the cluster may be as wanted, since an earlier answer was lost, for example.
@@ -69,29 +72,24 @@ async def send_with_retries(
     classify: RefusalClassifier[S],
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
-    check: Sender[S] | None = None,
 ) -> dict[str, StepResult]:
     """Sends the batch and repeats what failed for a moment, with growing pauses.
 
-    `check` is a request that goes before each attempt: what it refuses is not sent. Returns a result for
-    every step's id.
+    Returns a result for every step's id.
     """
     deadline = time.monotonic() + within
     results: dict[str, StepResult] = {}
     left = list(steps)
     pause = _FIRST_PAUSE
     while left:
-        failures: dict[str, ClusterFailure] = {}
-        for request in (send,) if check is None else (check, send):
-            passed = [step for step in left if step.id not in failures]
-            if not passed:
-                break
-            if (stop_reason := await guard.before_request()) is not None:
-                return results | {step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left}
-            try:
-                failures.update(await request(passed))
-            except ClusterFailure as failure:
-                failures.update(dict.fromkeys([step.id for step in passed], failure))
+        if (stop_reason := await guard.before_request()) is not None:
+            results.update({step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left})
+            break
+        failures: Mapping[str, ClusterFailure]
+        try:
+            failures = await send(left)
+        except ClusterFailure as failure:
+            failures = {step.id: failure for step in left}
         again: list[tuple[S, str]] = []
         for step in left:
             match failures.get(step.id):

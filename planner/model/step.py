@@ -103,7 +103,7 @@ class Step(
     @property
     def partitions_made(self) -> int:
         """Returns how many partitions the request makes: brokers limit them."""
-        return 1
+        return 0
 
     @property
     def metadata_records(self) -> int:

@@ -17,7 +17,7 @@ from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 async def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, StepResult]:
     """Registers objects. A topic that this plan created gets its id only now."""
-    if (stop_reason := await context.guard.before_request()) is not None:
+    if (stop_reason := await context.guard.stop_reason()) is not None:
         return {step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in steps}
     created = [step for step in steps if step.address.kind is Kind.TOPIC and ID not in step.entry.spec]
     ids, unread = await _await_topic_ids(context, {step.address.name for step in created})

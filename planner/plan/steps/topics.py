@@ -103,6 +103,10 @@ class GrowPartitions(TopicStep, frozen=True):
     new: int
 
     @property
+    def partitions_made(self) -> int:
+        return self.new - self.old
+
+    @property
     def metadata_records(self) -> int:
         return self.new - self.old
 

@@ -13,7 +13,7 @@ from planner.kafka.client import BrokerConnections
 from planner.kafka.failures import Closed
 from planner.kafka.topics import topic_id_of, topic_id_text
 from planner.model.address import topic_address
-from planner.model.step import DONE, Result, StepResult
+from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.topics import DeleteTopic
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode, Refusal
@@ -103,10 +103,10 @@ def test_a_topic_without_an_id_is_deleted_by_its_name() -> None:
     assert cluster.topics == {}
 
 
-def test_nothing_is_deleted_without_the_lease() -> None:
+def test_nothing_is_deleted_where_the_lease_ended_while_the_ids_were_read() -> None:
     cluster = Cluster({DELETED: PLANNED})
     ended = deleted(cluster, PLANNED, None, "the lease is lost")
-    assert (ended, cluster.sent) == (StepResult(Result.NOT_STARTED, "the lease is lost"), [])
+    assert (ended, cluster.sent) == (failed("not sent: the lease is lost"), [])
 
 
 @pytest.mark.parametrize(("shown", "gone"), [(None, True), (ANOTHER, True), (PLANNED, False)])

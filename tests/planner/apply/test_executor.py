@@ -16,7 +16,7 @@ from planner.model.step import ApplySummary, Event, Result, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.state.history import Journal
 from planner.workflows.applying.session import recorded
-from planner.workflows.interaction import ProgressEvent, traceback_reporter
+from planner.workflows.interaction import ProgressEvent, silent, traceback_reporter
 from tests.planner.apply.handling import context
 from tests.planner.plan.jobs import record_of
 
@@ -98,6 +98,23 @@ def test_the_end_of_every_step_is_an_event(
     assert {step.id: (result.result, result.why) for step, result in results} == ended
     assert len(results) == len(steps)
     assert summary.outcomes == {step.id: result for step, result in results}
+
+
+class Entries:
+    """A registry that takes every entry."""
+
+    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None: ...
+
+
+def test_a_write_of_the_registry_is_one_request() -> None:
+    steps = Own("own", A, "dc1", RegistryEntry(A, "shop", {"id": "1"})), Disown("disown", B, "dc1", "shop")
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Entries())
+    journal = Journal(record_of(steps), {"dc1": FullDisk(9)})  # type: ignore[dict-item]  # all that it uses
+
+    summary = run(execute(steps, {"dc1": working}, recorded(journal, silent), Interruption(), str))
+
+    assert summary.complete
+    assert summary.requests == 2
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:

@@ -84,3 +84,12 @@ def test_batches_stay_below_what_a_broker_takes():
     wide = [create(f"w{index}", partitions=MAX_PARTITIONS // 2) for index in range(5)]
     assert [len(batch) for batch in batches(wide)] == [2, 2, 1]
     assert [len(batch) for batch in batches([create("huge", partitions=20_000), create("a")])] == [1, 1]
+    grown = [
+        GrowPartitions(f"g{index}", topic_address("dc1", "g"), "dc1", "g", 1, MAX_PARTITIONS // 2 + 1)
+        for index in range(3)
+    ]
+    assert [len(batch) for batch in batches(grown)] == [2, 1]
+
+
+def test_registry_entries_are_one_batch_however_many() -> None:
+    assert len(batches([own(f"t{index}") for index in range(MAX_PARTITIONS + 1)])) == 1
