@@ -203,12 +203,8 @@ async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -
 
 async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str, StepResult]:
     """Returns the result of each step of the batch, by its id."""
-    kind = type(batch[0])
-    handler = HANDLERS.get(kind)
-    if handler is None:
-        return {step.id: failed(f"this release cannot carry out {kind.__name__}") for step in batch}
     try:
-        results = await handler(context, batch)
+        results = await HANDLERS[type(batch[0])](context, batch)
     except ClusterFailure as failure:
         results = {step.id: failed(failure.explained) for step in batch}
     except Failure as failure:

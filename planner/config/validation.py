@@ -444,8 +444,8 @@ def _metrics_ports(parts: TopologyParts) -> Iterable[Diagnostic]:
         for other, taken, where in first.setdefault(port, []):
             if host == taken or not {host, taken}.isdisjoint(_ALL_ADDRESSES):
                 what = f'the jobs "{other}" and "{name}" declare the metrics port {port}, first at {where}'
-                mend = "give each job on one machine its own, or declare none: then a free one is taken"
-                yield metrics.error("port", what, mend)
+                hint = "give each job on one machine its own, or declare none: then a free one is taken"
+                yield metrics.error("port", what, hint)
                 break
         first[port].append((name, host, metrics.place("port")))
 

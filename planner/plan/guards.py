@@ -53,7 +53,7 @@ def unmet_requirements(
             yield error(
                 f"{rule.subject} is {readable(rule.subject, found)}, "
                 f'policies.require says "{rule.operator}{readable(rule.subject, rule.value)}"',
-                f"declare a {rule.subject} of the topic that the policy allows",
+                f"declare a value of {rule.subject} that the policy allows",
                 address=str(topic.address),
                 source=topic.source,
                 code="policy",

@@ -199,7 +199,7 @@ def select(
     if not problems:
         left_out = len(changes) - len(kept)
         names = ", ".join(sorted(targets))
-        summary = f"the plan is partial: {names} and what that needs; {left_out} other objects were left out"
+        summary = f"the plan is partial: {names} and what that needs; objects left out: {left_out}"
         problems.append(note(summary, "plan without --target to see everything", code="partial"))
     return kept, tuple(problems)
 
@@ -390,8 +390,8 @@ def adoption(plan: Plan, clusters: Collection[str]) -> Plan:
     notes = (
         (
             note(
-                f"{others} objects at {', '.join(sorted(clusters))} are missing or differ from the topology:"
-                " they are not registered",
+                f"objects at {', '.join(sorted(clusters))} that are missing or differ from the topology,"
+                f" and are not registered: {others}",
                 "repl plan shows them, repl apply changes and registers them",
                 code="adopt-later",
             ),

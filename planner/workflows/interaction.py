@@ -236,7 +236,7 @@ class Interaction(Struct, frozen=True):
     def require(self, question: Question) -> None:
         """Raises Failure where the question is not approved."""
         if not self.approval(question):
-            raise Failure(error("not approved, so nothing was changed"))
+            raise Failure(error("not approved, so nothing was changed", question.hint))
 
 
 UNATTENDED = Interaction()

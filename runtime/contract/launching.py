@@ -70,6 +70,11 @@ class LaunchError(Exception):
         self.hint = hint
         self.log = tuple(log)
 
+    @property
+    def explained(self) -> str:
+        """Returns the reason, with the hint if there is one."""
+        return f"{self.what} — {self.hint}" if self.hint else self.what
+
 
 class Launcher(Protocol):
     """A Launcher starts, finds and stops jobs. Every method blocks, and may raise LaunchError."""

@@ -365,8 +365,7 @@ def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launch
 
 
 def _launch_failure(failure: LaunchError) -> StepResult:
-    text = failure.what + (f" — {failure.hint}" if failure.hint else "")
-    return failed(text + "".join(f"\n    {line}" for line in failure.log))
+    return failed(failure.explained + "".join(f"\n    {line}" for line in failure.log))
 
 
 async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, StepResult]:
@@ -404,7 +403,7 @@ async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Recon
     try:
         await send_command(context.log, step.job, command)
     except ClusterFailure as failure:
-        return failed(f"the command could not be sent: {failure.why}")
+        return failed(f"the command could not be sent: {failure.explained}")
     return None
 
 
@@ -444,9 +443,9 @@ async def _store_spec(context: ApplyContext, spec: JobSpec) -> str:
         await asyncio.to_thread(context.launcher(spec.launch).update, spec)
     except LaunchError as failure:
         return (
-            f"the job runs as planned, but its spec could not be stored: {failure.what}. A start in a new pod"
-            " or on another machine would use the spec before, until the next change that is applied where"
-            " this works"
+            f"the job runs as planned, but its spec could not be stored: {failure.explained}. A start in a"
+            " new pod or on another machine would use the spec before, until the next change that is applied"
+            " where this works"
         )
     return ""
 
@@ -487,7 +486,7 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
         launcher = context.launcher(launch)
         left = await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchError as failure:
-        return failed(f"something may start it again: {failure}")
+        return failed(f"something may start it again: {failure.explained}")
     status = watch.job(step.job)
     if not _is_running(watch, step.job):
         if status is not None and not status.stop_requested:
@@ -496,9 +495,8 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
     assert status is not None
     if await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
         where = f"pid {status.process} on {status.host}"
-        return failed(
-            f"it does not stop, and runs as {where}: {left or 'it was not started on this machine'}"
-        )
+        why = left or "it was not started on this machine"
+        return failed(f"it does not stop, and runs as {where}: {why}; end it there, then apply again")
     await _publish_stopped(context, status)
     return StepResult(Result.DONE, left)
 

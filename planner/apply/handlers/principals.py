@@ -42,5 +42,5 @@ async def _not_shown(context: ApplyContext, steps: Sequence[AlterQuota]) -> dict
                 if any(limits.get(key) != value for key, value in step.wanted.items()):
                     missing[step.id] = f"broker {broker} does not show it yet"
     except ClusterFailure as failure:
-        return {step.id: f"it was set, and can't be read again: {failure.why}" for step in steps}
+        return {step.id: f"it was set, and can't be read again: {failure.explained}" for step in steps}
     return missing

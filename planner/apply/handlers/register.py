@@ -67,7 +67,7 @@ async def _await_topic_ids(
         return {name: unread[name].why for name in left}
 
     await wait_while_missing(context, missing)
-    return ids, {name: failure.why for name, failure in unread.items()}
+    return ids, {name: failure.explained for name, failure in unread.items()}
 
 
 def _may_appear(failure: ClusterFailure) -> bool:
@@ -86,5 +86,5 @@ async def _write(
     try:
         await context.registry.write(own=own, disown=disown)
     except ClusterFailure as failure:
-        return {step.id: failed(f"the registry was not written: {failure.why}") for step in steps}
+        return {step.id: failed(f"the registry was not written: {failure.explained}") for step in steps}
     return {step.id: DONE for step in steps}

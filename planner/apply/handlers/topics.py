@@ -64,7 +64,7 @@ async def _as_wanted(context: ApplyContext, step: CreateTopic) -> StepResult:
         known = await _shown_topics(context, [step.topic])
         config = await describe_topic(context.client, step.topic)
     except ClusterFailure as failure:
-        return failed(f"it exists already, and could not be compared: {failure.why}; apply again")
+        return failed(f"it exists already, and could not be compared: {failure.explained}; apply again")
     different = list(differences(step, known.get(step.topic), config))
     if different:
         return failed(f"it exists already and differs from the plan: {'; '.join(different)}; plan again")

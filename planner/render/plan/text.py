@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from textwrap import wrap
 
+from planner.graph.messages import few
 from planner.model.change import Action, Change, FieldChange
 from planner.model.diagnostic import Severity
 from planner.model.plan import Mode, Plan
@@ -74,7 +75,7 @@ def _lines(plan: Plan) -> Iterator[Line]:
         yield "", ""
     yield summary_line(plan), BOLD
     if plan.unknown:
-        yield f"This plan is not complete: {', '.join(plan.unknown)} could not be read.", YELLOW
+        yield f"This plan is not complete: {few(list(plan.unknown))} could not be read.", YELLOW
     if errors:
         yield f"This plan can't be applied: {plural(errors, 'error')}.", RED
 

@@ -372,7 +372,8 @@ class ApplySession:
             await journal.finish(result, _now_ms())
         except ClusterFailure as failure:
             unwritten = f"how the apply ended could not be written to its history: {failure.why}"
-            self.progress(Noticed(warning(unwritten)))
+            hint = "repl history shows this apply as not finished; its steps are done as listed here"
+            self.progress(Noticed(warning(unwritten, hint)))
 
 
 def recorded(journal: Journal, progress: ProgressHandler) -> Observer:

@@ -99,7 +99,10 @@ class SupervisedLauncher:
         try:
             lock = hold(folder.lock, _LOCK_TIMEOUT_S)
         except OSError as error:
-            raise LaunchError(f"{folder.lock} can't be locked: {error.strerror or error}") from error
+            raise LaunchError(
+                f"{folder.lock} can't be locked: {error.strerror or error}",
+                f"give this user the right to write {folder.path}, on a file system that has locks",
+            ) from error
         if lock is None:
             running = self.find(folder.job)
             where = f" ({running.handle.where})" if running.handle is not None else ""
@@ -118,7 +121,10 @@ class SupervisedLauncher:
         """Kills remaining processes of an earlier start. The lock is held, so no supervisor owns them."""
         state = folder.supervision()
         if state is not None and state.mark and not processes.sweep(marked(state.mark)):
-            raise LaunchError(f"processes of an earlier start of {folder.job} can't be ended")
+            raise LaunchError(
+                f"processes of an earlier start of {folder.job} can't be ended",
+                f"end those that this lists: grep -ls {marked(state.mark)} /proc/[0-9]*/environ",
+            )
         folder.state.unlink(missing_ok=True)
 
     def _start_supervisor(self, folder: JobFolder, lock: int) -> None:
@@ -140,7 +146,7 @@ class SupervisedLauncher:
                     check=True,
                 )
         except (OSError, subprocess.CalledProcessError) as error:
-            raise LaunchError(f"its supervisor can't be started: {error}") from error
+            raise LaunchError(f"its supervisor can't be started: {error}", f"read {folder.log}") from error
 
     def _await_up(self, folder: JobFolder, start: int) -> LaunchHandle:
         """Waits until the driver runs, and returns after a minute in any case: a slow machine is not an

@@ -1,9 +1,11 @@
 """Order comes from `needs` alone; what can go together goes together."""
 
 from planner.apply.executor import MAX_PARTITIONS, MAX_STEPS, Schedule, batches
+from planner.apply.handlers import HANDLERS
 from planner.model.address import topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Step, StepResult, failed
+from planner.plan.steps import KINDS
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic, GrowPartitions
 
@@ -89,6 +91,10 @@ def test_batches_stay_below_what_a_broker_takes():
         for index in range(3)
     ]
     assert [len(batch) for batch in batches(grown)] == [2, 1]
+
+
+def test_every_kind_of_step_is_carried_out() -> None:
+    assert HANDLERS.keys() == set(KINDS)
 
 
 def test_registry_entries_are_one_batch_however_many() -> None:

@@ -365,6 +365,6 @@ def test_an_adoption_registers_what_is_as_declared_at_the_named_clusters() -> No
     assert [step.id for step in kept.steps] == [f"own:{alike}"]
     assert [change.address for change in kept.changes] == [alike]
     assert [one.summary for one in kept.diagnostics] == [
-        "1 objects at dc1 are missing or differ from the topology: they are not registered"
+        "objects at dc1 that are missing or differ from the topology, and are not registered: 1"
     ]
     assert adoption(made, ["dc2"]).diagnostics == ()

@@ -30,7 +30,7 @@ WAITS = (PartitionWaits(flow="one", topic="orders", partition=0, state="recreate
 
 
 def test_nothing_is_approved_by_default() -> None:
-    with pytest.raises(Failure, match="not approved, so nothing was changed"):
+    with pytest.raises(Failure, match="not approved, so nothing was changed — add --auto-approve"):
         UNATTENDED.require(ApproveReplay("dc2"))
 
     Interaction(approve_all).require(ApproveReplay("dc2"))
