@@ -43,9 +43,9 @@ async def observe(
     readers: dict[str, ClusterReader] = {}
     try:
         ids = await _identify(clusters, endpoints, options, readers)
-        asked = named or {}
+        written_out = named or {}
         listed = await for_each(
-            {name: _guarded(name, readers[name].names(asked.get(name, ()))) for name in _known(ids)}
+            {name: _guarded(name, readers[name].names(written_out.get(name, ()))) for name in _known(ids)}
         )
         seen = {name: listed.get(name, found) for name, found in ids.items()}
         names = Observed(

@@ -161,7 +161,7 @@ async def waiting(
         jobs = {name: _observed_specs(clusters.get(name), progress) for name in destinations}
     else:
         endpoints = endpoints_of(plan.connections[name] for name in destinations)
-        jobs = {name: await _specs(endpoints[name], progress) for name in destinations}
+        jobs = {name: await _specs(endpoints[name], timeout_ms / 1000, progress) for name in destinations}
     running = [
         (spec, flow)
         for flow in flows
@@ -171,10 +171,12 @@ async def waiting(
     return await _waits(plan, running, timeout_ms / 1000, wait_s) if running else ()
 
 
-async def _specs(endpoint: ClusterEndpoint, progress: ProgressHandler) -> dict[str, JobSpec]:
+async def _specs(
+    endpoint: ClusterEndpoint, timeout_s: float, progress: ProgressHandler
+) -> dict[str, JobSpec]:
     """Returns the specs of the jobs that run there."""
     try:
-        async with ClusterClient(endpoint) as client:
+        async with ClusterClient(endpoint, timeout_s) as client:
             return await read_specs(client)
     except Failure as failure:
         for diagnostic in failure.diagnostics:

@@ -220,7 +220,7 @@ async def rollback_plan(
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, several, or another's."""
     check_stores(topology)
-    applied = find(await histories(topology.clusters, progress), apply_id)
+    applied = find(await histories(topology.clusters, timeout_ms / 1000, progress), apply_id)
     if applied.topology != topology.name:
         what = f"apply {applied.id} is of the topology {applied.topology!r}, not of {topology.name!r}"
         raise Failure(error(what, f"plan the rollback with the YAML of {applied.topology!r}"))

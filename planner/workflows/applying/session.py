@@ -154,8 +154,9 @@ INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 class ApplySession:
     """One execution of a plan: exactly its steps, under the leases of the clusters that they change.
 
-    `timeout_ms`: how long a cluster may keep silent. `folder` is the topology's, whose commit the history
-    records, `errors` that of tracebacks. `write` writes what the plan was made from, before the first step.
+    `timeout_ms`: how long a cluster may keep silent while it is read; leases, the journal and steps have
+    limits of their own. `folder` is the topology's, whose commit the history records, `errors` that of
+    tracebacks. `write` writes what the plan was made from, before the first step.
     """
 
     plan: Plan

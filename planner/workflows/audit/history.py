@@ -10,6 +10,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
 from planner.model.step import ApplyRecord
 from planner.model.topology import Cluster
+from planner.observe.cluster import ReadOptions
 from planner.observe.observer import identities
 from planner.state.history import merge, read_history
 from planner.workflows.audit.access import endpoints_of
@@ -30,25 +31,25 @@ async def history(request: HistoryRequest, progress: ProgressHandler = silent) -
     """Reads which applies wrote to the clusters. A cluster that does not answer is left out and named."""
     topology = load(request.path, request.var_files)
     reported = DiagnosticCollector(progress)
-    applies = await histories(topology.clusters, reported)
+    applies = await histories(topology.clusters, request.timeout_ms / 1000, reported)
     if request.apply_id is not None:
         applies = (find(applies, request.apply_id),)
     return HistoryResult(applies, reported.diagnostics)
 
 
 async def histories(
-    clusters: Mapping[str, Cluster], progress: ProgressHandler = silent
+    clusters: Mapping[str, Cluster], timeout_s: float, progress: ProgressHandler = silent
 ) -> tuple[ApplyRecord, ...]:
     """Returns the joined histories. Failure where no cluster could be read."""
     endpoints = endpoints_of(clusters.values())
     read: list[tuple[ApplyRecord, ...]] = []
     problems: list[Diagnostic] = []
-    for name, identity in (await identities(clusters, endpoints)).items():
+    for name, identity in (await identities(clusters, endpoints, ReadOptions(timeout_s))).items():
         if isinstance(identity, Unreachable):
             problems.append(error(f"{name} can't be read: {identity.why}", identity.hint))
             continue
         try:
-            async with ClusterClient(endpoints[name]) as client:
+            async with ClusterClient(endpoints[name], timeout_s) as client:
                 read.append(await read_history(client, lambda notice: progress(Noticed(notice))))
         except Failure as failure:
             problems.extend(failure.diagnostics)

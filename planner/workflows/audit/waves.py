@@ -100,7 +100,7 @@ class WaveReader:
         flows = [topology.flows[flow] for wave in waves for flow in wave.cutover.flows]
         names = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
         with suppress(Failure):
-            self._applies = await histories({name: topology.clusters[name] for name in names})
+            self._applies = await histories({name: topology.clusters[name] for name in names}, self._within_s)
         for source in sorted(
             {source_of(wave.cutover, topology) for wave in waves if has_moved(wave, status)}
         ):

@@ -221,3 +221,17 @@ def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
 
     assert planning.returncode == ExitCode.INTERRUPTED
     assert (out, err.strip()) == ("", "Interrupted.")
+
+
+def test_the_timeout_of_a_rollback_is_that_of_the_history_too(tmp_path: Path, capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        file = tmp_path / "shop.yaml"
+        file.write_text(
+            f"apiVersion: repl/v1\nname: shop\nclusters: {{dc1: {{bootstrap: '127.0.0.1:{port}'}}}}\n"
+            "topics: [{name: orders, cluster: dc1}]\n"
+        )
+        code = run(["plan", str(file), "--rollback", "2026", "--timeout", "200ms"])
+
+    assert code == ExitCode.ERROR
+    assert "has not answered for 0.2 s" in capsys.readouterr().err
