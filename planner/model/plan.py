@@ -52,8 +52,8 @@ class PlanInputs:
 
     `observed` is what was read of the clusters. Relative paths of the topology start at `folder`. `targets`
     are addresses as they were written. `adopt` names clusters of which the plan only registers what is as
-    declared. A rollback has the earlier apply, a restore its backup. `found` is what can't be found out again
-    without the clusters or the topology's files, such as the brokers' objections.
+    declared. A rollback has the earlier apply, a restore its backup. `diagnostics` are those that can't be
+    made again without the clusters or the topology's files, such as the brokers' objections.
     """
 
     release: str  # another release may make another plan of the same inputs
@@ -66,7 +66,7 @@ class PlanInputs:
     adopt: tuple[str, ...] = ()
     applied: ApplyRecord | None = None
     backup: RestoredBackup | None = None
-    found: tuple[Diagnostic, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

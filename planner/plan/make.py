@@ -300,7 +300,7 @@ def plan_from(inputs: PlanInputs) -> Plan:
             plan = replace(plan, steps=steps, diagnostics=(*plan.diagnostics, *problems))
         case Mode.RESTORE:
             plan = restore_plan(inputs)
-    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *inputs.found])))
+    return replace(plan, diagnostics=tuple(dict.fromkeys([*plan.diagnostics, *inputs.diagnostics])))
 
 
 def make_plan(
@@ -339,7 +339,7 @@ def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
     new = tuple(diagnostic for diagnostic in dict.fromkeys(found) if diagnostic not in known)
     if not new:
         return plan
-    inputs = replace(plan.inputs, found=(*plan.inputs.found, *new))
+    inputs = replace(plan.inputs, diagnostics=(*plan.inputs.diagnostics, *new))
     return replace(plan, inputs=inputs, diagnostics=(*plan.diagnostics, *new))
 
 

@@ -56,7 +56,7 @@ def restore_plan(inputs: PlanInputs) -> Plan:
         (
             *inputs.observed.diagnostics,
             *ownership(inputs.topology.name, inputs.observed, changes),
-            *inputs.found,
+            *inputs.diagnostics,
             *approval(backup),
         ),
     )

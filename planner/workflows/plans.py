@@ -239,7 +239,7 @@ def plan_now(
     adopt: tuple[str, ...] = (),
     applied: ApplyRecord | None = None,
     backup: RestoredBackup | None = None,
-    found: tuple[Diagnostic, ...] = (),
+    diagnostics: tuple[Diagnostic, ...] = (),
 ) -> Plan:
     """Returns the plan of these inputs, which is made now, here, by this release."""
     inputs = PlanInputs(
@@ -253,6 +253,6 @@ def plan_now(
         adopt=adopt,
         applied=applied,
         backup=backup,
-        found=found,
+        diagnostics=diagnostics,
     )
     return plan_from(inputs)

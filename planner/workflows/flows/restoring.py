@@ -124,7 +124,7 @@ class _Planned:
             translated=request.schema_ids == "translate",
         )
         found = tuple(self._found)
-        plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, found=found)
+        plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, diagnostics=found)
         return plan if plan.errored else await self._verified(plan, backup.topics)
 
     async def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
