@@ -6,7 +6,7 @@ state of the clusters: an object may have been protected since, or another topol
 """
 
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 
 from planner.diff.differ import owned_by_address
@@ -20,7 +20,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, SourceLocation, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster, RegistryEntry
 from planner.model.plan import Mode, Plan
 from planner.model.step import Step
-from planner.model.topology import Cluster, Policies, Requirement, Topology
+from planner.model.topology import Policies, Requirement, Topology
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
@@ -164,10 +164,7 @@ def check(
     topology: Topology,
     mode: Mode = Mode.APPLY,
 ) -> tuple[Diagnostic, ...]:
-    """Returns the refusals of every guard for the planned changes. A wrong cluster id hides all others."""
-    pinned = tuple(pinned_ids(topology.clusters, observed))
-    if pinned:
-        return pinned
+    """Returns the refusals of every guard for the planned changes."""
     addresses = {change.address for change in changes}
     topics = tuple(topic for topic in desired.topics if topic.address in addresses)
     ended = frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
@@ -189,20 +186,6 @@ def check(
         *owned_by_others(places, topology.name, observed),
         *unmet_requirements(topology.policies.require, topics, observed),
     )
-
-
-def pinned_ids(clusters: Mapping[str, Cluster], observed: Observed) -> Iterator[Diagnostic]:
-    """Yields a refusal for each cluster whose id is not the pinned one."""
-    for name, cluster in sorted(clusters.items()):
-        live = observed.reachable(name)
-        if live is not None and cluster.id is not None and cluster.id != live.id:
-            yield error(
-                f"cluster {name} is {live.id}, but its id is pinned as {cluster.id}",
-                f"correct clusters.{name}.bootstrap, or clusters.{name}.id if the cluster was replaced",
-                source=cluster.source,
-                code="pinned-id",
-                exit=ExitCode.REFUSED,
-            )
 
 
 def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
@@ -353,9 +336,6 @@ def destroyed_topics(changes: Iterable[Change]) -> list[Change]:
 
 def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tuple[Diagnostic, ...]:
     """Returns every refusal. `remaining` are the steps that an earlier apply of this plan did not do."""
-    pinned = tuple(pinned_ids(plan.connections, observed))
-    if pinned:
-        return pinned
     touched = {step.address for step in remaining}
     changes = tuple(change for change in plan.changes if change.address in touched)
     places = ((step.cluster, step.address, None) for step in remaining if step.address.cluster is None)

@@ -6,7 +6,7 @@ import pytest
 
 from planner.model.diagnostic import Diagnostic, ExitCode
 from planner.model.observed import Observed, RegistryEntry
-from planner.model.topology import Cluster, Policies, Requirement, Topic
+from planner.model.topology import Policies, Requirement, Topic
 from planner.plan.guards import recheck
 from planner.plan.make import plan_from
 from tests.fakes.replacing import replace
@@ -107,14 +107,6 @@ def test_what_another_topology_owns_now(name: str) -> None:
     seen = with_entries(with_entries(state(), "dc1", theirs), "dc2", theirs)
 
     assert codes(recheck(plan, plan.steps, seen)) == [("owned", ExitCode.REFUSED)]
-
-
-def test_another_cluster_than_the_pinned_one() -> None:
-    plan = honest()
-    pinned = Cluster("dc1", bootstrap="dc1:9092", id="another")
-    plan = changed(plan, clusters={**plan.inputs.topology.clusters, "dc1": pinned})
-
-    assert codes(recheck(plan, plan.steps, state())) == [("pinned-id", ExitCode.REFUSED)]
 
 
 def test_a_failover_that_is_finished_later_is_not_refused() -> None:

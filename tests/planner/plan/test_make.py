@@ -10,7 +10,7 @@ from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
 from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, FeatureReport, RegistryEntry, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.topology import Acl, Cluster, OnRemove, Policies, Requirement, Topic
+from planner.model.topology import Acl, OnRemove, Policies, Requirement, Topic
 from planner.plan.make import adoption, expected_dead, with_diagnostics
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
@@ -185,17 +185,6 @@ THEIRS = cluster(live("orders", 6), owned=[owned(wanted("orders", 1), topology="
 )
 def test_the_guard_of_a_topic(want, have, found) -> None:
     assert refused(plan_for(want, have)) == ([(found[0], "topic.dc1.orders", found[1])] if found else [])
-
-
-def test_a_pinned_id_outranks_every_other_guard() -> None:
-    pinned = topology(
-        clusters=[
-            Cluster("dc1", bootstrap="dc1:9092", id="pinned"),
-            Cluster("dc2", bootstrap="x", id="cluster-dc2"),
-        ]
-    )
-    made = plan_for(desired(wanted("orders", 1)), ORDERS, DC2, shop=pinned)
-    assert refused(made) == [("pinned-id", None, REFUSED)]
 
 
 @pytest.mark.parametrize("protect", [True, False])
