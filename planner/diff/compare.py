@@ -29,7 +29,7 @@ class Secret:
 
 Leaf = Value | Secret
 Tree = Mapping[Path, Leaf]  # the values of one object by path; an absent path is a field that is not set
-Place = tuple[int, Path]  # a path in one of several trees
+TreePath = tuple[int, Path]  # a path in one of several trees
 
 
 class PathDifference(Struct, frozen=True):
@@ -64,7 +64,7 @@ def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference
     }
     # Many objects may differ alike: the same values at the same path are compared once. Mappings can't
     # be looked up.
-    first: dict[Hashable, Place] = {}
+    first: dict[Hashable, TreePath] = {}
     places = {}
     for place, pair in unequal.items():
         has_mapping = isinstance(pair.old, Mapping) or isinstance(pair.new, Mapping)
@@ -112,7 +112,7 @@ def _tree(fields: Mapping[str, Value]) -> Tree:
     return {(name,): value for name, value in fields.items()}
 
 
-def _deep_diff(unequal: Mapping[Place, PathDifference]) -> dict[Place, PathDifference]:
+def _deep_diff(unequal: Mapping[TreePath, PathDifference]) -> dict[TreePath, PathDifference]:
     delta = _imported_deepdiff().DeepDiff(
         {place: one.old for place, one in unequal.items()},
         {place: one.new for place, one in unequal.items()},
@@ -140,9 +140,9 @@ def _imported_deepdiff() -> ModuleType:
             del sys.modules[name]
 
 
-def _place(level: Any) -> Place:
+def _place(level: Any) -> TreePath:
     """Returns the key of the flat mapping: DeepDiff's path, without the text that `path()` makes of it."""
-    place: Place = level.up.t1_child_rel.param
+    place: TreePath = level.up.t1_child_rel.param
     return place
 
 

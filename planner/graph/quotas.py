@@ -61,23 +61,23 @@ def quotas_unknown(flow: Flow, observed: Observed) -> str:
     return ""
 
 
-Place = tuple[str, QuotaEntity]  # a cluster and an entity
+ClusterEntity = tuple[str, QuotaEntity]
 
 
-def _by_place(quotas: Iterable[DesiredQuota]) -> dict[Place, DesiredQuota]:
+def _by_place(quotas: Iterable[DesiredQuota]) -> dict[ClusterEntity, DesiredQuota]:
     return {(quota.cluster, quota.entity): quota for quota in quotas}
 
 
 def _mirrored(
     flows: Sequence[Flow],
-    kept: Collection[Place],
+    kept: Collection[ClusterEntity],
     topology: Topology,
     observed: Observed,
     diagnostics: list[Diagnostic],
-) -> dict[Place, DesiredQuota]:
+) -> dict[ClusterEntity, DesiredQuota]:
     ends = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
     limits = {name: _own_limits(observed.reachable(name), topology, name) for name in ends}
-    mirrored: dict[Place, DesiredQuota] = {}
+    mirrored: dict[ClusterEntity, DesiredQuota] = {}
     _spread(flows, limits, mirrored)
     for name in ends:
         for entity, values in _left_over(observed.reachable(name), topology.name).items():
@@ -92,7 +92,7 @@ def _mirrored(
 def _spread(
     flows: Sequence[Flow],
     limits: Mapping[str, dict[QuotaEntity, Limits]],
-    mirrored: dict[Place, DesiredQuota],
+    mirrored: dict[ClusterEntity, DesiredQuota],
 ) -> None:
     """Adds to `limits` and `found` what the flows mirror, until nothing is new."""
     fresh = True

@@ -132,10 +132,9 @@ def secret_problems(job: DesiredJob, spec: JobSpec) -> Iterator[Diagnostic]:
             )
 
 
-Place = tuple[str, Address, SourceLocation | None]  # a cluster, an object there, and where it is declared
-
-
-def owned_by_others(places: Iterable[Place], topology: str, observed: Observed) -> Iterator[Diagnostic]:
+def owned_by_others(
+    places: Iterable[tuple[str, Address, SourceLocation | None]], topology: str, observed: Observed
+) -> Iterator[Diagnostic]:
     """Yields refusals of jobs and flows whose names another topology uses at the same cluster."""
     jobs = destination_jobs(observed)
     for cluster, address, source in dict.fromkeys(places):
