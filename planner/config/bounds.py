@@ -3,12 +3,10 @@
 A file of a few hundred bytes can describe gigabytes. Each bound is checked before the value is made.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.config.yaml_tree import Mapping as Tree
-from planner.config.yaml_tree import Sequence
+from planner.config.yaml_tree import ListNode, MapNode
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.topology import Topology
 from runtime.contract.spec.selection import written_out
@@ -78,17 +76,17 @@ def refuse_longer(amount: int) -> None:
         raise BoundExceeded(f"it comes to more than {LONGEST_RESULT:,} characters")
 
 
-def refuse_more_mistakes(mistakes: Many[Diagnostic]) -> None:
+def refuse_more_mistakes(mistakes: Sequence[Diagnostic]) -> None:
     """Raises a Failure with the first mistakes once there are MOST_MISTAKES."""
     if len(mistakes) >= MOST_MISTAKES:
         more = error(f"there are more than {MOST_MISTAKES - 1:,} mistakes", "correct these first")
         raise Failure([*mistakes[:MOST_MISTAKES], more])
 
 
-def refuse_more_flows(root: Tree) -> None:
+def refuse_more_flows(root: MapNode) -> None:
     """Raises a Failure if more flows are declared than can be compared with each other."""
     flows = root.get("flows")
-    if isinstance(flows, Sequence) and len(flows.items) > MOST_FLOWS:
+    if isinstance(flows, ListNode) and len(flows.items) > MOST_FLOWS:
         what = f"there are more than {MOST_FLOWS:,} flows"
         hint = "let a flow take more topics, or split the topology"
         raise Failure(error(what, hint, source=flows.items[MOST_FLOWS].source))

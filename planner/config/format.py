@@ -58,11 +58,11 @@ def _values(text: str, file: str) -> list[Any]:
 
 def _plain(node: yaml_tree.Node) -> Any:
     match node:
-        case yaml_tree.Scalar():
+        case yaml_tree.ScalarNode():
             return (node.plain, node.text)
-        case yaml_tree.Sequence():
+        case yaml_tree.ListNode():
             return [_plain(item) for item in node.items]
-        case yaml_tree.Mapping():
+        case yaml_tree.MapNode():
             return {(key.plain, key.text): _plain(value) for key, value in node.pairs}
 
 

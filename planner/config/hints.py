@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import assert_never
 
-from planner.config.yaml_tree import Node, Scalar, kind_of
+from planner.config.yaml_tree import Node, ScalarNode, kind_of
 from planner.model.topology import looks_secret
 from runtime.contract.spec import shapes
 from runtime.contract.spec.shapes import Shape
@@ -40,7 +40,7 @@ def prose(words: Iterable[str], last: str = "or") -> str:
 
 def shown(node: Node) -> str:
     """Returns a value as an error shows it. The result of an expression is left out if it may be a secret."""
-    if not isinstance(node, Scalar) or node.is_null:
+    if not isinstance(node, ScalarNode) or node.is_null:
         return kind_of(node)
     if node.written is None:
         return f'"{shortened(node.text)}"'

@@ -3,8 +3,7 @@
 Several documents become one tree: maps are joined by name, lists are concatenated.
 """
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Texts
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from planner.config.language.build import parts_of, topology_of
 from planner.config.language.reader import ParsedRecord, ShapeReader, missing
 from planner.config.validation import check, check_not_empty
 from planner.config.variables import Variables
-from planner.config.yaml_tree import Mapping, Node, Scalar, documents, kind_of
-from planner.config.yaml_tree import Sequence as SequenceNode
+from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode, documents, kind_of
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
 from planner.model.plan import MARK
 from planner.model.topology import API_VERSION, Topology
@@ -23,16 +21,16 @@ from runtime.contract.spec import shapes
 from runtime.contract.spec.shapes import RecordShape, Shape, record_of
 
 
-def merged(record: RecordShape, roots: Sequence[Mapping]) -> tuple[Mapping, list[Diagnostic]]:
+def merged(record: RecordShape, roots: Sequence[MapNode]) -> tuple[MapNode, list[Diagnostic]]:
     """Returns one mapping with the content of all. A name that stands twice is an error with both places."""
     diagnostics: list[Diagnostic] = []
     return _mapping(record, roots, diagnostics), diagnostics
 
 
-def _mapping(record: RecordShape, roots: Sequence[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
+def _mapping(record: RecordShape, roots: Sequence[MapNode], diagnostics: list[Diagnostic]) -> MapNode:
     if len(roots) == 1:
         return roots[0]
-    entries_of: dict[str, list[tuple[Scalar, Node]]] = {}
+    entries_of: dict[str, list[tuple[ScalarNode, Node]]] = {}
     for root in roots:
         for key, value in root.pairs:
             entries_of.setdefault(key.text, []).append((key, value))
@@ -47,29 +45,29 @@ def _mapping(record: RecordShape, roots: Sequence[Mapping], diagnostics: list[Di
     return replace(roots[0], pairs=tuple(pairs))
 
 
-def _value(shape: Shape, entries: list[tuple[Scalar, Node]], diagnostics: list[Diagnostic]) -> Node:
+def _value(shape: Shape, entries: list[tuple[ScalarNode, Node]], diagnostics: list[Diagnostic]) -> Node:
     key, first = entries[0]
     if len(entries) == 1:
         return first
     values = [value for _, value in entries]
-    if isinstance(shape, shapes.ListShape) and all(isinstance(value, SequenceNode) for value in values):
-        items = tuple(item for value in values if isinstance(value, SequenceNode) for item in value.items)
-        return SequenceNode(items, first.file, first.line, first.column)
-    maps = [value for value in values if isinstance(value, Mapping)]
+    if isinstance(shape, shapes.ListShape) and all(isinstance(value, ListNode) for value in values):
+        items = tuple(item for value in values if isinstance(value, ListNode) for item in value.items)
+        return ListNode(items, first.file, first.line, first.column)
+    maps = [value for value in values if isinstance(value, MapNode)]
     if len(maps) == len(values) and isinstance(shape, shapes.RecordShape):
         return _mapping(shape, maps, diagnostics)
     if len(maps) == len(values) and isinstance(shape, shapes.MapShape | shapes.SettingsShape):
         return _named(maps, diagnostics)
     for other, value in entries[1:]:
-        same = isinstance(first, Scalar) and isinstance(value, Scalar) and first.text == value.text
+        same = isinstance(first, ScalarNode) and isinstance(value, ScalarNode) and first.text == value.text
         if not same:
             what = f'"{key.text}" stands in two places, first at {key.source}'
             diagnostics.append(error(what, "say it once", source=other.source))
     return first
 
 
-def _named(maps: list[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
-    pairs: dict[str, tuple[Scalar, Node]] = {}
+def _named(maps: list[MapNode], diagnostics: list[Diagnostic]) -> MapNode:
+    pairs: dict[str, tuple[ScalarNode, Node]] = {}
     for tree in maps:
         for key, value in tree.pairs:
             if key.text in pairs:
@@ -80,7 +78,7 @@ def _named(maps: list[Mapping], diagnostics: list[Diagnostic]) -> Mapping:
     return replace(maps[0], pairs=tuple(pairs.values()))
 
 
-Edited = Texts[Path, str]
+Edited = Mapping[Path, str]
 NOTHING_EDITED: Edited = {}
 
 
@@ -143,12 +141,12 @@ class _Loading:
             self.broken = True
             return []
         self.diagnostics += mistakes
-        return [node for node in nodes if not (isinstance(node, Scalar) and node.is_null)]
+        return [node for node in nodes if not (isinstance(node, ScalarNode) and node.is_null)]
 
-    def roots(self, file: Path) -> list[Mapping]:
+    def roots(self, file: Path) -> list[MapNode]:
         roots = []
         for tree in self.trees(file):
-            if not isinstance(tree, Mapping):
+            if not isinstance(tree, MapNode):
                 what = f"{kind_of(tree)} where a topology begins"
                 self._refuse(what, "begin it with apiVersion, name and clusters, each key at the left", tree)
             elif tree.get(MARK) is not None:
@@ -158,11 +156,11 @@ class _Loading:
                 roots.append(tree)
         return roots
 
-    def _has_known_version(self, tree: Mapping) -> bool:
+    def _has_known_version(self, tree: MapNode) -> bool:
         version = tree.get("apiVersion")
-        if version is None or (isinstance(version, Scalar) and version.text == API_VERSION):
+        if version is None or (isinstance(version, ScalarNode) and version.text == API_VERSION):
             return True
-        said = version.text if isinstance(version, Scalar) else kind_of(version)
+        said = version.text if isinstance(version, ScalarNode) else kind_of(version)
         ours, _, number = said.partition("/v")
         if ours == "repl" and number.isdigit():
             what = f'the language "{said}" is newer than this repl, which reads {API_VERSION}'
@@ -184,13 +182,13 @@ class _Loading:
             self.diagnostics.append(error(what, "write a topology, or start one with `repl init`"))
         self._raise_errors()
 
-    def topology(self, roots: list[Mapping], var_files: Sequence[Path]) -> Topology:
+    def topology(self, roots: list[MapNode], var_files: Sequence[Path]) -> Topology:
         root, mistakes = merged(record_of(Topology), roots)
         try:
             variables = self._variables(root, var_files)
             without_vars = tuple((key, value) for key, value in root.pairs if key.text != "vars")
             rendered = variables.rendered(replace(root, pairs=without_vars))
-            assert isinstance(rendered, Mapping)
+            assert isinstance(rendered, MapNode)
             refuse_more_flows(rendered)
             reader = ShapeReader()
             fields = reader.read(record_of(Topology), rendered, "topology")
@@ -210,7 +208,7 @@ class _Loading:
         refuse_more_pairs(topology)
         return topology
 
-    def _variables(self, root: Mapping, var_files: Sequence[Path]) -> Variables:
+    def _variables(self, root: MapNode, var_files: Sequence[Path]) -> Variables:
         variables = Variables()
         if (declared := root.get("vars")) is not None:
             variables.declare(declared)

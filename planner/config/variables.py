@@ -22,7 +22,7 @@ from planner.config.bounds import (
 )
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
-from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
+from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode, kind_of
 from planner.model.diagnostic import Diagnostic, error, warning
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Variables:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.declared: set[str] = set()
-        self.given: dict[str, Scalar] = {}
+        self.given: dict[str, ScalarNode] = {}
         self.used: set[str] = set()
         self.diagnostics: list[Diagnostic] = []
         self._expressions: Expressions | None = None
@@ -61,7 +61,7 @@ class Variables:
         """Adds the topology's `vars:`; a name without a value must come from a file of variables."""
         for key, value in self._pairs(node, '"vars"'):
             self.declared.add(key.text)
-            if not (isinstance(value, Scalar) and value.is_null):
+            if not (isinstance(value, ScalarNode) and value.is_null):
                 self.values[key.text] = python_value(value)
 
     def give(self, node: Node) -> None:
@@ -70,8 +70,8 @@ class Variables:
             self.given[key.text] = key
             self.values[key.text] = python_value(value)
 
-    def _pairs(self, node: Node, what: str) -> Iterable[tuple[Scalar, Node]]:
-        if not isinstance(node, Mapping):
+    def _pairs(self, node: Node, what: str) -> Iterable[tuple[ScalarNode, Node]]:
+        if not isinstance(node, MapNode):
             self._wrong(node, f"{what} is {kind_of(node)}", "it takes a map of variables, as name: value")
             return
         for key, value in node.pairs:
@@ -91,11 +91,11 @@ class Variables:
     def rendered(self, node: Node) -> Node:
         """Returns the tree with every expression replaced by its value."""
         match node:
-            case Scalar():
+            case ScalarNode():
                 return self._scalar(node) if "{{" in node.text or "{%" in node.text else node
-            case Sequence():
+            case ListNode():
                 return dataclasses.replace(node, items=tuple(map(self.rendered, node.items)))
-            case Mapping():
+            case MapNode():
                 for key, _ in node.pairs:
                     if "{{" in key.text:
                         self._wrong(
@@ -118,7 +118,7 @@ class Variables:
             if name not in expected
         ]
 
-    def _scalar(self, node: Scalar) -> Node:
+    def _scalar(self, node: ScalarNode) -> Node:
         names = NAME_ONLY.findall(node.text)
         simple = len(names) == node.text.count("{{") and "{%" not in node.text and "{#" not in node.text
         if simple and all(name in self.values for name in names):
@@ -130,7 +130,7 @@ class Variables:
             return self._replaced(node, names)
         return self._computed_node(node)
 
-    def _placed(self, key: str, value: Any, node: Scalar) -> Node:
+    def _placed(self, key: str, value: Any, node: ScalarNode) -> Node:
         """Returns a value at its place. Its nodes are counted before they are made, once for each `key`."""
         if key not in self._weights:
             self._weights[key] = nodes(value)
@@ -140,7 +140,7 @@ class Variables:
             return self._too_much(node, wrong)
         return to_node(value, node)
 
-    def _replaced(self, node: Scalar, names: list[str]) -> Node:
+    def _replaced(self, node: ScalarNode, names: list[str]) -> Node:
         """Returns text with the names of variables replaced. Its length is checked before it is made."""
         texts = {name: text_of(self.values[name]) for name in set(names)}
         length = len(node.text) + sum(len(texts[name]) for name in names)
@@ -151,7 +151,7 @@ class Variables:
             return self._too_much(node, wrong)
         return _scalar_of(NAME_ONLY.sub(lambda match: texts[match[1]], node.text), node)
 
-    def _too_much(self, node: Scalar, wrong: BoundExceeded) -> Scalar:
+    def _too_much(self, node: ScalarNode, wrong: BoundExceeded) -> ScalarNode:
         """Reports the first place that passes a bound, once. No later expression is computed."""
         if self._exhausted:
             return dataclasses.replace(node, failed=True)
@@ -160,7 +160,7 @@ class Variables:
             node, f"too much comes out of variables here: {wrong}", "split the topology, or repeat less"
         )
 
-    def _computed_node(self, node: Scalar) -> Node:
+    def _computed_node(self, node: ScalarNode) -> Node:
         from planner.config.expressions import Expressions, NotComputable
 
         if self._exhausted:
@@ -190,7 +190,7 @@ class Variables:
             return self._too_much(node, wrong)
         return self._placed(node.text, computed, node)
 
-    def _failed(self, node: Scalar, what: str, hint: str) -> Scalar:
+    def _failed(self, node: ScalarNode, what: str, hint: str) -> ScalarNode:
         self._wrong(node, what, hint)
         return dataclasses.replace(node, failed=True)
 
@@ -210,15 +210,15 @@ class Variables:
 def python_value(node: Node) -> Any:
     """Returns a variable's value for expressions. `off` stays a word, and 1.10 stays as written."""
     match node:
-        case Scalar():
+        case ScalarNode():
             return _scalar_value(node)
-        case Sequence():
+        case ListNode():
             return [python_value(item) for item in node.items]
-        case Mapping():
+        case MapNode():
             return {key.text: python_value(value) for key, value in node.pairs}
 
 
-def _scalar_value(node: Scalar) -> Any:
+def _scalar_value(node: ScalarNode) -> Any:
     if not node.plain:
         return node.text
     if node.is_null:
@@ -231,13 +231,13 @@ def _scalar_value(node: Scalar) -> Any:
         return node.text
 
 
-def to_node(value: Any, at: Scalar) -> Node:
+def to_node(value: Any, at: ScalarNode) -> Node:
     """Returns a computed value as a node at the place of its expression."""
     if isinstance(value, list | tuple):
-        return Sequence(tuple(to_node(item, at) for item in value), at.file, at.line, at.column)
+        return ListNode(tuple(to_node(item, at) for item in value), at.file, at.line, at.column)
     if isinstance(value, dict):
         pairs = tuple((_scalar_of(text_of(key), at), to_node(item, at)) for key, item in value.items())
-        return Mapping(pairs, at.file, at.line, at.column)
+        return MapNode(pairs, at.file, at.line, at.column)
     return _scalar_of(text_of(value), at)
 
 
@@ -249,5 +249,5 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def _scalar_of(text: str, at: Scalar) -> Scalar:
-    return Scalar(text, True, at.file, at.line, at.column, at.written or at.text)
+def _scalar_of(text: str, at: ScalarNode) -> ScalarNode:
+    return ScalarNode(text, True, at.file, at.line, at.column, at.written or at.text)

@@ -33,7 +33,7 @@ class _Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar(_Placed):
+class ScalarNode(_Placed):
     """A scalar. `plain` means unquoted, or the result of an expression.
 
     `written` is the expression it came from. `failed` means that the expression has no value, which is
@@ -54,7 +54,7 @@ class Scalar(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence(_Placed):
+class ListNode(_Placed):
     items: tuple["Node", ...]
     file: str
     line: int
@@ -62,10 +62,10 @@ class Sequence(_Placed):
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping(_Placed):
+class MapNode(_Placed):
     """A map: pairs in the order of the file, with unique keys and merges (`<<`) done."""
 
-    pairs: tuple[tuple[Scalar, "Node"], ...]
+    pairs: tuple[tuple[ScalarNode, "Node"], ...]
     file: str
     line: int
     column: int
@@ -74,17 +74,17 @@ class Mapping(_Placed):
         return next((value for key, value in self.pairs if key.text == name), None)
 
 
-Node = Scalar | Sequence | Mapping
+Node = ScalarNode | ListNode | MapNode
 
 
 def kind_of(node: Node) -> str:
     """Returns the kind of a node for an error, without its content."""
     match node:
-        case Scalar():
+        case ScalarNode():
             return "nothing" if node.is_null else "text"
-        case Sequence():
+        case ListNode():
             return "a list"
-        case Mapping():
+        case MapNode():
             return "a map"
 
 
@@ -303,7 +303,7 @@ class _Builder:
         plain = not event.style
         if event.tag is not None and (event.tag in TEXT_TAGS or not self._refuse_tag(event)):
             plain = False
-        node = Scalar(event.value, plain, self.file, mark.line + 1, mark.column + 1)
+        node = ScalarNode(event.value, plain, self.file, mark.line + 1, mark.column + 1)
         self._count(1, mark)
         if event.anchor:
             self.anchors[event.anchor] = (node, 1, 0)
@@ -328,7 +328,7 @@ class _Builder:
         if closed.is_mapping:
             node = self._mapping(closed)
         else:
-            node = Sequence(tuple(closed.items), self.file, closed.line, closed.column)
+            node = ListNode(tuple(closed.items), self.file, closed.line, closed.column)
         if closed.anchor:
             self.anchors[closed.anchor] = (node, self.count - closed.before, closed.height)
         self._add(node, closed.height)
@@ -383,18 +383,18 @@ class _Builder:
 
     def _mapping(self, closed: _Open) -> Node:
         first = closed.items[0] if closed.items else None
-        inside = isinstance(first, Mapping) and (first.line, first.column) == (closed.line, closed.column + 1)
+        inside = isinstance(first, MapNode) and (first.line, first.column) == (closed.line, closed.column + 1)
         if not (closed.flow and inside):
-            return Mapping(self._pairs(closed), self.file, closed.line, closed.column)
+            return MapNode(self._pairs(closed), self.file, closed.line, closed.column)
         place = SourceLocation(self.file, closed.line, closed.column)
         self.diagnostics.append(error(*UNQUOTED_EXPRESSION, source=place, code="syntax"))
-        return Scalar("", True, self.file, closed.line, closed.column, failed=True)
+        return ScalarNode("", True, self.file, closed.line, closed.column, failed=True)
 
-    def _pairs(self, closed: _Open) -> tuple[tuple[Scalar, Node], ...]:
-        pairs: dict[str, tuple[Scalar, Node]] = {}
+    def _pairs(self, closed: _Open) -> tuple[tuple[ScalarNode, Node], ...]:
+        pairs: dict[str, tuple[ScalarNode, Node]] = {}
         merges: list[Node] = []
         for key, value in zip(closed.items[::2], closed.items[1::2], strict=True):
-            if not isinstance(key, Scalar):
+            if not isinstance(key, ScalarNode):
                 what = "a key is text here, not a list or a map"
                 self.diagnostics.append(error(what, "write the key as one word", source=key.source))
             elif key.text == "<<" and key.plain:
@@ -411,12 +411,12 @@ class _Builder:
                 pairs.setdefault(key.text, (key, value))
         return tuple(pairs.values())
 
-    def _merged(self, values: list[Node]) -> list[Mapping]:
+    def _merged(self, values: list[Node]) -> list[MapNode]:
         """Returns the maps behind `<<`. The earlier one wins; a key that is written out wins over them."""
-        maps: list[Mapping] = []
+        maps: list[MapNode] = []
         for value in values:
-            for item in value.items if isinstance(value, Sequence) else (value,):
-                if isinstance(item, Mapping):
+            for item in value.items if isinstance(value, ListNode) else (value,):
+                if isinstance(item, MapNode):
                     self.count += len(item.pairs)
                     maps.append(item)
                 else:

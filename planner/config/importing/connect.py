@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.config.importing.document import Fields, NoCounterpart
-from planner.config.yaml_tree import Scalar
+from planner.config.yaml_tree import ScalarNode
 from planner.model.topology import secret_variable
 from runtime.contract.client.keys import CREDENTIALS
 from runtime.contract.client.settings import MSK_IAM, java_store_problem
@@ -85,7 +85,7 @@ class Properties(Fields):
     shows_others: bool = False
 
     def add(self, key: str, value: str, line: int) -> None:
-        self.values[key] = Scalar(value.strip(), False, self.file, line, 1)
+        self.values[key] = ScalarNode(value.strip(), False, self.file, line, 1)
 
     def below_any(self, *prefixes: str, shows_others: bool = False) -> "Properties":
         """Returns the same keys, looked up below these prefixes."""
@@ -98,7 +98,9 @@ class Properties(Fields):
     def text(self, *names: str) -> str | None:
         """Returns the first of these keys that is set, and marks the others as converted, too."""
         texts = {
-            name: node.text for name in self.names(*names) if isinstance(node := self.values[name], Scalar)
+            name: node.text
+            for name in self.names(*names)
+            if isinstance(node := self.values[name], ScalarNode)
         }
         first = next(iter(texts.values()), None)
         self.used.update(name for name, text in texts.items() if text == first or not self.shows_others)
@@ -221,7 +223,7 @@ def client_of(cluster: str, keys: Properties) -> dict[str, Setting]:
     if (algorithm := keys.text("ssl.endpoint.identification.algorithm")) is not None:
         client["ssl.endpoint.identification.algorithm"] = algorithm or "none"
     handlers = [keys.values[name] for name in keys.names("sasl.login.callback.handler.class")]
-    iam = any(isinstance(node, Scalar) and node.text.endswith(_IAM_HANDLER) for node in handlers[:1])
+    iam = any(isinstance(node, ScalarNode) and node.text.endswith(_IAM_HANDLER) for node in handlers[:1])
     if iam:
         client["sasl.mechanism"] = MSK_IAM
     if (login := keys.text("sasl.jaas.config")) is not None:

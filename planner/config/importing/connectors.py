@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from planner.config.importing.connect import Properties
 from planner.config.importing.document import ConversionNote, Fields, json_tree
-from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence
+from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode
 from planner.model.diagnostic import Failure, error
 
 _REPLICATOR = "ReplicatorSourceConnector"
@@ -29,17 +29,17 @@ def connectors_of(text: str, file: str) -> list[tuple[str, Properties]]:
 def _configurations(node: Node, file: str) -> Iterator[tuple[str, Properties]]:
     """Yields the name and the keys of each configuration in the file."""
     match node:
-        case Sequence():
+        case ListNode():
             for item in node.items:
                 yield from _configurations(item, file)
-        case Mapping(pairs=pairs) if pairs:
+        case MapNode(pairs=pairs) if pairs:
             fields = Fields.of(node, file, [])
             name = fields.text("name") or ""
             config = fields.node("config")
             members = fields.values.values()
-            if isinstance(config, Mapping):
+            if isinstance(config, MapNode):
                 yield _connector(name, config, file)
-            elif all(isinstance(member, Mapping) for member in members):
+            elif all(isinstance(member, MapNode) for member in members):
                 # The answer of expand=info, and of expand=info&expand=status.
                 for member in members:
                     if (info := Fields.of(member, file, []).node("info")) is not None:
@@ -48,11 +48,11 @@ def _configurations(node: Node, file: str) -> Iterator[tuple[str, Properties]]:
                 yield _connector(name, node, file)
 
 
-def _connector(name: str, config: Mapping, file: str) -> tuple[str, Properties]:
+def _connector(name: str, config: MapNode, file: str) -> tuple[str, Properties]:
     """Returns the name and the keys of a configuration. Connect takes everything as a text."""
     keys = Properties({}, file, config.pairs[0][0].line if config.pairs else 1, [])
     for key, value in config.pairs:
-        if not isinstance(value, Scalar):
+        if not isinstance(value, ScalarNode):
             what = "a connector's config has a value that is no text, number or boolean"
             raise Failure(error(what, "write it as a text", source=key.source))
         if value.is_null:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from planner.config.yaml_tree import MAX_DEPTH, Mapping, Node, Scalar, Sequence, documents
+from planner.config.yaml_tree import MAX_DEPTH, ListNode, MapNode, Node, ScalarNode, documents
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import Topology
 from runtime.contract.predecessor import ConnectOffsets
@@ -130,15 +130,15 @@ class _JsonNodes:
                 for key, value in raw:
                     at = next(self._lines, line)
                     self._check(key, at)
-                    pairs.append((Scalar(key, False, file, at, 1), self.node(value, at, depth + 1)))
-                return Mapping(tuple(pairs), file, line, 1)
+                    pairs.append((ScalarNode(key, False, file, at, 1), self.node(value, at, depth + 1)))
+                return MapNode(tuple(pairs), file, line, 1)
             case list():
-                return Sequence(tuple(self.node(item, line, depth + 1) for item in raw), file, line, 1)
+                return ListNode(tuple(self.node(item, line, depth + 1) for item in raw), file, line, 1)
             case str():
                 self._check(raw, line)
-                return Scalar(raw, False, file, line, 1)
+                return ScalarNode(raw, False, file, line, 1)
             case _:
-                return Scalar(json.dumps(raw), True, file, line, 1)
+                return ScalarNode(json.dumps(raw), True, file, line, 1)
 
     def _check(self, text: str, line: int) -> None:
         """Failure: half of a surrogate pair, which could not be written."""
@@ -162,7 +162,7 @@ class Fields:
     @classmethod
     def of(cls, node: Node | None, file: str, notes: list[ConversionNote], path: str = "") -> "Fields":
         """Returns the fields of a node; none for what is no map."""
-        pairs = node.pairs if isinstance(node, Mapping) else ()
+        pairs = node.pairs if isinstance(node, MapNode) else ()
         values = {key.text: value for key, value in pairs}
         return cls(values, file, node.line if node is not None else 1, notes, path)
 
@@ -181,7 +181,7 @@ class Fields:
 
     def text(self, *names: str) -> str | None:
         node = self.node(*names)
-        return node.text if isinstance(node, Scalar) else None
+        return node.text if isinstance(node, ScalarNode) else None
 
     def flag(self, default: bool, *names: str) -> bool:
         text = self.text(*names)
@@ -200,9 +200,9 @@ class Fields:
     def texts(self, *names: str) -> tuple[str, ...]:
         """Returns the texts of a list, or a single text."""
         match self.node(*names):
-            case Sequence(items=items):
-                return tuple(item.text for item in items if isinstance(item, Scalar))
-            case Scalar(text=text):
+            case ListNode(items=items):
+                return tuple(item.text for item in items if isinstance(item, ScalarNode))
+            case ScalarNode(text=text):
                 return (text,)
             case _:
                 return ()
@@ -216,31 +216,31 @@ class Fields:
         settings = {}
         for name, node in fields.values.items():
             match node:
-                case Scalar() if not node.is_null:
+                case ScalarNode() if not node.is_null:
                     settings[name] = node.text
-                case Sequence():
+                case ListNode():
                     settings[name] = ",".join(fields.texts(name))
-                case Mapping():
+                case MapNode():
                     fields.note(name, "it is a map, and no value of a setting: it is left out")
         return settings
 
     def below(self, *names: str) -> "Fields":
         """Returns the fields of a map, or of the only map of a list."""
         node = self.node(*names)
-        if isinstance(node, Sequence) and len(node.items) == 1:
+        if isinstance(node, ListNode) and len(node.items) == 1:
             node = node.items[0]
         return Fields.of(node, self.file, self.notes, self._path(names[0]))
 
     def each(self, *names: str) -> list["Fields"]:
         """Returns the fields of every map of a list."""
         match self.node(*names):
-            case Sequence(items=items):
+            case ListNode(items=items):
                 path = self._path(names[0])
                 return [
                     Fields.of(item, self.file, self.notes, f"{path}[{number}]")
                     for number, item in enumerate(items)
                 ]
-            case Mapping() as node:
+            case MapNode() as node:
                 return [Fields.of(node, self.file, self.notes, self._path(names[0]))]
             case _:
                 return []
@@ -271,7 +271,7 @@ class Fields:
     def explain_key(self, name: str, key: str, rows: Iterable[NoCounterpart]) -> None:
         """Adds the note of the first row for a key, which the file has under this name."""
         node = self.values[name]
-        value = node.text if isinstance(node, Scalar) else ""
+        value = node.text if isinstance(node, ScalarNode) else ""
         row = next((row for row in rows if re.fullmatch(row.keys, key)), _NO_ROW)
         if row.without_effect is None or not re.fullmatch(row.without_effect, value, re.IGNORECASE):
             self.note(name, row.reason.replace("{class}", value.rpartition(".")[2]), loss=row.loss)
@@ -281,12 +281,12 @@ class Fields:
 
 
 def _null(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.is_null
+    return isinstance(node, ScalarNode) and node.is_null
 
 
 def _empty(node: Node) -> bool:
     match node:
-        case Sequence(items=parts) | Mapping(pairs=parts):
+        case ListNode(items=parts) | MapNode(pairs=parts):
             return not parts
         case _:
             return _null(node)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
-from planner.config.yaml_tree import Scalar
+from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 
 WHAT = "a folder with Jikkou's resource files"
@@ -59,7 +59,7 @@ def _each(fields: Fields) -> Iterator[Fields]:
         for item in fields.each("items"):
             if "kind" not in item.values:
                 node = fields.values["kind"]
-                assert isinstance(node, Scalar), "it has a text"
+                assert isinstance(node, ScalarNode), "it has a text"
                 item.values = {**item.values, "kind": replace(node, text=kind.removesuffix("List"))}
             yield item
     elif fields:

@@ -12,7 +12,7 @@ from planner.config.importing.connect import (
     properties_of,
 )
 from planner.config.importing.document import ConvertedTopology, NoCounterpart, unused
-from planner.config.yaml_tree import Scalar
+from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
 from runtime.contract.predecessor import ConnectOffsets
@@ -109,7 +109,7 @@ def positions_of(source: str, target: str, keys: Properties) -> ConnectOffsets:
 
     def value(usual: str, *names: str) -> str:
         nodes = map(keys.values.get, names)
-        return next((node.text for node in nodes if isinstance(node, Scalar)), usual)
+        return next((node.text for node in nodes if isinstance(node, ScalarNode)), usual)
 
     stored = value(
         f"mm2-offsets.{source}.internal",

@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
-from planner.config.yaml_tree import Mapping as Tree
-from planner.config.yaml_tree import Node
-from planner.config.yaml_tree import Sequence as Items
+from planner.config.yaml_tree import ListNode, MapNode, Node
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Selection
 from runtime.contract.client.settings import MSK_IAM
@@ -65,13 +63,13 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
 def _capital(node: Node) -> Node:
     """Returns the tree with CloudFormation's names: the API begins them with small letters in some tools."""
     match node:
-        case Tree(pairs=pairs):
+        case MapNode(pairs=pairs):
             named = (
                 (replace(key, text=key.text[:1].upper() + key.text[1:]), _capital(value))
                 for key, value in pairs
             )
             return replace(node, pairs=tuple(named))
-        case Items(items=items):
+        case ListNode(items=items):
             return replace(node, items=tuple(map(_capital, items)))
         case _:
             return node
@@ -80,12 +78,12 @@ def _capital(node: Node) -> Node:
 def _has_function(node: Node | None, lines: Collection[int]) -> bool:
     """Returns whether a function gives a value in this tree; `lines` have one in YAML's short form."""
     match node:
-        case Tree(pairs=pairs):
+        case MapNode(pairs=pairs):
             return any(
                 key.text == "Ref" or key.text.startswith("Fn::") or _has_function(value, lines)
                 for key, value in pairs
             )
-        case Items(items=items):
+        case ListNode(items=items):
             return node.line in lines or any(_has_function(item, lines) for item in items)
         case _:
             return node is not None and node.line in lines
@@ -150,7 +148,7 @@ def _declare(arn: str, alias: str | None, fields: Fields, declared: DeclaredReso
 def _reference(fields: Fields, name: str) -> str:
     """Returns a text, or what a function of CloudFormation refers to: `Primary.Arn`."""
     node = fields.node(name)
-    if isinstance(node, Tree) and len(node.pairs) == 1:
+    if isinstance(node, MapNode) and len(node.pairs) == 1:
         return ".".join(fields.below(name).texts(node.pairs[0][0].text))
     return fields.text(name) or ""
 

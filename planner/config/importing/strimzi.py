@@ -11,7 +11,7 @@ from dataclasses import replace
 from planner.config.importing import mm2
 from planner.config.importing.connect import Properties
 from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
-from planner.config.yaml_tree import Scalar
+from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 
 WHAT = "the YAML of a KafkaMirrorMaker2 resource"
@@ -180,7 +180,7 @@ def _mirror(mirror: Fields, prefix: str) -> Iterator[_Property]:
         "groups.exclude": ("groupsExcludePattern", "groupsBlacklistPattern"),
     }.items():
         node = mirror.node(*names)
-        if isinstance(node, Scalar):
+        if isinstance(node, ScalarNode):
             patterns[ours] = written(ours, node.text, node.line)
     # The operator runs only the connectors that stand in the resource.
     for part, duty in (("heartbeatConnector", "heartbeats"), ("checkpointConnector", "checkpoints")):
@@ -195,7 +195,7 @@ def _mirror(mirror: Fields, prefix: str) -> Iterator[_Property]:
         for key, node in config.values.items():
             if key.replace("blacklist", "exclude") in patterns:
                 config.note(key, "the pattern of the mirror takes its place", loss=False)
-            elif isinstance(node, Scalar) and not node.is_null:
+            elif isinstance(node, ScalarNode) and not node.is_null:
                 yield written(key, node.text, node.line)
         connector.explain(_ROWS)
     yield from patterns.values()

@@ -10,7 +10,7 @@ from planner.config.bounds import refuse_more_mistakes
 from planner.config.hints import describe, did_you_mean, nearest, prose, shown
 from planner.config.language import scalars
 from planner.config.language.scalars import check_name, setting_value
-from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence
+from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from runtime.contract.spec import shapes
 from runtime.contract.spec.naming import illegal_because, is_internal
@@ -127,7 +127,7 @@ class ShapeReader:
 
     def read(self, shape: Shape, node: Node, of: str) -> Any:
         """Returns the value, or INVALID. `of` is the key, for errors."""
-        if isinstance(node, Scalar) and node.failed:
+        if isinstance(node, ScalarNode) and node.failed:
             return INVALID
         match shape:
             case shapes.RecordShape():
@@ -139,7 +139,7 @@ class ShapeReader:
             case shapes.SettingsShape():
                 return self._settings(shape, node, of)
             case shapes.OffOrShape():
-                if isinstance(node, Scalar) and node.text in FALSE:
+                if isinstance(node, ScalarNode) and node.text in FALSE:
                     return None if node.plain else self._quoted(node, of, "off")
                 return self._record(shape.shape, node, of, "off, or ")
             case shapes.AlternativesShape():
@@ -150,7 +150,7 @@ class ShapeReader:
                 return self._scalar(shape, node, of)
 
     def _scalar(self, shape: Shape, node: Node, of: str) -> Any:
-        if not isinstance(node, Scalar) or node.is_null:
+        if not isinstance(node, ScalarNode) or node.is_null:
             return self._unexpected(shape, node, of)
         match shape:
             case shapes.TextShape():
@@ -175,13 +175,13 @@ class ShapeReader:
                 return self._regex(node, of)
 
     def _unexpected(self, shape: Shape, node: Node, of: str, more: str = "") -> Invalid:
-        if isinstance(node, Scalar) and node.is_null:
+        if isinstance(node, ScalarNode) and node.is_null:
             return self.wrong(
                 node.source, f'"{of}" has no value', f"give it {more}{describe(shape)}, or leave it out"
             )
         return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {more}{describe(shape)}")
 
-    def _text(self, shape: shapes.TextShape, node: Scalar, of: str) -> str | NamedReference | Invalid:
+    def _text(self, shape: shapes.TextShape, node: ScalarNode, of: str) -> str | NamedReference | Invalid:
         if shape.pattern is not None and re.fullmatch(shape.pattern, node.text) is None:
             return self.wrong(
                 node.source,
@@ -190,7 +190,7 @@ class ShapeReader:
             )
         return NamedReference(node.text, node.source) if shape.placed else node.text
 
-    def _topic_name(self, node: Scalar) -> str | Invalid:
+    def _topic_name(self, node: ScalarNode) -> str | Invalid:
         if why := illegal_because(node.text):
             what = why if node.written is None else f"{shown(node)} is no topic's name"
             return self.wrong(node.source, what, "use a name that Kafka takes")
@@ -199,7 +199,7 @@ class ShapeReader:
             return self.wrong(node.source, what, "they are created and kept without being declared")
         return node.text
 
-    def _choice(self, shape: shapes.ChoiceShape, node: Scalar, of: str) -> str | Invalid:
+    def _choice(self, shape: shapes.ChoiceShape, node: ScalarNode, of: str) -> str | Invalid:
         text = node.text.upper() if shape.any_case else node.text
         if "off" in shape.words and node.plain and node.text in FALSE:
             text = "off"
@@ -209,18 +209,18 @@ class ShapeReader:
         hint = did_you_mean(node.text, shape.words) or f"it takes {describe(shape)}"
         return self.wrong(node.source, f'"{of}" is {shown(node)}, none of {prose(shape.words)}', hint)
 
-    def _boolean(self, node: Scalar, of: str) -> bool | Invalid:
+    def _boolean(self, node: ScalarNode, of: str) -> bool | Invalid:
         if node.text in TRUE or node.text in FALSE:
             if node.plain:
                 return node.text in TRUE
             return self._quoted(node, of, "true or false")
         return self._unexpected(ValueShape.BOOLEAN, node, of)
 
-    def _quoted(self, node: Scalar, of: str, taken: str) -> Invalid:
+    def _quoted(self, node: ScalarNode, of: str, taken: str) -> Invalid:
         what = f'"{of}" is the text {shown(node)}'
         return self.wrong(node.source, what, f"it takes {taken}: remove the quotes")
 
-    def _integer(self, shape: shapes.IntegerShape, node: Scalar, of: str) -> int | Invalid:
+    def _integer(self, shape: shapes.IntegerShape, node: ScalarNode, of: str) -> int | Invalid:
         try:
             number = scalars.whole(node.text)
         except scalars.NotReadable as not_readable:
@@ -233,7 +233,7 @@ class ShapeReader:
             return self.wrong(node.source, f'"{of}" is {number}', f"it takes {describe(shape)}")
         return number
 
-    def _number(self, node: Scalar, of: str) -> float | Invalid:
+    def _number(self, node: ScalarNode, of: str) -> float | Invalid:
         number = scalars.decimal(node.text)
         if number is None:
             return self._unexpected(ValueShape.NUMBER, node, of)
@@ -241,29 +241,29 @@ class ShapeReader:
             return self._quoted(node, of, "a number")
         return number or self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
 
-    def _parsed(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
+    def _parsed(self, parse: Callable[[str], int], node: ScalarNode, of: str) -> int | Invalid:
         try:
             return parse(node.text)
         except scalars.NotReadable as not_readable:
             return self.wrong(node.source, f'"{of}" is {shown(node)}: {not_readable.what}', not_readable.hint)
 
-    def _positive(self, parse: Callable[[str], int], node: Scalar, of: str) -> int | Invalid:
+    def _positive(self, parse: Callable[[str], int], node: ScalarNode, of: str) -> int | Invalid:
         number = self._parsed(parse, node, of)
         if number == 0:
             return self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
         return number
 
-    def _regex(self, node: Scalar, of: str) -> str | Invalid:
+    def _regex(self, node: ScalarNode, of: str) -> str | Invalid:
         if (wrong := self._regexes.problem(node.text)) is not None:
             return self.wrong(node.source, f'"{of}" is {shown(node)}, which {wrong.what}', wrong.hint)
         return node.text
 
     def _settings(self, shape: shapes.SettingsShape, node: Node, of: str) -> dict[str, Any] | Invalid:
-        if not isinstance(node, Mapping):
+        if not isinstance(node, MapNode):
             return self._unexpected(shape, node, of)
         values: dict[str, Any] = {}
         for key, value in node.pairs:
-            if isinstance(value, Scalar) and value.failed:
+            if isinstance(value, ScalarNode) and value.failed:
                 continue
             try:
                 check_name(shape, key.text)
@@ -277,9 +277,9 @@ class ShapeReader:
         return values
 
     def _list(self, shape: shapes.ListShape, node: Node, of: str) -> tuple[Any, ...] | Invalid:
-        if isinstance(node, Sequence):
+        if isinstance(node, ListNode):
             items = node.items
-        elif shape.lone and isinstance(node, Scalar) and not node.is_null:
+        elif shape.lone and isinstance(node, ScalarNode) and not node.is_null:
             items = (node,)
         else:
             return self._unexpected(shape, node, of)
@@ -289,7 +289,7 @@ class ShapeReader:
         return tuple(value for value in read if value is not INVALID)
 
     def _map(self, shape: shapes.MapShape, node: Node, of: str) -> dict[Any, Any] | Invalid:
-        if not isinstance(node, Mapping):
+        if not isinstance(node, MapNode):
             return self._unexpected(shape, node, of)
         if len(node.pairs) < shape.least:
             return self.wrong(node.source, f'"{of}" is an empty map', f"it takes {describe(shape)}")
@@ -307,7 +307,7 @@ class ShapeReader:
     def _record(
         self, shape: shapes.RecordShape, node: Node, of: str, more: str = ""
     ) -> ParsedRecord | Invalid:
-        if not isinstance(node, Mapping):
+        if not isinstance(node, MapNode):
             return self._unexpected(shape, node, of, more)
         fields = ParsedRecord(shape, node.source)
         meant: set[str | None] = set()
@@ -333,10 +333,10 @@ class ShapeReader:
         for alternative in shape.alternatives:
             if takes(alternative, node):
                 return self.read(alternative, node, of)
-        if isinstance(node, Scalar) and node.is_null:
+        if isinstance(node, ScalarNode) and node.is_null:
             return self._unexpected(shape, node, of)
         hint = f"it takes {shape.expected}"
-        if isinstance(node, Scalar):
+        if isinstance(node, ScalarNode):
             words = [
                 word
                 for alternative in shape.alternatives
@@ -344,7 +344,7 @@ class ShapeReader:
                 for word in alternative.words
             ]
             hint = did_you_mean(node.text, words) or hint
-        elif isinstance(node, Mapping):
+        elif isinstance(node, MapNode):
             names = [
                 name
                 for alternative in shape.alternatives
@@ -359,15 +359,15 @@ class ShapeReader:
 def takes(shape: Shape, node: Node) -> bool:
     """Returns whether the node is meant as this alternative. Mistakes inside it are then their own errors."""
     match shape, node:
-        case shapes.ChoiceShape(), Scalar():
+        case shapes.ChoiceShape(), ScalarNode():
             return node.text in shape.words
-        case shapes.IntegerShape(), Scalar():
+        case shapes.IntegerShape(), ScalarNode():
             return node.plain and node.text[:1].isdigit()
-        case shapes.RecordShape(), Mapping():
+        case shapes.RecordShape(), MapNode():
             return any(key.text in shape.by_name for key, _ in node.pairs)
-        case shapes.MapShape(), Mapping():
+        case shapes.MapShape(), MapNode():
             return True
-        case shapes.TextShape(), Scalar():
+        case shapes.TextShape(), ScalarNode():
             return not node.is_null
         case _:
             return False

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from planner.config.hints import prose, shown
-from planner.config.yaml_tree import Mapping, Node, Scalar, Sequence, kind_of
+from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode, kind_of
 from planner.model.diagnostic import SourceLocation
 from planner.model.setting_types import BOOLEANS, NUMBERS
 from planner.model.topology import looks_secret
@@ -150,9 +150,9 @@ class PlacedReference(Reference):
 
 def setting_value(shape: SettingsShape, name: str, node: Node) -> Setting:
     """Returns the text for Kafka, or the reference to a secret. Raises NotReadable for anything else."""
-    if isinstance(node, Mapping):
+    if isinstance(node, MapNode):
         return _reference(shape, name, node)
-    if isinstance(node, Sequence):
+    if isinstance(node, ListNode):
         text = ",".join(_text(name, item) for item in node.items)
     else:
         text = _text(name, node)
@@ -178,7 +178,7 @@ def check_name(shape: SettingsShape, name: str) -> None:
         raise NotReadable(what, f"it takes {prose(stores.KEYS, 'and')}")
 
 
-def _reference(shape: SettingsShape, name: str, node: Mapping) -> Setting:
+def _reference(shape: SettingsShape, name: str, node: MapNode) -> Setting:
     if not (shape.client or shape.store):
         raise NotReadable(f'"{name}" is a map', "it takes text, a number, a duration or a size")
     keys = [key.text for key, _ in node.pairs]
@@ -191,7 +191,7 @@ def _reference(shape: SettingsShape, name: str, node: Mapping) -> Setting:
             "write its value out; {env: …} and {file: …} are for " + prose(sorted(credentials), "and"),
         )
     kind, value = keys[0], node.pairs[0][1]
-    if not isinstance(value, Scalar) or value.is_null:
+    if not isinstance(value, ScalarNode) or value.is_null:
         raise NotReadable(f'"{kind}" of "{name}" is {kind_of(value)}', "it takes a name")
     if kind == "env" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value.text) is None:
         # Perhaps the secret itself stands here: it is not repeated.
@@ -204,7 +204,7 @@ def _reference(shape: SettingsShape, name: str, node: Mapping) -> Setting:
 
 
 def _text(name: str, node: Node) -> str:
-    if not isinstance(node, Scalar) or node.is_null:
+    if not isinstance(node, ScalarNode) or node.is_null:
         raise NotReadable(f'"{name}" is {kind_of(node)}', "it takes text, a number, a duration or a size")
     text = node.text
     if node.plain and NUMBER.fullmatch(text):
