@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from planner.apply.handlers.jobs import JobWatch
+from planner.apply.job_watch import JobWatch
 from planner.kafka import ClusterClient, run_at
 from runtime.lab.lab import Lab
 from tests.bdd.running import SMALL, Town, eventually, fresh_names

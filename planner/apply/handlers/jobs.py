@@ -1,17 +1,11 @@
-"""Launches, reconfigures and stops jobs. Each handler waits until the job has really done it.
-
-Commands go to running jobs, and the status topic tells whether they carry them out.
-"""
+"""Launches, reconfigures and stops jobs. Each handler waits until the job has really done it."""
 
 import asyncio
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,192 +27,25 @@ from planner.apply.denials import (
     lines_since,
     right_to_grant,
 )
-from planner.kafka.client import ClusterClient
+from planner.apply.job_watch import (
+    WRITE_S,
+    JobWatch,
+    new_id,
+    not_acknowledged,
+    refusal_of,
+    send_command,
+)
 from planner.kafka.failures import ClusterFailure
-from planner.kafka.log import JobStatusTable, LogReader, LogWriter
 from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.launching import Launcher, LaunchError, LaunchState, LaunchStatus
 from runtime.contract.records import control, job_status
-from runtime.contract.records.control import AcceptLoss, Command, Reconfigure
-from runtime.contract.records.job_status import JobKey, JobStatus, PartitionStatus
+from runtime.contract.records.control import Reconfigure
+from runtime.contract.records.job_status import JobKey, JobStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.contract.spec.naming import CONTROL, STATUS
-
-_POLL_S = 0.25
-_CATCH_UP_S = 2.0
-
-
-class JobWatch:
-    """The status of all jobs of a destination, kept up to date."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        self.table = JobStatusTable()
-        self._reader = LogReader(client, STATUS)
-
-    async def __aenter__(self) -> Self:
-        self.table.update(await self._reader.read_to_end())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._reader.__aexit__(kind, value, trace)
-
-    def job(self, name: str) -> JobStatus | None:
-        """Returns what the job last reported; None if it never did."""
-        return self.table.jobs.get(name)
-
-    async def wait_until(
-        self,
-        awaited: Callable[[], str],
-        seconds: float,
-        give_up: GiveUp,
-        progress: Callable[[], tuple[int, ...]] = tuple,
-        waits: Callable[[str], None] = lambda _: None,
-    ) -> str:
-        """Waits until `awaited` returns "", and returns "" then.
-
-        Returns what is still missing after `seconds` in which no part of `progress` reached a new maximum, or
-        the reason that `give_up` returns. `waits` is called now and then with what is missing.
-        """
-        most, deadline = progress(), time.monotonic() + seconds
-        reported_at, reported = time.monotonic(), ""
-        while what := awaited():
-            if what != reported and time.monotonic() - reported_at > _REPORT_S:
-                reported_at, reported = time.monotonic(), what
-                waits(what)
-            if (why := await give_up()) is not None:
-                return why
-            higher = tuple(map(max, most, progress()))
-            if higher != most:
-                most, deadline = higher, time.monotonic() + seconds
-            if time.monotonic() > deadline:
-                without = " without progress" if any(part > 0 for part in most) else ""
-                return f"{what}, after {seconds:.0f} s{without}"
-            await self.read_news()
-        return ""
-
-    async def read_news(self) -> None:
-        """Reads new status records, for at most a moment."""
-        self.table.update(await self._reader.read_more(_POLL_S))
-
-    async def has_heartbeat(self, name: str, seconds: float) -> bool:
-        """Returns whether a new heartbeat arrives within some time. The job's clock does not matter.
-
-        What was written before now is read first: a heartbeat in it does not show that the job lives.
-        """
-        caught_up = time.monotonic() + _CATCH_UP_S
-        while time.monotonic() < caught_up and (news := await self._reader.read_more(_POLL_S)):
-            self.table.update(news)
-        before = self.job(name)
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            await self.read_news()
-            now = self.job(name)
-            if now is not None and (before is None or now.at_ms != before.at_ms) and now.state != "stopped":
-                return True
-        return False
-
-
-ACKNOWLEDGED_S = 60.0
-_REPORT_S = 2.0  # between two lines about what a job waits for
-
-
-REPORTED_S = 15.0
-
-
-_WRITE_S = 30.0
-
-
-def new_id() -> str:
-    """Returns a new id, by which the job's answer names the command."""
-    return uuid.uuid4().hex
-
-
-async def send_command(log: LogWriter, job: str, command: Command) -> None:
-    """Writes a command to the control topic and returns when all in-sync replicas have it."""
-    await log.append(CONTROL, [(control.command_key(job), control.encode(command))], _WRITE_S)
-
-
-def not_acknowledged(status: JobStatus | None, command: Command) -> str:
-    """Returns what is missing until the job has carried out the command; "" if nothing is."""
-    if status is not None and (status.answers.get(command.id) == "" or status.heard == command.id):
-        return ""
-    trouble = f": {status.trouble}" if status is not None and status.trouble else ""
-    return f"it has not carried out the command{trouble}"
-
-
-def refusal_of(watch: JobWatch, job: str, command: Command) -> GiveUp:
-    """Returns a check that ends the wait when the job has refused the command."""
-
-    async def give_up() -> str | None:
-        status = watch.job(job)
-        error = status.answers.get(command.id) if status is not None else None
-        return f"it refused the command: {error}" if error else None
-
-    return give_up
-
-
-@dataclass(frozen=True, slots=True)
-class StoppedPartitions:
-    """The partitions of a flow that have stopped and need a decision.
-
-    `problem` says why those that stopped over lost records did not continue.
-    """
-
-    over_loss: tuple[PartitionStatus, ...]
-    others: tuple[PartitionStatus, ...]
-    problem: str = ""
-
-
-Approve = Callable[[Sequence[PartitionStatus]], None]  # raises an exception if the user does not approve
-
-
-async def accept_loss(
-    client: ClusterClient, job: str, flow: str, approve: Approve, reported_s: float = REPORTED_S
-) -> StoppedPartitions:
-    """Resumes the partitions that stopped over lost records, after `approve` agreed.
-
-    A flow that was resumed just before first has to detect the loss again, for at most `reported_s`.
-    """
-    deadline = time.monotonic() + reported_s
-    log = LogWriter(client)
-    async with JobWatch(client) as watch:
-        while not (stopped := stopped_partitions(watch.table, job, flow)).over_loss:
-            if time.monotonic() > deadline:
-                return stopped
-            await watch.read_news()
-        approve(stopped.over_loss)
-        lost = [(partition.topic, partition.partition) for partition in stopped.over_loss]
-        command = AcceptLoss(id=new_id(), flow=flow, partitions=lost)
-        try:
-            await send_command(log, job, command)
-        finally:
-            log.close()
-        problem = await watch.wait_until(
-            lambda: not_acknowledged(watch.job(job), command),
-            ACKNOWLEDGED_S,
-            refusal_of(watch, job, command),
-        )
-    return replace(stopped, problem=problem)
-
-
-def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> StoppedPartitions:
-    """Returns the flow's partitions that need a decision, as the status topic reports them."""
-    stopped = [
-        partition
-        for partition in table.partitions(job)
-        if partition.flow == flow and partition.state.needs_someone
-    ]
-    stopped.sort(key=lambda one: (one.topic, one.partition))
-    return StoppedPartitions(
-        tuple(partition for partition in stopped if partition.state.over_loss),
-        tuple(partition for partition in stopped if not partition.state.over_loss),
-    )
-
+from runtime.contract.spec.naming import STATUS
 
 LEFT_RUNNING = (
     "correct that: the job stays and tries again by itself."
@@ -232,7 +59,6 @@ NOT_STARTED = (
     "correct that: the job stays, and starts as soon as it can. Then run this again, which records the job"
     " as it is"
 )
-_ENTRY_WRITE_S = 30.0
 _CHECK_PROCESS_S = 2.0
 
 
@@ -511,4 +337,4 @@ async def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
     trouble = status.trouble if status.state == "stopped" else "stopped by repl, after its end"
     stopped = msgspec.structs.replace(status, state="stopped", trouble=trouble, stop_requested=True)
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
-    await context.log.append(STATUS, [record], _ENTRY_WRITE_S)
+    await context.log.append(STATUS, [record], WRITE_S)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from planner.apply.handlers.jobs import StoppedPartitions, accept_loss
+from planner.apply.losses import StoppedPartitions, accept_loss
 from planner.config.edit import with_promoted, with_state
 from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.config.load import NOTHING_EDITED

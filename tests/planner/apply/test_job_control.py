@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planner.apply.copying import cannot_start, not_copying, start_progress, without_resources
 from planner.apply.denials import lasting
-from planner.apply.handlers.jobs import JobWatch
+from planner.apply.job_watch import JobWatch
 from planner.kafka import run
 from planner.kafka.log import JobStatusTable, TopicRecord
 from runtime.contract.records import job_status
@@ -194,7 +194,7 @@ class Watch(JobWatch):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("planner.apply.handlers.jobs.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("planner.apply.job_watch.time.monotonic", lambda: self.now)
 
     async def read_news(self) -> None:
         self.now += 1

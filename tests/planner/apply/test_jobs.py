@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, JobTimeouts
-from planner.apply.handlers.jobs import Approve, JobWatch, StoppedPartitions, accept_loss
+from planner.apply.job_watch import JobWatch
+from planner.apply.losses import Approve, StoppedPartitions, accept_loss
 from planner.kafka import ClusterClient, run_at
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error

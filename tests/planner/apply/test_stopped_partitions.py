@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.handlers.jobs import stopped_partitions
+from planner.apply.losses import stopped_partitions
 from runtime.contract.records.job_status import PartitionState as State
 from tests.planner.apply.test_job_control import partition, report, table
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.handlers.jobs import StoppedPartitions
+from planner.apply.losses import StoppedPartitions
 from planner.cli.view import TerminalView
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure
