@@ -100,6 +100,16 @@ class TestExplain:
             "Also: defaults.flow.rpo\n"
         )
 
+    def test_a_narrow_terminal(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "60")
+        assert run(["explain", "flows.topics"]) == 0
+        told = capsys.readouterr().out
+        assert 50 < max(map(len, told.splitlines())) <= 60
+        include, more, *_ = told.partition("Keys below it:\n\n")[2].splitlines()
+        assert include.index("Regexes") == len(more) - len(more.lstrip())
+
     @pytest.mark.parametrize(
         ("words", "path"),
         [

@@ -74,6 +74,15 @@ def test_a_pipe_gets_no_colours_and_no_broken_lines(saved: Path, capsys: pytest.
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) > 80
+    assert [line.split(":")[0] for line in out.splitlines()[-2:]] == ["Plan digest", "Plan signature"]
+
+
+@pytest.mark.parametrize("assumed", [["--rate", "10MB/s"], ["--outage", "1h"]])
+def test_what_a_simulation_assumes_goes_with_one(
+    assumed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", str(tmp_path), *assumed]) == ExitCode.ERROR
+    assert "give --simulate too" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("wish", "colours"), [("", True), ("1", False)])
