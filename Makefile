@@ -181,13 +181,17 @@ test-kubernetes: setup ## jobs on a real node of Kubernetes, built into the cach
 fast: setup ## the checks and the quick tests, without brokers, in a minute on two cores
 	@$(MAKE) --no-print-directory --jobs lint types imports unit
 
+# Each worker collects by itself, therefore only the files that have such tests; tests/conftest.py knows the pattern.
+unmarked = $(sort $(shell grep -rLE '^pytestmark = .*pytest\.mark\.($(1))\b' tests --include='test_*.py'))
+
 unit: $(READY)
-	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long and not slow" --hypothesis-profile fast -q
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long and not slow" --hypothesis-profile fast -q \
+	  $(call unmarked,integration|spark|long|slow)
 
 unit-all: $(READY)
-	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long" -q $(if $(COVERED),--cov --cov-report=)
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "not integration and not spark and not long" -q $(if $(COVERED),--cov --cov-report=) \
+	  $(call unmarked,integration|spark|long)
 
-# Each worker collects by itself, therefore only the files that have such tests; tests/conftest.py knows the pattern.
 BROKER_TESTS = $(shell grep -rlE 'pytest\.mark\.(integration|spark)\b' tests --include='test_*.py' | xargs grep -LE '^pytestmark = .*pytest\.mark\.long\b')
 LONG_TESTS = $(shell grep -rlE 'pytest\.mark\.long\b|^scenarios\b' tests --include='test_*.py')
 

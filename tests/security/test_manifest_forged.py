@@ -310,6 +310,7 @@ def test_what_is_listed_has_to_have_a_plain_name(lake: Lake) -> None:
     assert flows_in(LocalFolder(lake.root)) == ["f"]
 
 
+@pytest.mark.slow
 def test_a_forged_manifest_reaches_no_key_outside_of_the_prefix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

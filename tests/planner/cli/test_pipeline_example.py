@@ -154,6 +154,7 @@ def machine(pipeline: dict[Any, Any], tmp_path: Path) -> Machine:
     return Machine(tmp_path, pipeline)
 
 
+@pytest.mark.slow
 def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipeline: dict[Any, Any]):
     (machine.folder / "topology" / "t.yaml").write_text("apiVersion: repl/v1\nname: shop\ntopcs: []\n")
 

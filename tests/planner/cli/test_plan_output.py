@@ -102,6 +102,7 @@ def test_a_line_stays_one_line_and_its_colours_stay_in_place() -> None:
     assert [shown.plain[span.start : span.end] for span in shown.spans] == ["b\\u001b"]
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal(saved: Path) -> None:
     lines_shown = on_a_terminal(40, "show", str(saved), NO_COLOR="")
 
@@ -214,6 +215,7 @@ def test_an_apply_is_taken_back_as_a_whole(tmp_path: Path, capsys: pytest.Captur
     assert "leave out --target" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         port = mute.getsockname()[1]

@@ -87,6 +87,7 @@ def repl(*arguments: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.slow
 def test_a_small_file_is_quick(tmp_path: Path) -> None:
     """0.6 s is promised; it takes about 0.25, and more on a machine whose cores are shared."""
     file = written(tmp_path, CLUSTERS + TOPICS)

@@ -163,6 +163,7 @@ def test_what_is_no_stored_offset_is_refused_by_its_line(tmp_path: Path, content
     assert why in str(diagnostic)
 
 
+@pytest.mark.slow
 def test_a_document_may_be_one_line(tmp_path: Path) -> None:
     count = 40_000
     member = '{"topic":"orders","partition":0,"offset":42}'

@@ -33,7 +33,7 @@ def google(server: S3Server) -> Iterator[gcs.GoogleServer]:
 @pytest.fixture(
     params=[
         "folder",
-        "s3",
+        pytest.param("s3", marks=pytest.mark.slow),
         pytest.param("google", marks=pytest.mark.slow),
         pytest.param("azure", marks=pytest.mark.long),
     ]

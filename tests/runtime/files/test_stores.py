@@ -202,12 +202,14 @@ def failing(store: FileStore, *words: str) -> str:
     return why
 
 
+@pytest.mark.slow
 def test_a_key_that_obstore_does_not_show_refuses_no_endpoint(server: S3Server) -> None:
     bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
     server.put(bucket, "lake/a//b", b"not ours")
     opened(f"s3a://{bucket}/lake", server.settings).check()
 
 
+@pytest.mark.slow
 def test_credentials_that_were_exchanged_are_used_after_a_check_that_was_refused(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +294,7 @@ def careless() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_store_that_ignores_the_condition_is_refused(server: S3Server, careless: str) -> None:
     store = opened("s3a://bucket", {**server.settings, "endpoint": careless})
     with pytest.raises(NotExclusive) as refused:
@@ -302,6 +305,7 @@ def test_a_store_that_ignores_the_condition_is_refused(server: S3Server, careles
         folder.check_exclusive()
 
 
+@pytest.mark.slow
 def test_a_put_whose_answer_got_lost_is_found_again(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +318,7 @@ def test_a_put_whose_answer_got_lost_is_found_again(
         store.add("log/1.json", b"theirs")
 
 
+@pytest.mark.slow
 def test_a_token_of_the_environment_is_not_mixed_with_declared_keys(
     server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +360,7 @@ def test_the_authority_of_a_store_is_named_by_its_file(server: S3Server, tmp_pat
         failing(opened("s3a://not-there", other_name), "its certificate is for another name")
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_damages_no_file(server: S3Server) -> None:
     """A merge is tried again later, and a restore says that the store can't be reached."""
     bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
@@ -368,6 +374,7 @@ def test_a_store_that_is_away_damages_no_file(server: S3Server) -> None:
     away.clear_staging()
 
 
+@pytest.mark.slow
 def test_a_wrong_secret_is_named(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (server.create_user("wrong") if server.has_users else ADMIN).items():
         monkeypatch.setenv(name, value)
@@ -377,6 +384,7 @@ def test_a_wrong_secret_is_named(server: S3Server, monkeypatch: pytest.MonkeyPat
         failing(store, "the store refuses the credentials (SignatureDoesNotMatch)")
 
 
+@pytest.mark.slow
 def test_secrets_are_in_no_text(server: S3Server) -> None:
     store = opened("s3a://not-there", server.settings)
     why = failing(store)

@@ -13,6 +13,8 @@ from runtime.files.source.s3_bucket import S3Bucket
 from runtime.files.source.sources import source_of
 from tests.s3 import ADMIN, KEY, SECRET, S3Server
 
+pytestmark = pytest.mark.slow
+
 ODD = ["a b+c.log", "é%25.log", "%41", "back\\slash", "#~*'()!$&,:;=@?.log", "eu/a.log"]
 
 
