@@ -11,8 +11,7 @@ from typing import Final
 
 OF_SLOTS: Final = ("before_flush", "after_flush", "before_ledger", "after_ledger", "before_end", "after_end")
 OF_MERGES: Final = ("before_replace", "after_replace", "after_place")  # of small files
-OF_CHECKPOINTS: Final = ("before_checkpoint", "after_checkpoint")  # of a manifest
-NAMES: Final = (*OF_SLOTS, *OF_MERGES, *OF_CHECKPOINTS)
+NAMES: Final = (*OF_SLOTS, *OF_MERGES)
 VARIABLE: Final = "REPL_FAILPOINT"
 
 Failpoint = Callable[[str], None]

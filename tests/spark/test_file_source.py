@@ -1,6 +1,5 @@
 """Lines and rows of files into a topic, on a real broker and real Spark: each once, whatever happens."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from tests.records import create_topic, recreate_topic, wait_for
 from tests.runtime.files.source.rows import values_of
 from tests.spark.exported import assert_equal, verified
 from tests.spark.job import Running, flow_of, spec_of, start_job
+from tests.topologies import Topology
 
 pytestmark = pytest.mark.spark
 _WITHIN_S = 180
@@ -150,17 +150,10 @@ def topology_of(spec: JobSpec, folder: Path) -> Path:
     """A topology that declares the flow of this job, in a file beside its folder."""
     (flow,) = spec.flows
     assert flow.lines is not None
-    declared = {
-        "name": flow.name,
-        "from": {"file": str(folder), "format": "text"},
-        "to": "dc1",
-        "topics": {"to": flow.lines.topic},
-    }
+    source = {"file": str(folder), "format": "text"}
+    declared = {"name": flow.name, "from": source, "to": "dc1", "topics": {"to": flow.lines.topic}}
     clusters = {"dc1": {"bootstrap": spec.clusters["dc1"].bootstrap}}
-    topology = {"apiVersion": "repl/v1", "name": flow.name, "clusters": clusters, "flows": [declared]}
-    path = folder.with_name("t.yaml")
-    path.write_text(json.dumps(topology))
-    return path
+    return Topology(flow.name, folder.with_name("t.yaml"), clusters, more={"flows": [declared]}).write()
 
 
 def _failed(job: Running, times: int) -> bool:
@@ -168,12 +161,14 @@ def _failed(job: Running, times: int) -> bool:
 
 
 class Inbox:
-    """A folder whose lines a running job copies, with the lines that were written into it so far."""
+    """The files of a flow that a job copies, its topic, and the values that must be in the topic."""
 
-    def __init__(self, job: Running, flow: str, folder: Path, topic: Topic) -> None:
-        self.job, self.topic = job, topic
+    job: Running
+
+    def __init__(self, flow: str, topic: Topic, folder: Path = Path()) -> None:
+        self.topic = topic
         self.wanted: list[str] = []
-        self.flow, self._folder = flow, folder
+        self._flow, self._folder = flow, folder
 
     def write(self, name: str, *lines: str) -> None:
         append(self._folder / name, lines)
@@ -183,7 +178,8 @@ class Inbox:
         self.topic.holds(self.job, self.wanted)
 
     def status(self, name: str) -> PartitionStatus | None:
-        return next((one for one in self.job.partitions().values() if one.topic == name), None)
+        states = self.job.partitions()
+        return next((one for key, one in states.items() if (key.flow, key.topic) == (self._flow, name)), None)
 
     def awaited(self, name: str, state: S, why: str) -> None:
         """Waits until the file has this state, for a reason with these words."""
@@ -198,7 +194,7 @@ class Inbox:
         status = self.status(name)
         assert status is not None
         command = f"accept-{name}-{status.since_ms}"
-        self.job.tell(AcceptLoss(id=command, flow=self.flow, partitions=[(name, status.partition)]))
+        self.job.tell(AcceptLoss(id=command, flow=self._flow, partitions=[(name, status.partition)]))
 
 
 @pytest.fixture
@@ -208,10 +204,10 @@ def inbox(
     client = dict(lab.clusters["dc1"].client)
     topic, flow = fresh("inbox"), fresh("flow")
     create_topic(client, topic, 2)
-    job = started(job_of(lab, fresh("job"), from_files(flow, topic, tmp_path / "in")), tmp_path)
-    found = Topic(client, topic, 2)
-    yield Inbox(job, flow, tmp_path / "in", found)
-    found.close()
+    found = Inbox(flow, Topic(client, topic, 2), tmp_path / "in")
+    found.job = started(job_of(lab, fresh("job"), from_files(flow, topic, tmp_path / "in")), tmp_path)
+    yield found
+    found.topic.close()
 
 
 def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Path):
@@ -241,6 +237,24 @@ def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Pa
     wait_for(lambda: inbox.status("gone.log") is None, _WITHIN_S, about=inbox.job.tail)
     inbox.arrived()
 
+    # A file of which nothing was read leaves no trace.
+    (folder / "unread.log").write_bytes(b"\xff is no text\n")
+    inbox.awaited("unread.log", S.RECORD_CORRUPT, "the line at byte 0 is not UTF-8")
+    (folder / "unread.log").unlink()
+    wait_for(lambda: inbox.status("unread.log") is None, _WITHIN_S, about=inbox.job.tail)
+
+    # A file that was overwritten waits until that is accepted, and is then read from its beginning.
+    inbox.write("short.log", "one", "two")
+    inbox.arrived()
+    (folder / "short.log").write_text("ONE\ntwo\nthree\n")
+    inbox.awaited("short.log", S.FILE_TRUNCATED, "does not hold the 8 bytes that were read")
+    inbox.write("other.log", "goes on")
+    inbox.arrived()
+    inbox.wanted += ["ONE", "two", "three"]
+    inbox.accept_loss("short.log")
+    inbox.arrived()
+    inbox.awaited("short.log", S.CAUGHT_UP, "")
+
     # A new file that takes the name of one that was deleted is read from its beginning.
     inbox.write("fine.log", "a new file", "of the same name")
     inbox.arrived()
@@ -266,7 +280,8 @@ def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
     recreate_topic(client, topic)
     append(folder / "a.log", ["three"])
     found = Topic(client, topic, 1)
-    inbox = Inbox(job, flow, folder, found)
+    inbox = Inbox(flow, found, folder)
+    inbox.job = job
     try:
         inbox.awaited("a.log", S.RECREATED, f"{topic} was deleted and made again, without its records")
         assert found.read() == []

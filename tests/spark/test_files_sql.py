@@ -144,8 +144,7 @@ def test_files_hold_decoded_values_once_and_a_bad_record_stops_its_partition(
         states = [one.read() for one in manifests]
         return [{at.partition: at.position for at in one.positions.values()} for one in states]
 
-    job = start_job(spec, tmp_path)
-    try:
+    with start_job(spec, tmp_path) as job:
         wait_for(lambda: positions() == [{0: RECORDS, 1: GERMANS}] * 2, _PATIENCE_S, about=job.tail)
         wait_for(lambda: states(job) == {PartitionState.CAUGHT_UP}, _PATIENCE_S, about=job.tail)
         for folder, typed in ((lake, True), (lines, False)):
@@ -165,18 +164,13 @@ def test_files_hold_decoded_values_once_and_a_bad_record_stops_its_partition(
         assert [row[:2] for row in read(lake)][-2:] == [(0, RECORDS), (1, GERMANS)]
         assert [row[2]["id"] for row in read(lines)[-2:]] == [8, 8]
         assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        job.kill()
 
 
 def end_at(failpoints: Sequence[str], spec: JobSpec, folder: Path) -> None:
     """Runs the job until it dies at each of the failpoints in turn."""
     for failpoint in failpoints:
-        job = start_job(spec, folder, environ={"REPL_FAILPOINT": failpoint})
-        try:
+        with start_job(spec, folder, environ={"REPL_FAILPOINT": failpoint}) as job:
             assert job.ended() != JobExit.STOPPED, job.tail()
-        finally:
-            job.kill()
 
 
 def states(job: Running) -> set[PartitionState]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -28,9 +26,10 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import Log
 from tests.checker.reader import read as consume
-from tests.commands import REPL, environment, repl
+from tests.commands import repl
 from tests.records import create_topic, write
 from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
+from tests.topologies import at, declared
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 Fresh = Callable[[str], str]
@@ -45,18 +44,14 @@ class World:
         self.archive.mkdir()
         self.backup = BackupWriter(lab.clusters["dc1"], self.archive)
         self._env = {"REPL_ALLOW_FILES": str(lab.home)}  # the passwords of a lab with logins
-        self.file = folder / "restored.yaml"
-        body = {
-            "apiVersion": "repl/v1",
-            "name": name,
-            "clusters": {
-                one: {"bootstrap": lab.clusters[one].bootstrap, "client": dict(lab.clusters[one].settings())}
-                for one in ("dc1", "dc2")
-            },
+        topology = at(lab, name, folder, ("dc1", "dc2"))
+        for cluster, declaration in topology.clusters.items():
+            declaration["client"] = dict(lab.clusters[cluster].settings())
+        topology.more = {
             "endpoints": {"archive": {"file": str(self.archive), "format": "raw"}},
-            "flows": [{"name": FLOW, "from": "dc1", "to": "archive", "topics": {"include": [".*"]}}],
+            "flows": [declared(FLOW, ".*", destination="archive")],
         }
-        self.file.write_text(json.dumps(body))
+        self.file = topology.write()
 
     def restore(
         self, *options: str, code: int = 0, to: str = "dc2", **env: str
@@ -65,15 +60,6 @@ class World:
         done = repl("restore", "archive", *self._arguments(to, *options), env=env, timeout=300)
         assert done.returncode == code, done.stdout + done.stderr
         return done
-
-    def on_terminal(self, *options: str) -> str:
-        """Restores into dc2 on a terminal of its own, and returns all that was drawn there."""
-        command = shlex.join([*REPL, "restore", "archive", *self._arguments("dc2", *options)])
-        words = ["script", "--quiet", "--return", "--command", command, "/dev/null"]
-        env = environment({**self._env, "COLUMNS": "120", "TERM": "xterm"})
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
 
     def _arguments(self, to: str, *options: str) -> list[str]:
         asked = [] if "--out" in options else ["--auto-approve"]
@@ -103,16 +89,6 @@ def at_offset(log: Log, partition: int, offset: int) -> bytes | None:
     return next((one.digest for one in log[partition] if one.offset >= offset), None)
 
 
-def test_a_terminal_shows_how_many_partitions_are_restored(world: World, fresh: Fresh) -> None:
-    topic = fresh("orders")
-    create_topic(world.source, topic, 12)
-    checker.write(world.source, topic, checker.Spec(records=6_000))
-    world.backup.round(topic)
-    shown = world.on_terminal("--topics", topic)
-    assert re.search(r"restore: Spark is starting", shown), shown
-    assert re.search(r"restore: partitions restored .*\d+/12 ", shown), shown
-
-
 def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: World, fresh: Fresh) -> None:
     """Transactions, aborted ones too, compression, headers, tombstones and large records; twice is once."""
     topic, group, behind = fresh("orders"), fresh("billing"), fresh("audit")
@@ -127,8 +103,11 @@ def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: W
     commit_offset(world.source, behind, topic, wanted[2][-1].offset + 1, 2)
     world.backup.round(topic)
 
+    before = state_of(world.archive)
     done = world.restore("--topics", topic)
     assert f"topic.dc2.{topic}: restored" in done.stderr, done.stderr
+    assert "restored 3 of 3 partitions" in done.stderr, done.stderr
+    assert state_of(world.archive) == before  # a folder that is mounted read-only will do
     found = consume(world.target, topic)
     assert contents(found) == contents(wanted)
     assert settings(world.target, topic) == settings(world.source, topic)
@@ -138,6 +117,14 @@ def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: W
     again = world.restore("--topics", topic)
     assert "holds a part of this restore" in again.stdout
     assert contents(consume(world.target, topic)) == contents(wanted)
+
+
+def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """The time of each change, which a file that comes and goes leaves at its folder, and the contents."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in [folder, *folder.rglob("*")]
+    }
 
 
 def aborted(client: Mapping[str, Any], topic: str) -> None:
@@ -231,33 +218,6 @@ def test_beside_the_living_and_only_where_nothing_is_in_the_way(
     assert addresses == [f"group.dc2.{group}", f"topic.dc2.{topic}"]
     assert topic in markdown.read_text()
     assert topic in page.read_text()
-
-
-def test_a_folder_that_is_read_only_is_restored_and_a_full_disk_stops_only_the_backup(
-    world: World, fresh: Fresh
-) -> None:
-    """A restore writes nothing into the folder. A commit that did not fit leaves no trace in the backup."""
-    topic = fresh("full")
-    create_topic(world.source, topic)
-    write(world.source, topic, [bytes(200_000)] * 5)
-    mounted("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(world.archive))
-    try:
-        world.backup.round(topic)
-        held = contents(consume(world.source, topic))
-        write(world.source, topic, [bytes(200_000)] * 20)
-        with pytest.raises(AssertionError, match="No space left"):
-            world.backup.round(topic)
-        mounted("-o", "remount,ro", str(world.archive))
-        world.restore("--topics", topic)
-        assert contents(consume(world.target, topic)) == held
-    finally:
-        subprocess.run(["umount", str(world.archive)], check=True)
-
-
-def mounted(*arguments: str) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"this user may not mount: {done.stderr}")
 
 
 def test_rules_of_a_topic_come_back_where_asked(lab_sasl: Lab, tmp_path: Path, fresh: Fresh) -> None:

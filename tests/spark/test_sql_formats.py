@@ -126,15 +126,18 @@ def test_values_keep_the_bytes_of_their_writer(
         transform = replace(TRANSFORM, value=replace(TRANSFORM.value, registry=spec))
         registry.down = True
     write(source, topic, [bad.get(at, value) for at, value in enumerate(values)], b"k", 0)
-    job = start_job(spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=transform)]), tmp_path)
+    with start_job(
+        spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=transform)]), tmp_path
+    ) as job:
 
-    def is_in(state: PartitionState, position: int, why: str = "") -> bool:
-        status = job.partitions().get(PartitionKey(flow, topic, 0))
-        return (
-            status is not None and (status.state, status.position) == (state, position) and why in status.why
-        )
+        def is_in(state: PartitionState, position: int, why: str = "") -> bool:
+            status = job.partitions().get(PartitionKey(flow, topic, 0))
+            return (
+                status is not None
+                and (status.state, status.position) == (state, position)
+                and why in status.why
+            )
 
-    try:
         if framed:
             wait_for(lambda: is_in(PartitionState.RETRYING, 0, "status 503"), _STARTS_S, about=job.tail)
             registry.down = False
@@ -145,5 +148,3 @@ def test_values_keep_the_bytes_of_their_writer(
         assert [one.value for one in read(there, topic)] == [prefix + value for value in travelled]
         assert [one.value for one in read(there, f"{topic}.quarantine")] == list(bad.values())
         assert job.stop() == 0
-    finally:
-        job.kill()

@@ -60,12 +60,9 @@ def job(sides: dict[str, Side], lab: Lab, tmp_path_factory: pytest.TempPathFacto
     compact(source)
     mixed(source, MIXED, PARTITIONS, count=240)
     flow = flow_of(FLOW, ["stored-.*"], rename=Template(text="dc1.{topic}"))
-    running = start_job(spec_of(lab, FLOW, [flow]), tmp_path_factory.mktemp("job"))
-    try:
+    with start_job(spec_of(lab, FLOW, [flow]), tmp_path_factory.mktemp("job")) as running:
         running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"])
         yield running
-    finally:
-        running.kill()
 
 
 def compact(side: Side) -> None:

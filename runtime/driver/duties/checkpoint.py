@@ -6,7 +6,6 @@ A checkpoint that can't be written never stops the flow: it is noted, and reader
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from typing import Final
 
@@ -15,13 +14,11 @@ from msgspec.structs import replace
 from runtime.contract.records.manifest import Commit
 from runtime.files.checkpoint import write_checkpoint
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, ManifestState
-from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
 
 EVERY: Final = 256  # commits
 _KEPT_S: Final = 3_600.0  # an older checkpoint, for those who are reading it
 _RETRY_S: Final = 60.0
-_failpoint = from_environment(os.environ)
 
 
 class CheckpointDuty:
@@ -54,11 +51,9 @@ class CheckpointDuty:
             self._not_before = time.monotonic() + _RETRY_S
             log_event("checkpoint_failed", key=self._flow, flow=self._flow, error=str(error))
             return
-        _failpoint("before_checkpoint")
         # All positions: a start reads no commit before this one.
         commit = replace(base, checkpoint=ref, complete=True)
         await asyncio.to_thread(self._folder.add, state, commit)
-        _failpoint("after_checkpoint")
         removed = await self._tidy()
         log_event(
             "checkpoint_written",

@@ -20,6 +20,9 @@ RESTS = "  - {name: rests, from: dc1, to: dc2, topics: {include: ['old.*']}, sta
 GONE = "  - {name: gone, from: dc1, to: dc2, topics: {include: gone}, state: failed_over}\n"
 BACK = "  - {name: home, from: dc2, to: dc1, topics: {include: .*}, reverse_of: gone, state: failed_over}\n"
 TAKEN = "  - {name: gone-back, from: dc2, to: dc1, topics: {include: z}}\n"
+INTO_FILES = "  - {name: out, from: dc1, to: lake, topics: {include: x}}\n"
+FROM_FILES = "  - {name: in, from: {file: /in, format: json}, to: dc1, topics: {to: y}}\n"
+LAKE = "endpoints: {lake: {file: /lake, format: json}}\n"
 ALL = THERE + RESTS + GONE
 DOWN = "nothing listens there"
 ERROR, REFUSED = ExitCode.ERROR, ExitCode.REFUSED
@@ -57,6 +60,10 @@ SAID = {
         "salvage gone --replay --timeout 2s": f"{DOWN} — look at the cluster's bootstrap",
         "salvage gone --to aside": "--to goes with --replay",
         "salvage gone --replay --export x": "--export and --replay are two commands",
+    },
+    (INTO_FILES + FROM_FILES + LAKE, ERROR): {
+        "promote out --topics x": "flow out goes into the files of lake — this is for flows between clusters",
+        "promote in --topics y": "flow in comes from the files of in — this is for flows between clusters",
     },
     (ALL, REFUSED): {
         "pause gone": "flow.gone is failed_over and can't be paused",

@@ -1,8 +1,11 @@
 """Checkpoints of a manifest, in a folder and at a real S3 server: readers that begin there see the same."""
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -217,16 +220,61 @@ def test_another_whole_checkpoint_in_its_place_is_noticed(tmp_path: Path) -> Non
         log.backup()
 
 
-def test_a_driver_that_dies_before_it_commits_a_checkpoint_loses_nothing(log: Log) -> None:
-    log.rounds(0, 3)
-    write_checkpoint(log.folder, log.state)  # and no commit names it
-    again = log.folder.read()
-    assert (again.digest, again.positions) == (log.state.digest, log.state.positions)
-    assert len(paths_of(log.backup())) == 3
-    log.state = again
-    log.checkpoint()
-    log.rounds(3, 4)
-    assert len(paths_of(log.backup())) == 4
+class Killed(BaseException):
+    """The driver ends where this is raised: nothing of its own code runs behind it."""
+
+
+def killed_at(change: int, log: Log, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Runs the duty until its nth change of the folder, which is not made. False where there are fewer."""
+    changes = itertools.count(1)
+
+    def mortal(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any) -> Any:
+            if next(changes) == change:
+                raise Killed
+            return make(*arguments)
+
+        return made
+
+    with monkeypatch.context() as patched:
+        for name in ("add", "remove_older"):
+            patched.setattr(log.folder.store, name, mortal(getattr(log.folder.store, name)))
+        try:
+            asyncio.run(CheckpointDuty("f", log.folder).run(log.state, log.next()))
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("change", range(1, 6), ids=["list", "checkpoint", "commit", "checkpoints", "lists"])
+def test_wherever_a_driver_dies_at_a_checkpoint_its_readers_and_the_next_driver_miss_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: int
+) -> None:
+    """It dies before each write. The commits before the checkpoint that is named then may be gone, too."""
+    log = Log((str(tmp_path), {}))
+    files: list[DataFile] = []
+    for at in range(4):
+        files += log.rounds(at, at + 1)
+        if at < 3:
+            log.checkpoint()
+    for path in own_of(log.folder).rglob("*.json"):
+        os.utime(path, (0, 0))  # so old that those which are not needed are removed
+    state = ManifestState(log.state.last, log.state.digest, dict(log.state.positions))
+    assert killed_at(change, log, monkeypatch)
+
+    after = Log((str(tmp_path), {}))
+    after.state = after.folder.read()
+    assert (after.state.digest == state.digest) == (change <= 3)
+    assert after.state.positions == state.positions
+    named = after.state.checkpoint
+    assert named is not None
+    log.folder.store.remove(f"{log.folder.own}/log/{number:020d}.json" for number in range(1, named.number))
+    assert paths_of(after.backup()) == [one.path for one in files]
+    after.checkpoint()
+    files += after.rounds(4, 5)
+    assert paths_of(after.backup()) == [one.path for one in files]
+    assert after.state.checkpoint != named
+    assert not killed_at(6, after, monkeypatch)  # that were all changes
 
 
 def test_a_state_without_all_positions_at_its_newest_checkpoint_is_read_from_the_one_before(log: Log) -> None:
