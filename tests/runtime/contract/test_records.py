@@ -24,6 +24,8 @@ from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import (
     JobKey,
     JobStatus,
+    PartitionState,
+    PartitionStatus,
     SlotHeartbeat,
     SlotHeartbeatKey,
     SlotKey,
@@ -274,6 +276,14 @@ def test_a_flow_has_one_partition_of_the_ledger_and_one_topic_of_heartbeats() ->
 
 def test_only_a_failed_job_is_started_again() -> None:
     assert [end for end in JobExit if not end.final] == [JobExit.FAILED]
+
+
+@pytest.mark.parametrize(
+    ("position", "source_end", "lag"), [(-1, 5, None), (0, -1, None), (0, 0, 0), (0, 5, 5), (7, 5, 0)]
+)
+def test_a_lag_is_known_once_position_and_end_are(position: int, source_end: int, lag: int | None) -> None:
+    status = PartitionStatus("f", "t", 0, PartitionState.COPYING, 0, position=position, source_end=source_end)
+    assert status.lag_records == lag
 
 
 def test_a_checkpoint_knows_the_offsets_that_this_product_wrote() -> None:

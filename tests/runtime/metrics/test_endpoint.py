@@ -6,11 +6,12 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.contract.records.job_status import SlotView
 from runtime.metrics.endpoint import JobCollector, MetricsEndpoint
-from runtime.metrics.snapshot import JobSnapshot, SlotMetrics, unready
+from runtime.metrics.snapshot import FlowSnapshot, JobSnapshot, SlotMetrics, unready
 from tests.runtime.metrics.given import MADE_AT, flow, partition, picture, report, running
 
 
@@ -65,6 +66,10 @@ def test_elsewhere_it_says_what_there_is(endpoint: MetricsEndpoint):
 READY = picture(flow(), slots=[running()], reports=[report(partition())])
 
 
+def noted(seen: FlowSnapshot, why: str) -> FlowSnapshot:
+    return replace(seen, view=replace(seen.view, why=why))
+
+
 def without_a_slot(slot: SlotView) -> JobSnapshot:
     return picture(flow(), slots=[slot], reports=[report(partition())])
 
@@ -88,6 +93,12 @@ def without_a_slot(slot: SlotView) -> JobSnapshot:
         (picture(flow(generation=0)), 0, ["flow f is not taken over yet"]),
         (picture(flow(state="paused", generation=0)), 0, []),
         (picture(flow(partitions=0)), 0, []),  # it matches no topic
+        (picture(noted(flow(partitions=0), "no right")), 0, ["flow f has nothing to copy yet: no right"]),
+        (
+            picture(noted(flow(), "a retry"), slots=[running()], reports=[report(partition())]),
+            0,
+            [],
+        ),
     ],
 )
 def test_a_job_is_ready_when_every_partition_of_active_flows_has_a_running_slot(
