@@ -252,7 +252,9 @@ def _cluster_properties(spec: JobSpec) -> dict[str, str]:
         conf["spark.executor.memoryOverhead"] = spec.launch.memory
         # Spark would count failed executors for as long as the driver runs, and end it after a few.
         conf["spark.executor.maxNumFailures"] = str(2**31 - 1)
-    names = {"queue": "spark.yarn.queue", "archives": "spark.archives", "files": "spark.files"}
+    # YARN copies an archive once to each node. By Spark's general setting, the driver would send it again.
+    shipped = "spark.yarn.dist" if spec.launch.launcher == "yarn" else "spark"
+    names = {"queue": "spark.yarn.queue", "archives": f"{shipped}.archives", "files": f"{shipped}.files"}
     return conf | {key: options[option] for option, key in names.items() if option in options}
 
 

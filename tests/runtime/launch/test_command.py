@@ -63,7 +63,7 @@ def test_a_job_with_a_transform_has_both_compilers(folder: JobFolder, launcher: 
 
 
 def test_standalone_and_yarn(folder: JobFolder):
-    options = {"python": "./env/bin/python"}
+    options = {"python": "./env/bin/python", "archives": "/env.tar.gz#env", "files": "/a"}
     spec = spec_of(launcher="standalone", master="spark://h:7077", slots=3, options=options)
     found = submission(spec, folder, SPARK)
     assert "--py-files" in found.command
@@ -71,10 +71,15 @@ def test_standalone_and_yarn(folder: JobFolder):
     assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
     assert "SPARK_LOCAL_IP" not in found.variables  # the workers must reach the driver
     assert (found.properties["spark.cores.max"], found.properties["spark.executor.cores"]) == ("3", "1")
-    spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options={"queue": "replication"})
+    assert (found.properties["spark.archives"], found.properties["spark.files"]) == ("/env.tar.gz#env", "/a")
+    options["queue"] = "replication"
+    spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options=options)
     found = submission(spec, folder, SPARK)
     assert found.command[1:5] == ("--master", "yarn", "--deploy-mode", "client")
     assert found.properties["spark.yarn.queue"] == "replication"
+    assert found.properties["spark.yarn.dist.archives"] == "/env.tar.gz#env"
+    assert found.properties["spark.yarn.dist.files"] == "/a"
+    assert not {"spark.archives", "spark.files"} & found.properties.keys()  # the driver would send them, too
     assert found.properties["spark.executor.memoryOverhead"] == "2g"
     assert found.properties["spark.executor.instances"] == "2"
 
