@@ -132,6 +132,7 @@ class SparkSlotRunner:
         self._jvm = JvmCalls()
         self._yarn = yarn
         self._executors = executors
+        self._stopping = False
         end_with_gateway()
         self.id = self._context.applicationId or ""
         self.master = self._context.master or ""
@@ -207,10 +208,33 @@ class SparkSlotRunner:
         )
 
     def _map(self, group: str, work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
-        self._context.setJobGroup(group, group, interruptOnCancel=True)
-        numbered = self._context.parallelize(list(tickets), len(tickets))
-        found: list[bytes] = numbered.mapPartitions(work).collect()
-        return found
+        def run() -> list[bytes]:
+            numbered = self._context.parallelize(list(tickets), len(tickets))
+            found: list[bytes] = numbered.mapPartitions(work).collect()
+            return found
+
+        return self._run(group, run)
+
+    def _run(self, group: str, work: Callable[[], T]) -> T:
+        """Runs `work` in the Spark job group.
+
+        Where Spark itself has stopped the context, this process ends: a cluster ends an application, for
+        example once YARN's attempts are used up, and no slot can be submitted again. The launcher then starts
+        the driver again, which submits a new application.
+        """
+        try:
+            self._context.setJobGroup(group, group, interruptOnCancel=True)
+            return work()
+        except _SPARK_ERRORS as error:
+            if not self._stopping and self._is_stopped():
+                log_driver_message(f"Spark's application has ended: this driver ends. {reason(error)}")
+                os._exit(JobExit.FAILED)
+            raise
+
+    def _is_stopped(self) -> bool:
+        spark: Any = self._context._jsc.sc()
+        stopped: bool = spark.isStopped()
+        return stopped
 
     def _query(
         self,
@@ -228,13 +252,15 @@ class SparkSlotRunner:
             standing_query,
         )
 
-        self._context.setJobGroup(group, group, interruptOnCancel=True)
-        with self._session_lock:
-            if self._session is None:
-                self._session = session_of(self._context, STANDING)
-        output = output_of(transform, form) if form is not None else "edits"
-        found = standing_query(self._session, transform, collect, f"{RESULT} BINARY", output, tasks)
-        return [bytes(result) for result in found]
+        def run() -> list[bytes]:
+            with self._session_lock:
+                if self._session is None:
+                    self._session = session_of(self._context, STANDING)
+            output = output_of(transform, form) if form is not None else "edits"
+            found = standing_query(self._session, transform, collect, f"{RESULT} BINARY", output, tasks)
+            return [bytes(result) for result in found]
+
+        return self._run(group, run)
 
     async def waits_for(self, group: str) -> str:
         """Returns what the group's task waits for; "" if it has a core. Raises JvmSilent."""
@@ -277,6 +303,7 @@ class SparkSlotRunner:
 
     async def stop(self) -> None:
         """Stops the Spark context. Raises JvmSilent."""
+        self._stopping = True
         await self._jvm.call("to stop", self._stop)
 
     def _stop(self) -> None:

@@ -1,5 +1,8 @@
 """Whatever dies, nothing is lost, doubled or reordered, and nobody goes on copying (R1, R2, R3)."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +20,20 @@ from tests.spark.job import Running, flow_of, generations, spec_of, start_job
 
 pytestmark = pytest.mark.spark
 _STARTS_S = 180  # a job, or a slot
+_STOPPED = """
+import asyncio, os
+from pyspark import SparkContext
+from runtime.driver.application import start_application
+from runtime.slot import log
+
+async def main():
+    application = start_application("stopped", None, None, False)
+    SparkContext._active_spark_context._jsc.sc().stop()  # as a cluster does that ends the application
+    await application.submit_round("slot", list, [b""])
+
+log.start(os.environ)
+asyncio.run(main())
+"""
 
 
 def gone(processes: list[psutil.Process]) -> bool:
@@ -173,3 +190,13 @@ def test_a_file_that_is_no_job_spec_is_said_and_not_tried_again(lab: Lab, tmp_pa
     job = start_job(spec, tmp_path)
     assert job.ended() == JobExit.BAD_SPEC
     assert "the job's destination is dc2" in job.tail()
+
+
+def test_a_driver_ends_with_an_application_that_spark_has_stopped():
+    environ = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--master local[1] pyspark-shell"}
+    command = [sys.executable, "-c", _STOPPED]
+    ended = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=_STARTS_S, check=False
+    )
+    assert ended.returncode == JobExit.FAILED
+    assert "Spark's application has ended: this driver ends" in ended.stderr
