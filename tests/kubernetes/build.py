@@ -21,6 +21,7 @@ import yaml
 
 from tests.kubernetes.node import (
     BINARIES,
+    GIT,
     HELM,
     IMAGES,
     JOBS,
@@ -57,8 +58,10 @@ _PACKAGES = {
     "iptables": "iptables",
     "conntrack": "conntrack",
     "/usr/lib/cni/bridge": "containernetworking-plugins",
+    "/usr/sbin/sshd": "openssh-server",
 }
-_BASE = "repl-jobs"  # of `make image`
+_BASE = "repl-jobs"  # of `make image`, which is built from this one:
+_DEBIAN = "docker.io/library/debian:bookworm-slim"
 _SITE = "/opt/venv/lib/python3.11/site-packages"
 _STAMP = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -80,6 +83,7 @@ def main() -> None:
         _describe_resources()
     _pause()
     _jobs()
+    _git()
 
 
 def _build(name: str) -> None:
@@ -176,20 +180,23 @@ def _pause() -> None:
 
 
 def _jobs() -> None:
-    """Makes the image of jobs: that of `make image`, with the sources of this checkout and with git."""
+    """Makes the image of jobs: that of `make image`, with the sources of this checkout."""
     if not _is_built(_BASE):
         subprocess.run(("make", "--no-print-directory", "image"), check=True, cwd=_ROOT)
-    number = _run("buildah", "inspect", "--type=image", "--format={{.FromImageID}}", _BASE)
-    with_git = f"repl.test/git:{number[:12]}"
-    if not _is_built(with_git):
-        container = _run("buildah", "from", "--pull=false", _BASE)
-        install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends git"
-        _run("buildah", "run", "--isolation=chroot", "--user=0", container, "--", "sh", "-c", install)
-        _run("buildah", "commit", "--quiet", "--rm", container, with_git)
-    container = _run("buildah", "from", "--pull=false", with_git)
+    container = _run("buildah", "from", "--pull=false", _BASE)
     for package in ("runtime", "planner"):
         _run("buildah", "copy", container, str(_ROOT / package), f"{_SITE}/{package}")
     _commit(container, JOBS)
+
+
+def _git() -> None:
+    """Makes the image that clones a topology. It has no user of the number that the chart's pods have."""
+    if IMAGES[GIT].exists():
+        return
+    container = _run("buildah", "from", "--pull=false", _DEBIAN)
+    install = "apt-get update -qq && apt-get install -qq -y --no-install-recommends git openssh-client"
+    _run("buildah", "run", "--isolation=chroot", container, "--", "sh", "-c", install)
+    _commit(container, GIT)
 
 
 def _is_built(image: str) -> bool:

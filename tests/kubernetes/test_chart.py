@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from runtime.lab.ports import free_ports
 from runtime.launch.manifest import COMPONENT, DRIVER, EXECUTOR
 from tests import checker
 from tests.commands import repl
@@ -33,6 +35,7 @@ from tests.kubernetes.cloud import (
     pods_of,
 )
 from tests.kubernetes.node import (
+    GIT,
     HELM,
     JOBS,
     KUBECONFORM,
@@ -47,7 +50,7 @@ from tests.topologies import declared, without_answer
 pytestmark = [pytest.mark.kubernetes, pytest.mark.long, pytest.mark.timeout(3600)]
 CHART = Path(__file__).parents[2] / "plans" / "kubernetes"
 FILES = {"files": {"shop.yaml": "apiVersion: repl/v1\n"}}
-GIT = {
+CLONED = {
     "repository": "https://git.example.org/shop.git",
     "path": "topologies/shop",
     "image": "git:1",
@@ -58,7 +61,7 @@ LEAST: dict[str, Any] = {"image": JOBS, "topology": FILES, "ui": PAGE}
 EVERYTHING: dict[str, Any] = {
     "image": JOBS,
     "imagePullSecrets": ["registry"],
-    "topology": {"git": GIT, "variableFiles": ["/topology/shop.vars.yaml"]},
+    "topology": {"git": CLONED, "variableFiles": ["/topology/shop.vars.yaml"]},
     "secret": PASSWORDS,
     "mounts": [
         {"secret": "ca", "path": "/etc/repl/certificates"},
@@ -143,8 +146,8 @@ def test_the_chart_is_what_helm_and_kubernetes_take(values: dict[str, Any]):
         ({**LEAST, "ui": {}}, "ui.token.secret: name a Secret with the token"),
         ({**LEAST, "topology": {}}, "no topology: set one of"),
         ({**LEAST, "topology": {**FILES, "configMap": "shop"}}, "more than one topology"),
-        ({**LEAST, "topology": {"git": {**GIT, "image": ""}}}, "topology.git.image: name an image"),
-        ({**LEAST, "topology": {"git": {**GIT, "path": "../../etc"}}}, "at '/topology/git/path'"),
+        ({**LEAST, "topology": {"git": {**CLONED, "image": ""}}}, "topology.git.image: name an image"),
+        ({**LEAST, "topology": {"git": {**CLONED, "path": "../../etc"}}}, "at '/topology/git/path'"),
         ({**LEAST, "ui": {**PAGE, "ingress": {"enabled": True}}}, "ui.ingress.hosts: name the host"),
         ({**LEAST, "drift": {"shedule": "@daily"}}, "additional properties 'shedule' not allowed"),
         ({**LEAST, "mounts": [{"secret": "a", "configMap": "b", "path": "/c"}]}, "at '/mounts/0'"),
@@ -457,12 +460,10 @@ def test_drift_takes_its_topology_from_a_repository_at_each_run(
     login = ("--from-literal=username=reader", f"--from-literal=password={release.token}")
     release.node.kubectl("create", "secret", "generic", "git", *where, *login)
     repository = Repository(tmp_path / "shop.git")
-    job = KubernetesJob(cloud, tmp_path, fresh, namespace=release.namespace)
-    job.topology.more = {}
-    job.topology.topic(fresh("payments"), partitions=1)
+    job = drifting_job(cloud, release, tmp_path, fresh)
     address = cloud.lab.clusters["dc1"].bootstrap.rpartition(":")[0]
     with served(repository.folder.parent, address, f"reader:{release.token}") as url:
-        git = {"repository": f"{url}/shop.git", "path": "topologies/shop", "image": JOBS, "secret": "git"}
+        git = {"repository": f"{url}/shop.git", "path": "topologies/shop", "image": GIT, "secret": "git"}
         values = {"image": JOBS, "secret": PASSWORDS, "timeout": "60s", "ui": {"enabled": False}}
         repository.commit("topologies/shop/shop.yaml", job.topology.write().read_text())
         release.upgrade({**values, "topology": {"git": git}})
@@ -481,6 +482,14 @@ def test_drift_takes_its_topology_from_a_repository_at_each_run(
         assert "Remote branch gone not found" in log
         shown = release.node.kubectl("get", "pods,jobs,cronjobs", *where, "-o=yaml") + log
         assert release.token not in shown
+
+
+def drifting_job(cloud: Cloud, release: Release, folder: Path, names: Callable[[str], str]) -> KubernetesJob:
+    """Returns a job whose topology declares one topic, and no flow."""
+    job = KubernetesJob(cloud, folder, names, namespace=release.namespace)
+    job.topology.more = {}
+    job.topology.topic(names("payments"), partitions=1)
+    return job
 
 
 class Repository:
@@ -558,3 +567,93 @@ def served(folder: Path, address: str, login: str) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_drift_clones_its_topology_over_ssh_from_the_host_that_is_known(
+    cloud: Cloud, fresh: Callable[[str], str], tmp_path: Path
+):
+    release = Release(cloud, fresh("ssh"))
+    repository = Repository(tmp_path / "shop.git")
+    job = drifting_job(cloud, release, tmp_path, fresh)
+    repository.commit("topologies/shop/shop.yaml", job.topology.write().read_text())
+    address = cloud.lab.clusters["dc1"].bootstrap.rpartition(":")[0]
+    with served_over_ssh(repository.folder, address, tmp_path / "ssh") as server:
+        git = {"repository": server.url, "path": "topologies/shop", "image": GIT, "secret": "git"}
+        values = {"image": JOBS, "secret": PASSWORDS, "timeout": "60s", "ui": {"enabled": False}}
+        for run, host, outcome, said in (
+            ("known", server.host, "Complete", "No drift"),
+            ("another", server.deploy, "Failed", "Host key verification failed"),
+        ):
+            write_deploy_key(release, server.deploy.read_text(), server.known_as(host))
+            release.upgrade({**values, "topology": {"git": git}, "drift": {"retries": 0}})
+            ended, log = release.drift(run)
+            assert (ended, said in log) == (outcome, True), log
+        shown = release.node.kubectl(
+            "get", "pods,jobs,cronjobs,configmaps", "-n", release.namespace, "-o=yaml"
+        )
+        assert server.deploy.read_text().splitlines()[1] not in shown + log
+
+
+def write_deploy_key(release: Release, key: str, known_hosts: str) -> None:
+    """Writes the Secret that the clone logs in with."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "git"},
+        "stringData": {"ssh-privatekey": key, "known_hosts": known_hosts},
+    }
+    release.node.kubectl("apply", "-n", release.namespace, "-f", "-", text=json.dumps(secret))
+
+
+@dataclass(frozen=True)
+class SshServer:
+    """An SshServer serves one repository to those who have the deploy key; `host` is its own key."""
+
+    url: str
+    host: Path
+    deploy: Path
+
+    def known_as(self, key: Path) -> str:
+        """Returns the line of known_hosts by which this server has the key."""
+        address, _, port = self.url.removeprefix("ssh://root@").partition("/")[0].rpartition(":")
+        return f"[{address}]:{port} {key.with_suffix('.pub').read_text()}"
+
+
+@contextmanager
+def served_over_ssh(repository: Path, address: str, folder: Path) -> Iterator[SshServer]:
+    """Serves a repository by OpenSSH, and ends the server."""
+    folder.mkdir()
+    host, deploy = folder / "host", folder / "deploy"
+    for key in (host, deploy):
+        words = ("-q", "-t", "ed25519", "-N", "", "-f", str(key))
+        subprocess.run(("ssh-keygen", *words), check=True, timeout=60)
+    command = f"git-upload-pack '{repository}'"
+    authorized = folder / "authorized_keys"
+    authorized.write_text(f'restrict,command="{command}" {deploy.with_suffix(".pub").read_text()}')
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where sshd takes its rights away
+    port = next(free_ports(address))
+    settings = {
+        "ListenAddress": f"{address}:{port}",
+        "HostKey": host,
+        "PidFile": "none",
+        "AuthorizedKeysFile": authorized,
+        "PermitRootLogin": "forced-commands-only",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "UsePAM": "no",
+        "StrictModes": "no",  # folders of tests may be writable for others
+    }
+    config = folder / "sshd_config"
+    config.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    with subprocess.Popen(("/usr/sbin/sshd", "-D", "-e", "-f", str(config))) as server:
+        try:
+            wait_for(lambda: answers(address, port), WITHIN_S, about=lambda: f"sshd: {server.poll()}")
+            yield SshServer(f"ssh://root@{address}:{port}{repository}", host, deploy)
+        finally:
+            server.terminate()
+
+
+def answers(address: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((address, port), timeout=1):
+        return True
+    return False

@@ -119,6 +119,8 @@ initContainers:
       - {name: tmp, mountPath: /tmp}
       {{- if .secret }}
       - {name: git, mountPath: /etc/repl/git, readOnly: true}
+      # ssh needs a user with a name, which the image may lack.
+      - {name: git-user, mountPath: /etc/passwd, subPath: passwd, readOnly: true}
       {{- end }}
 {{- end }}
 {{- end }}
@@ -174,6 +176,8 @@ volumes:
   {{- if and $values.topology.git.repository $values.topology.git.secret }}
   - name: git
     secret: {secretName: {{ $values.topology.git.secret }}, defaultMode: 0440}
+  - name: git-user
+    configMap: {name: {{ include "repl.name" .root }}-git}
   {{- end }}
   {{- range $number, $mount := $mounts }}
   - name: mount-{{ $number }}
