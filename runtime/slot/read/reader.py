@@ -167,7 +167,7 @@ class BrokerIntake:
                 answers = await self._fetch()
                 answered_ms = self._session.answered_ms
                 if answers:
-                    if not all(map(self._is_heartbeat, answers)):
+                    if any(map(self._is_news, answers)):
                         self._idle_since = time.monotonic()
                         self._leave_idle_session()
                     await self._queue_response(answers)
@@ -178,10 +178,15 @@ class BrokerIntake:
             self._shares.leave()
             await self._session.close()
 
-    def _is_heartbeat(self, answer: FetchedPartition) -> bool:
-        """Returns whether the partition holds heartbeats: they arrive even when the flow has no records."""
+    def _is_news(self, answer: FetchedPartition) -> bool:
+        """Returns whether an answer has more than heartbeats, which arrive even when the flow has no records.
+
+        A broker answers once for each partition that is new in a session, also without records.
+        """
         copy = self.copies.get((answer.topic_id, answer.partition))
-        return copy is not None and copy.key.topic == naming.HEARTBEATS
+        if copy is not None and copy.key.topic == naming.HEARTBEATS:
+            return False
+        return bool(answer.records or answer.error or answer.diverging is not None)
 
     async def _wait_until_ready(self) -> None:
         """Waits until a partition is to be fetched and the flow's rate allows it."""

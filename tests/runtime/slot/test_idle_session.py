@@ -34,7 +34,10 @@ IDLE = "fetch idle"
 
 @dataclass(slots=True, eq=False)
 class SessionBroker:
-    """Keeps logs and incremental fetch sessions, and answers a fetch when a partition of it has a record."""
+    """Keeps logs and incremental fetch sessions, and answers a fetch when a partition of it has a record.
+
+    As Kafka's, it also answers once for each partition that is new in a session, at the end of the wait.
+    """
 
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
     ends: defaultdict[int, int] = field(default_factory=lambda: defaultdict(lambda: FIRST))
@@ -59,6 +62,7 @@ class SessionBroker:
         watched = self.sessions.setdefault(session_id, {})
         if not request.session_epoch:
             watched.clear()
+        new = [number for _, number in request.partitions if number not in watched]
         watched.update((number, start) for (_, number), start in request.partitions.items())
         for _, number in request.forgotten:
             watched.pop(number, None)
@@ -75,7 +79,12 @@ class SessionBroker:
             if self.gone or purpose in self.fail_next:
                 self.fail_next.discard(purpose)
                 raise Disconnected("broker 1", "it is gone", sent=True)
-        return FetchResponse(0, ErrorCode.NONE, session_id, tuple(one for one in answers if one is not None))
+        answered = {one.partition: one for one in answers if one is not None}
+        for number in new:
+            end = self.ends[number]
+            none = FetchedPartition(TOPIC_ID, number, ErrorCode.NONE, end, end, 0, (), -1, memoryview(b""))
+            answered.setdefault(number, none)
+        return FetchResponse(0, ErrorCode.NONE, session_id, tuple(answered.values()))
 
     def answer(self, number: int, start: FetchFrom) -> FetchedPartition | None:
         end = self.ends[number]
