@@ -90,9 +90,13 @@ class TranslatedOffset(Struct, frozen=True):
 
 
 class PendingTranslation(Struct, frozen=True):
-    """Says that the position is not known yet: the flow has not reached it, or an obstacle remains."""
+    """Says that the position is not known yet: the flow has not reached it, or an obstacle remains.
+
+    `temporary`: the obstacle passes by itself within moments, such as a leader that is being elected.
+    """
 
     why: str
+    temporary: bool = False
 
 
 class UntranslatableOffset(Struct, frozen=True):

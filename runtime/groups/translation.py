@@ -128,11 +128,11 @@ def _place(key: GroupKey, checkpoint: Checkpoint) -> Place:
     return key.group, checkpoint.destination_topic, key.partition
 
 
-NO_PROGRESS = "nothing of this partition was copied yet"
-SEALING = "its offset map is being written"
-RECREATED_HERE = "the topic at the destination is not the one that was copied into"
-NO_MAPS = "both sides write the topic, and the source's maps can't be read"
-RECREATED_THERE = "the topic at the source is not the one that was copied"
+NO_PROGRESS = PendingTranslation("nothing of this partition was copied yet")
+SEALING = PendingTranslation("its offset map is being written", temporary=True)
+RECREATED_HERE = PendingTranslation("the topic at the destination is not the one that was copied into")
+NO_MAPS = PendingTranslation("both sides write the topic, and the source's maps can't be read")
+RECREATED_THERE = PendingTranslation("the topic at the source is not the one that was copied")
 
 
 class Translator:
@@ -185,7 +185,7 @@ class Translator:
         if not origins:
             return None
         if any(self._sealing(origin, partition) for origin in origins):
-            return PendingTranslation(SEALING)
+            return SEALING
         return min(self._not_read(origin, partition, committed) for origin in origins)
 
     def origins(self, topic: str) -> tuple[SourceTopicWriter, ...]:
@@ -244,7 +244,7 @@ class MirrorState(Struct, frozen=True):
     def position(self, committed: int) -> Position:
         """Returns the position of an offset by the flow's own map only."""
         if self.obstacle is not None or self.offsets is None:
-            return self.obstacle or PendingTranslation(NO_PROGRESS)
+            return self.obstacle or NO_PROGRESS
         return position(self.offsets.offsets, committed, trimmed=self.offsets.trimmed)
 
     def clamp(self, unclamped: Position) -> Position:
@@ -254,7 +254,8 @@ class MirrorState(Struct, frozen=True):
                 return clamped(unclamped, offset)
             case ErrorCode():
                 return PendingTranslation(
-                    f"where the destination's log starts is not known: {self.log_start.name}"
+                    f"where the destination's log starts is not known: {self.log_start.name}",
+                    temporary=self.log_start.retriable,
                 )
             case None:
                 return unclamped
@@ -278,20 +279,18 @@ async def mirror_states(
     mirrors = {}
     for partition, copied in progress.items():
         if copied is None:
-            mirrors[partition] = MirrorState(
-                TopicPartition("", partition.partition), None, PendingTranslation(NO_PROGRESS), None
-            )
+            mirrors[partition] = MirrorState(TopicPartition("", partition.partition), None, NO_PROGRESS, None)
             continue
         at = TopicPartition(copied.destination_topic, partition.partition)
         offsets, obstacle = translator.cached(*partition), None
-        if source_topics is not None and not _same(
-            source_topics.get(partition.topic), copied.source_topic_id
-        ):
-            obstacle = PendingTranslation(RECREATED_THERE)
-        elif not _same(destination_topics.get(at.topic), copied.destination_topic_id):
-            obstacle = PendingTranslation(RECREATED_HERE)
-        elif offsets is None:
-            obstacle = PendingTranslation(SEALING)
+        if source_topics is not None:
+            topic = source_topics.get(partition.topic)
+            obstacle = _obstacle(topic, copied.source_topic_id, RECREATED_THERE)
+        if obstacle is None:
+            topic = destination_topics.get(at.topic)
+            obstacle = _obstacle(topic, copied.destination_topic_id, RECREATED_HERE)
+        if obstacle is None and offsets is None:
+            obstacle = SEALING
         mirrors[partition] = MirrorState(at, offsets, obstacle, None)
     wanted = {mirror.at for mirror in mirrors.values() if mirror.at.topic}
     starts = await list_offsets(destination, dict.fromkeys(wanted, EARLIEST)) if wanted else {}
@@ -304,9 +303,19 @@ async def _topics(cluster: KafkaCluster, names: Collection[str]) -> dict[str, To
     return await cluster.topics(names, fresh=True) if names else {}
 
 
-def _same(topic: TopicMetadata | None, topic_id: bytes) -> bool:
-    """Returns whether a topic exists and still has the known id."""
-    return topic is not None and topic.error is ErrorCode.NONE and not is_other_topic(topic_id, topic.id)
+def _obstacle(
+    topic: TopicMetadata | None, topic_id: bytes, recreated: PendingTranslation
+) -> PendingTranslation | None:
+    """Returns `recreated` where a topic is gone or has another id than the known one.
+
+    Any other error of a broker says nothing about the topic.
+    """
+    if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return recreated
+    if topic.error is not ErrorCode.NONE:
+        why = f"the metadata of {topic.name} can't be read: {topic.error.name}"
+        return PendingTranslation(why, temporary=topic.error.retriable)
+    return recreated if is_other_topic(topic_id, topic.id) else None
 
 
 class ClusterRecords:
@@ -507,4 +516,4 @@ class GroupOffsetSides:
         last = self.last(item)
         if last is not None and last.source <= committed and last.floor >= 0:
             return last.floor
-        return PendingTranslation(NO_MAPS)
+        return NO_MAPS

@@ -112,8 +112,10 @@ class TransactionalTopics(InternalTopics):
     batches. The next produce request is refused with `refusal`, or not answered where that is None.
     """
 
-    def __init__(self, records: Mapping[str, Sequence[InternalRecord]]) -> None:
-        super().__init__(records)
+    def __init__(
+        self, records: Mapping[str, Sequence[InternalRecord]], committing: Iterable[str] = ()
+    ) -> None:
+        super().__init__(records, committing)
         self.turns: defaultdict[tuple[int, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self.steps: list[str] = []
         self.sequences: list[int] = []

@@ -7,7 +7,7 @@ flow's groups would continue after a failover, as the job would. Nothing is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from msgspec import Struct, field
@@ -279,22 +279,33 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
 
 async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
     """Returns by group the topics at the destination that replace its topics at the source, by the
-    checkpoints.
+    checkpoints, and why a group was not moved.
 
     Raises AuditFailure where the destination can't be read.
     """
     async with open_cluster(access.destination, access.within_s) as destination:
         with as_audit_failure(access.destination.cluster):
             checkpoints = await _checkpoints(access, destination)
-    topics: dict[str, set[str]] = {}
-    for key, checkpoint in checkpoints.items():
+    by_group: dict[str, list[Checkpoint]] = {}
+    for key, checkpoint in sorted(checkpoints.items()):
         if _is_synced(access, key.group, key.topic):
-            topics.setdefault(key.group, set()).add(checkpoint.destination_topic)
-    cluster = access.destination.cluster
-    return [
-        GroupTopics(flow=access.flow, group=group, cluster=cluster, topics=sorted(names))
-        for group, names in sorted(topics.items())
-    ]
+            by_group.setdefault(key.group, []).append(checkpoint)
+    return [_subscription(access, group, some) for group, some in sorted(by_group.items())]
+
+
+_NOT_MOVED = frozenset({State.PENDING, State.REFUSED, State.UNMAPPED})
+
+
+def _subscription(access: FlowAccess, group: str, checkpoints: Sequence[Checkpoint]) -> GroupTopics:
+    kept = [checkpoint.why for checkpoint in checkpoints if checkpoint.state in _NOT_MOVED]
+    return GroupTopics(
+        flow=access.flow,
+        group=group,
+        cluster=access.destination.cluster,
+        topics=sorted({checkpoint.destination_topic for checkpoint in checkpoints}),
+        kept=len(kept),
+        why=kept[0] if kept else "",
+    )
 
 
 async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> Mapping[GroupKey, Checkpoint]:

@@ -33,7 +33,13 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, UnmappedOffset
 from runtime.contract.results.groups import UntranslatableReason as Reason
 from runtime.contract.spec.route import RouteDecision
-from runtime.groups.translation import SEALING, MirrorState, Translator, mirror_states
+from runtime.groups.translation import (
+    RECREATED_HERE,
+    RECREATED_THERE,
+    MirrorState,
+    Translator,
+    mirror_states,
+)
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -212,8 +218,8 @@ class OffsetTranslator:
     def _obstacle(self, source: TopicPartition, mirror: MirrorState) -> Problem | None:
         """Returns why no offset of a copied partition can be translated, if there is a reason."""
         if mirror.obstacle is not None:
-            why = mirror.obstacle.why
-            return Problem(Reason.UNSETTLED if why == SEALING else Reason.RECREATED, why)
+            recreated = mirror.obstacle in (RECREATED_HERE, RECREATED_THERE)
+            return Problem(Reason.RECREATED if recreated else Reason.UNSETTLED, mirror.obstacle.why)
         if self._translator.origins(source.topic):
             return Problem(Reason.MERGED, "both sides write the topic: its offsets have no exact counterpart")
         if isinstance(mirror.log_start, ErrorCode):

@@ -167,12 +167,17 @@ class UnreadReplay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """Lists the topics that a group's consumers subscribe to at the destination; the flow may rename them."""
+    """Lists the topics that a group's consumers subscribe to at the destination; the flow may rename them.
+
+    `kept`: in so many partitions the group was not moved, because of `why`.
+    """
 
     flow: str
     group: str
     cluster: str
     topics: list[str]
+    kept: int = 0
+    why: str = ""
 
 
 def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:

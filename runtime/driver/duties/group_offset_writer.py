@@ -20,6 +20,7 @@ from runtime.contract.groups import (
     Decision,
     GroupOffsetState,
     GroupPartition,
+    PendingTranslation,
     Position,
     TranslatedOffset,
     decide,
@@ -35,7 +36,7 @@ from runtime.groups.translation import GroupOffsetSides, PlacedOffset
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.queries import NO_MEMBERS, Committed, Outcome, commit_many, committed_by, list_groups
+from runtime.kafka.queries import NO_MEMBERS, Committed, commit_many, committed_by, list_groups
 from runtime.kafka.records import InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
 
@@ -125,6 +126,7 @@ class GroupSyncState:
 
 
 NOTE = "groups"
+_REASONS, _NAMES = 10, 3  # in notes; each group has its reason in its checkpoints
 ACTIVE = "a member of the group is connected at the destination"
 _ACTIVE_CODES = frozenset(
     {
@@ -136,6 +138,7 @@ _ACTIVE_CODES = frozenset(
         ErrorCode.NON_EMPTY_GROUP,
     }
 )
+_NOT_DONE = frozenset({State.PENDING, State.REFUSED, State.UNMAPPED})
 _NEVER_WRITTEN = Checkpoint(-1, -1, 0, State.PENDING, "")
 
 
@@ -151,6 +154,30 @@ class DestinationGroups(Struct, frozen=True):
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
+class UncommittedOffset(Struct, frozen=True):
+    """Says why an offset is not committed at the destination. `temporary`: another attempt may commit it."""
+
+    why: str
+    temporary: bool = False
+
+
+Uncommitted = Mapping[GroupPartition, UncommittedOffset]
+
+
+def uncommitted_notes(uncommitted: Uncommitted, destination: str) -> list[str]:
+    """Returns a note for each reason, with the number of its groups, for the status of the flow."""
+    groups: dict[str, set[str]] = {}
+    for item, offset in uncommitted.items():
+        groups.setdefault(offset.why, set()).add(item.group)
+    by_size = sorted(groups.items(), key=lambda reason: (-len(reason[1]), reason[0]))
+    return [f"{_few(names)}: not committed at {destination}: {why}" for why, names in by_size[:_REASONS]]
+
+
+def _few(names: Collection[str]) -> str:
+    more = f" and {len(names) - _NAMES} more groups" if len(names) > _NAMES else ""
+    return ", ".join(sorted(names)[:_NAMES]) + more
+
+
 class GroupOffsetWriter:
     """A GroupOffsetWriter object writes the translated offsets of one pass to the destination."""
 
@@ -161,22 +188,24 @@ class GroupOffsetWriter:
         sides: GroupOffsetSides,
         state: GroupSyncState,
         offsets: Mapping[GroupPartition, CommittedOffset],
-        notes: dict[str, str],
     ) -> None:
         self._flow = flow
         self._leadership = leadership
         self._sides = sides
         self._state = state
         self._offsets = offsets
-        self._notes = notes
 
-    async def commit_offsets(self, placed: Mapping[GroupPartition, PlacedOffset]) -> None:
-        """Writes offsets and checkpoints. Raises WireError, DriverFenced."""
+    async def commit_offsets(self, placed: Mapping[GroupPartition, PlacedOffset]) -> Uncommitted:
+        """Writes offsets and checkpoints, and returns the offsets that are not committed, with the reason.
+
+        A group that is further at the destination needs no commit. Raises WireError, DriverFenced.
+        """
         if not placed:
-            return
+            return {}
         groups = await self._destination_groups(placed)
         wanted: dict[GroupPartition, Checkpoint] = {}
         unwritten: dict[GroupPartition, Checkpoint] = {}
+        uncommitted: dict[GroupPartition, UncommittedOffset] = {}
         for item, place in placed.items():
             committed = groups.offsets.get(item.group, {}).get(place.at)
             at_destination = committed.offset if committed is not None else None
@@ -185,9 +214,10 @@ class GroupOffsetWriter:
             before = at_destination if at_destination is not None and at_destination in wrote else -1
             checkpoints = wanted if decision.commits else unwritten
             checkpoints[item] = self._checkpoint(item, place, decision, self._sides.last(item), before)
+            if decision.state in _NOT_DONE:
+                uncommitted[item] = UncommittedOffset(decision.why, _may_pass(item, place, groups))
         await self._post_unwritten(unwritten)
-        if wanted:
-            await self._write(wanted, placed)
+        return {**uncommitted, **(await self._write(wanted, placed) if wanted else {})}
 
     async def _destination_groups(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
         """Reads the state of those groups at the destination that have a translated offset.
@@ -204,10 +234,8 @@ class GroupOffsetWriter:
         active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
         share = {item.group for item in placed if self._offsets[item].of_share_group}
         read = await committed_by(self._sides.destination, groups - active, share=share)
-        if read.failed:
-            group, why = next(iter(read.failed.items()))
-            self._notes[NOTE] = f"offsets of {group} can't be read at {self._flow.destination}: {why}"
-        return DestinationGroups(frozenset(active), read.offsets, read.failed)
+        unknown = {group: f"what it has committed can't be read: {why}" for group, why in read.failed.items()}
+        return DestinationGroups(frozenset(active), read.offsets, unknown)
 
     def _decide(
         self,
@@ -217,9 +245,9 @@ class GroupOffsetWriter:
         at_destination: int | None,
         wrote: Collection[int],
     ) -> Decision:
-        """Decides about one offset, which waits while the group's state at the destination is unknown."""
+        """Decides about one offset. Nothing is written while what the group has committed is not known."""
         if isinstance(place.position, TranslatedOffset) and item.group in groups.unknown:
-            return Decision(State.PENDING, why=groups.unknown[item.group])
+            return Decision(State.REFUSED, place.position.offset, why=groups.unknown[item.group])
         at_source = self._offsets[item]
         # Setting a start offset forgets what was acknowledged behind it: the same one is never set again.
         last = self._sides.last(item) if not at_source.of_share_group else None
@@ -267,10 +295,10 @@ class GroupOffsetWriter:
 
     async def _write(
         self, wanted: Mapping[GroupPartition, Checkpoint], placed: Mapping[GroupPartition, PlacedOffset]
-    ) -> None:
-        """Writes the checkpoints and commits the offsets. A refused offset gets a further checkpoint.
+    ) -> Uncommitted:
+        """Writes the checkpoints and commits the offsets; returns those that are not committed.
 
-        Raises WireError, DriverFenced.
+        A refused offset gets a further checkpoint. Raises WireError, DriverFenced.
         """
         # Once they are posted, another flow of the job may read them as the last ones.
         last = {item: self._sides.last(item) for item in wanted}
@@ -283,32 +311,25 @@ class GroupOffsetWriter:
         await self._leadership.ensure()
         outcomes = await commit_many(self._sides.destination, by_group)
         refused: dict[GroupPartition, Checkpoint] = {}
+        uncommitted: dict[GroupPartition, UncommittedOffset] = {}
         for item, checkpoint in wanted.items():
-            code = self._error_code(outcomes[item.group], item, placed[item].at)
+            outcome = outcomes[item.group]
+            if isinstance(outcome, WireError):
+                # The commit may have happened: the checkpoint goes on to name it as written.
+                uncommitted[item] = UncommittedOffset(str(outcome), temporary=True)
+                refused[item] = replace(checkpoint, state=State.REFUSED, why=str(outcome))
+                continue
+            code = outcome.get(placed[item].at, ErrorCode.UNKNOWN_SERVER_ERROR)
             if code is ErrorCode.NONE:
                 entry = self._note_posted(item, checkpoint)
                 self._state.wrote(item, entry, clamped=checkpoint.clamped, now_s=_now_s())
-            elif code is not None:
+            else:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
+                uncommitted[item] = UncommittedOffset(why, temporary=why != ACTIVE and code.retriable)
                 decision = Decision(State.REFUSED, checkpoint.destination, checkpoint.clamped, why)
                 refused[item] = self._checkpoint(item, placed[item], decision, last[item])
         await self._post_and_note(refused)
-
-    def _error_code(self, outcome: Outcome, item: GroupPartition, at: TopicPartition) -> ErrorCode | None:
-        """Returns the error code of one commit, or None without a response.
-
-        Without a response, the commit may have happened. The next pass finds out; until then the checkpoint
-        stays as it was written.
-        """
-        where = f"{item.group} can't be written at {self._flow.destination}"
-        if isinstance(outcome, WireError):
-            self._notes[NOTE] = f"{where}: {outcome}"
-            self._entry(item).state = None
-            return None
-        code = outcome.get(at, ErrorCode.UNKNOWN_SERVER_ERROR)
-        if code and code not in _ACTIVE_CODES:
-            self._notes[NOTE] = f"{where}: {code.name}"
-        return code
+        return uncommitted
 
     async def _post_unwritten(self, unwritten: Mapping[GroupPartition, Checkpoint]) -> None:
         """Writes checkpoints of offsets that are not committed.
@@ -352,6 +373,16 @@ class GroupOffsetWriter:
 
     def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
         return self._state.entry(item, self._offsets[item].offset, _now_s())
+
+
+def _may_pass(item: GroupPartition, place: PlacedOffset, groups: DestinationGroups) -> bool:
+    """Returns whether what keeps an offset from being committed may pass within moments."""
+    match place.position:
+        case PendingTranslation(temporary=temporary):
+            return temporary
+        case TranslatedOffset():
+            return item.group in groups.unknown
+    return False
 
 
 def _now_ms() -> int:

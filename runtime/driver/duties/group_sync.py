@@ -6,7 +6,8 @@ and what was written before, and translates the offsets. `group_offset_writer` c
 The groups of a flow that ends are translated a last time; afterwards they continue at the destination
 (`FinalGroupSync`). Offsets are read from the source where it answers; for the rest, the checkpoints hold what
 groups had last been seen to commit. Nothing more arrives, so a group that was further than the copied records
-continues behind the last copied record.
+continues behind the last copied record. The flow ends once no group is left that another attempt may move, or
+after a minute; the reasons of those that are left are in their checkpoints.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import (
     GroupPartition,
     PendingTranslation,
+    TranslatedOffset,
     final_position,
     own_groups,
 )
@@ -34,16 +36,19 @@ from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.clusters import ensure
 from runtime.driver.duties.group_offset_writer import (
+    ACTIVE,
     DONE,
     NOTE,
     GroupOffsetWriter,
     GroupSyncState,
+    UncommittedOffset,
+    uncommitted_notes,
 )
 from runtime.driver.flows.flow import DrainingTopics
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.mirrors import not_promoted
-from runtime.groups.translation import SEALING, ClusterRecords, GroupOffsetSides, PlacedOffset
+from runtime.groups.translation import RECREATED_THERE, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset
@@ -51,6 +56,7 @@ from runtime.kafka.queries import Read, committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable, LookupRetries
 from runtime.ledger.records import READ_FAILURES, TopicReplaced
 from runtime.metrics.snapshot import GroupSnapshot
+from runtime.slot import log
 
 Selects = Callable[[str], bool]
 _PURPOSE = "groups"
@@ -246,10 +252,15 @@ class GroupSync:
         await self._store_times(sides)
         placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
         to_write = [item for item in unsettled if self._needs_action(item, placed[item])]
-        writer = GroupOffsetWriter(
-            self._flow, self._shared.leadership, sides, self._state, self._offsets, self.notes
-        )
-        await writer.commit_offsets({item: placed[item] for item in to_write})
+        writer = GroupOffsetWriter(self._flow, self._shared.leadership, sides, self._state, self._offsets)
+        uncommitted = await writer.commit_offsets({item: placed[item] for item in to_write})
+        failed = {
+            item: offset
+            for item, offset in uncommitted.items()
+            if isinstance(placed[item].position, TranslatedOffset) and offset.why != ACTIVE
+        }
+        if failed:
+            self.notes[NOTE] = "; ".join(uncommitted_notes(failed, self._flow.destination))
         self._state.record_pass(time.time())
 
     async def _open_sides(self) -> GroupOffsetSides:
@@ -339,24 +350,51 @@ def _now_s() -> float:
 _SOURCE_TIMEOUT_S = 5.0  # short, because a failover must not wait for a lost source
 _BROKER_TIMEOUT_S = 2.0
 _TRANSLATION_TIMEOUT_S = 10.0
-_POLL_S = 0.2
+_PATIENCE_S = 45.0  # an apply waits for 60 s for news of the flow
+_POLL_S, _MAX_POLL_S = 0.2, 2.0
 
 Offsets = Mapping[GroupPartition, CommittedOffset]
 Taken = Callable[[Iterable[str]], Collection[str]]
 
 
+class LastTranslation(NamedTuple):
+    """The positions of offsets when nothing more arrives, and the offsets that were translated."""
+
+    sides: GroupOffsetSides
+    offsets: Offsets
+    placed: Mapping[GroupPartition, PlacedOffset]
+
+
 class FinalGroupSync:
     """A FinalGroupSync runs the last translation of a flow's groups.
 
-    `taken` returns those of the given topics that it covers.
+    `taken` returns those of the given topics that it covers. What a broker does not answer, or refuses for
+    now, is tried again for `patience_s`, and `waits` is called with the reason: nothing moves the groups any
+    more once the flow has ended. Each attempt takes only what is left, because groups that were moved may
+    commit at the destination already.
+
+    A promotion needs what groups committed at the source, and reads that with the same patience. A failover
+    asks the source once, for seconds.
     """
 
-    def __init__(self, job: JobSpec, flow: FlowSpec, shared: DriverContext, taken: Taken) -> None:
-        self._flow = flow
+    def __init__(
+        self,
+        job: JobSpec,
+        flow: FlowSpec,
+        shared: DriverContext,
+        taken: Taken,
+        waits: Callable[[str], None],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        # With `checkpoints: off`, too, the checkpoints keep why a group was not moved.
+        self._flow = replace(flow, checkpoints_every_ms=flow.checkpoints_every_ms or 0)
         self._shared = shared
         self._router = router_of(job)
         self._selects = selection_of_groups(job, flow)
         self._covered_topics = taken
+        self._waits = waits
+        self._patience_s = patience_s
+        self._notes: list[str] = []
 
     async def run(self) -> tuple[str, ...]:
         """Translates and commits all groups, and returns notes for operators about what failed.
@@ -365,35 +403,70 @@ class FinalGroupSync:
         """
         if not self._flow.groups.sync:
             return ()
-        offsets, read = await self._checkpoints(), Read()
-        known = {item.group: one.of_share_group for item, one in offsets.items()}
-        source = await self._source(read, known)
-        offsets |= self._committed(read)
-        try:
-            async with asyncio.timeout(_TRANSLATION_TIMEOUT_S):
-                sides, placed = await self._translate(offsets, source)
-        except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
-            sides, placed = await self._translate(offsets, None)
-        return await self._commit(offsets, sides, placed)
+        self._notes = []
+        checkpoints = await self._checkpoints()
+        source, committed = await self._read_source(checkpoints)
+        began, pause_s = _now_s(), _POLL_S
+        state, uncommitted = GroupSyncState(self._flow.name), dict[GroupPartition, UncommittedOffset]()
+        left: Offsets = {**checkpoints, **committed}
+        while left:
+            if _now_s() - began > _TRANSLATION_TIMEOUT_S:
+                source = None
+            sides, offsets, placed = await self._translate_last(left, checkpoints, source)
+            writer = GroupOffsetWriter(self._flow, self._shared.leadership, sides, state, offsets)
+            for item in left:
+                uncommitted.pop(item, None)
+            uncommitted |= await writer.commit_offsets(placed)
+            left = {item: offsets[item] for item, offset in uncommitted.items() if offset.temporary}
+            if _now_s() - began > self._patience_s:
+                break
+            if left:
+                self._waits("; ".join(uncommitted_notes(uncommitted, self._flow.destination)))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_POLL_S)
+        self._notes += uncommitted_notes(uncommitted, self._flow.destination)
+        for note in self._notes:
+            log.warning("groups_not_moved", key=self._flow.name, flow=self._flow.name, error=note)
+        return tuple(self._notes)
 
-    async def _source(self, read: Read, known: Mapping[str, bool]) -> KafkaCluster | None:
-        """Opens the source and reads its groups; returns None if none of its brokers answers.
+    async def _read_source(self, checkpoints: Offsets) -> tuple[KafkaCluster | None, Offsets]:
+        """Returns the source and what groups committed there; None if none of its brokers answers.
 
-        `known` says of the groups in checkpoints which are share groups.
-
-        A broker may be dead or hang: answers of the other brokers before the timeout are kept in `read`.
+        A broker may be dead or hang: answers of the other brokers before the deadline are kept.
         """
-        answering = None
-        with suppress(WireError, ClientSettingsError, TimeoutError):
-            async with asyncio.timeout(_SOURCE_TIMEOUT_S):
-                source = await self._shared.clusters.cluster(self._flow.source)
-                listed = await list_groups(source, _BROKER_TIMEOUT_S)
-                answering = source
-                groups = {group for group in listed.every if self._selects(group)}
-                share = {*listed.share, *(group for group in known.keys() - groups if known[group])}
-                await committed_by(source, groups, _BROKER_TIMEOUT_S, read, share=share)
-                await committed_by(source, known.keys() - groups, _BROKER_TIMEOUT_S, read, share=share)
-        return answering
+        is_lost = self._flow.state == "failed_over"
+        until = _now_s() + (_SOURCE_TIMEOUT_S if is_lost else self._patience_s)
+        within_s = _BROKER_TIMEOUT_S if is_lost else _TRANSLATION_TIMEOUT_S
+        known = {item.group: offset.of_share_group for item, offset in checkpoints.items()}
+        answering, read, pause_s = None, Read(), _POLL_S
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    source = await self._shared.clusters.cluster(self._flow.source)
+                    listed = await list_groups(source, within_s)
+                    answering = source
+                    groups = {group for group in listed.every if self._selects(group)}
+                    share = {*listed.share, *(group for group in known.keys() - groups if known[group])}
+                    for some in (groups, known.keys() - groups):
+                        unread = some - read.offsets.keys()
+                        await committed_by(source, unread, within_s, read, share=share)
+                    missing = {f"broker {node}": why for node, why in listed.missing.items()} | read.failed
+            except TimeoutError:
+                missing = read.failed or {self._flow.source: "no answer in time"}
+            except (WireError, ClientSettingsError) as error:
+                missing = {self._flow.source: str(error)}
+            if not missing:
+                break
+            what, why = next(iter(missing.items()))
+            problem = f"what groups committed at {self._flow.source} can't be read: {what}: {why}"
+            if is_lost or _now_s() + pause_s > until:
+                if answering is not None or not is_lost:
+                    self._notes.append(f"{problem}. The groups continue where they were seen last")
+                break
+            self._waits(problem)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MAX_POLL_S)
+        return answering, self._committed(read)
 
     async def _checkpoints(self) -> dict[GroupPartition, CommittedOffset]:
         """Returns the offsets that the source's groups were last seen to have committed. Raises WireError."""
@@ -425,38 +498,40 @@ class FinalGroupSync:
         taken = self._covered_topics({item.topic for item in found})
         return {item: offset for item, offset in found.items() if item.topic in taken}
 
-    async def _translate(
-        self, offsets: Offsets, source: KafkaCluster | None
-    ) -> tuple[GroupOffsetSides, dict[GroupPartition, PlacedOffset]]:
-        """Translates the offsets, and waits for an offset map that is being written at this moment.
+    async def _translate_last(
+        self, offsets: Offsets, checkpoints: Offsets, source: KafkaCluster | None
+    ) -> LastTranslation:
+        """Translates by both sides if the source answers in time, else by the destination alone.
 
-        Raises WireError.
+        Of a topic that is not the copied one any more at the source, the checkpoints count: a commit there is
+        a position in another log. Raises WireError.
         """
+        if source is None:
+            return await self._translate(offsets, None)
+        try:
+            async with asyncio.timeout(_TRANSLATION_TIMEOUT_S):
+                last = await self._translate(offsets, source)
+        except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
+            return await self._translate(offsets, None)
+        recreated = [item for item, place in last.placed.items() if place.position == RECREATED_THERE]
+        known = {item: checkpoints[item] for item in recreated if item in checkpoints}
+        if not known:
+            return last
+        by_checkpoint = await self._translate(known, None)
+        return LastTranslation(last.sides, {**last.offsets, **known}, {**last.placed, **by_checkpoint.placed})
+
+    async def _translate(self, offsets: Offsets, source: KafkaCluster | None) -> LastTranslation:
+        """Translates the offsets by the destination, and by the source if there is one. Raises WireError."""
         by_time = self._flow.groups.mode == "timestamp"
         times = ConsumerTimeTable(self._flow.name, source, self._shared.destination) if by_time else None
         at_source = self._shared.records.of(self._flow.source, source) if source is not None else None
         sides = GroupOffsetSides(self._flow.name, at_source, self._records_of_destination(), times)
-        while True:
-            await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
-            news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
-            placed = await sides.place(news)
-            if not any(place.position == PendingTranslation(SEALING) for place in placed.values()):
-                return sides, {item: _at_end(sides, item, place) for item, place in placed.items()}
-            await asyncio.sleep(_POLL_S)
-
-    async def _commit(
-        self, offsets: Offsets, sides: GroupOffsetSides, placed: Mapping[GroupPartition, PlacedOffset]
-    ) -> tuple[str, ...]:
-        """Commits the translated offsets. It writes, so no timeout may cancel it."""
-        state, notes = GroupSyncState(self._flow.name), dict[str, str]()
-        await GroupOffsetWriter(
-            self._flow, self._shared.leadership, sides, state, offsets, notes
-        ).commit_offsets(placed)
-        refused = sorted({item.group for item in placed if _state_of(state, item, offsets) is State.REFUSED})
-        if refused:
-            some = ", ".join(refused[:3]) + (" and more" if len(refused) > 3 else "")
-            notes[some] = "not committed, a member is connected at the destination"
-        return tuple(f"{what}: {why}" for what, why in notes.items())
+        await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
+        news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
+        placed = await sides.place(news)
+        return LastTranslation(
+            sides, offsets, {item: _at_end(sides, item, place) for item, place in placed.items()}
+        )
 
 
 def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) -> PlacedOffset:
@@ -470,7 +545,3 @@ def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) 
     shared = sides.merged(item.topic)
     position = final_position(place.position, progress.destination_end, shared=shared, floor=place.floor)
     return replace(place, position=position)
-
-
-def _state_of(state: GroupSyncState, item: GroupPartition, offsets: Offsets) -> State | None:
-    return state.entry(item, offsets[item].offset, 0.0).state

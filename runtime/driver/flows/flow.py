@@ -362,13 +362,14 @@ class DriverFlow:
         Raises WireError.
         """
 
-        def waits(why: str) -> None:
-            self._why, self._attempts = why, 1
-            log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="fence again")
-
-        opposite = opposite_of(self.job, self.spec)
         taken = await take_over(
-            self.spec, self.shared, source_id, waits, state=state, note=note, opposite=opposite
+            self.spec,
+            self.shared,
+            source_id,
+            self._wait_for,
+            state=state,
+            note=note,
+            opposite=opposite_of(self.job, self.spec),
         )
         self._cluster_ids = (taken.source_cluster_id, self.shared.destination.cluster_id)
         self.ledger_lost = taken.note == LEDGER_LOST
@@ -382,6 +383,11 @@ class DriverFlow:
             ledger_lost=self.ledger_lost or None,
         )
         self.shared.changed()
+
+    def _wait_for(self, why: str) -> None:
+        """Notes what a step waits for that is tried again: in the flow's status, and in the log."""
+        self._why, self._attempts = why, 1
+        log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="retry")
 
     def is_superseded(self) -> bool:
         """Returns whether another job has taken the flow over.

@@ -99,7 +99,7 @@ class PromotingFlow(DriverFlow):
         if last.promoting:
             topics = topics_to_drain(self.spec, self.shared, last.promoting, last.promoted)
             async with self.draining.group_sync_lock:
-                last_sync = FinalGroupSync(self.job, self.spec, self.shared, lambda _: topics)
+                last_sync = FinalGroupSync(self.job, self.spec, self.shared, lambda _: topics, self._wait_for)
                 self._group_notes = await last_sync.run()
             last = replace(last, promoted=(*last.promoted, *last.promoting), promoting=[])
             await self._commit_generation(last)
@@ -184,7 +184,7 @@ class EndingFlow(DriverFlow):
         """Translates the groups a last time and commits the generation without the note."""
         shared = self.shared
         if shared.ledger.all_progress(self.name):
-            last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected)
+            last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected, self._wait_for)
             self._group_notes = await last_sync.run()
         await shared.ledger.decided(self.name)
         last = shared.ledger.generation(self.name)

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
+import msgspec
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from runtime.contract.records.job_status import JobStatus
@@ -69,8 +70,9 @@ async def last_look(
 ) -> tuple[str, ...]:
     """Groups translated a last time, when nobody listens any more where cluster `lost` was."""
     dead = replace(sides[lost], bootstrap="127.0.0.1:1", client={"bootstrap.servers": "127.0.0.1:1"})
+    flow = msgspec.structs.replace(flow, state="failed_over")
     async with driving({**sides, lost: dead}, flow, others, "last") as (spec, shared):
-        return await FinalGroupSync(spec, flow, shared, set).run()
+        return await FinalGroupSync(spec, flow, shared, set, lambda _: None).run()
 
 
 @asynccontextmanager

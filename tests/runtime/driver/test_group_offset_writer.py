@@ -104,7 +104,6 @@ def written(destination: Destination) -> list[Any]:
             cast(GroupOffsetSides, sides),
             GroupSyncState("flow"),
             {ITEM: CommittedOffset(7, 31, "kept")},
-            {},
         )
         await writer.commit_offsets({ITEM: PlacedOffset(THERE, TranslatedOffset(5))})
 
@@ -141,7 +140,6 @@ def test_a_refused_offset_keeps_what_was_written_before_it() -> None:
             cast(GroupOffsetSides, sides),
             GroupSyncState("flow"),
             {ITEM: CommittedOffset(7, 31, "kept")},
-            {},
         )
         await writer.commit_offsets({ITEM: PlacedOffset(THERE, TranslatedOffset(5))})
         return writer.posted

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.duties.group_sync import FinalGroupSync
@@ -73,4 +74,4 @@ async def last(sides: dict[str, Side], flow: FlowSpec, lab: Lab) -> None:
         await shared.clusters.cluster(flow.source)
         lab.pause(f"{flow.source}:{HANGING}")
         async with asyncio.timeout(120):
-            await FinalGroupSync(job, flow, shared, set).run()
+            await FinalGroupSync(job, replace(flow, state="failed_over"), shared, set, lambda _: None).run()

@@ -8,7 +8,6 @@ import pytest
 
 from runtime.contract.groups import (
     GroupPartition,
-    PendingTranslation,
     Position,
     TranslatedOffset,
     UntranslatableOffset,
@@ -145,14 +144,12 @@ async def test_an_offset_is_placed_at_its_record_with_and_without_the_source(
 
 
 async def test_what_was_not_copied_or_is_another_topic_has_no_place() -> None:
-    assert await Sides().place(3, OTHER) == PlacedOffset(
-        TopicPartition("", 0), PendingTranslation(NO_PROGRESS)
-    )
+    assert await Sides().place(3, OTHER) == PlacedOffset(TopicPartition("", 0), NO_PROGRESS)
     assert isinstance((await Sides().place(3)).position, UntranslatableOffset)
     for where, why in (("source", RECREATED_THERE), ("destination", RECREATED_HERE)):
         sides = Sides()
         getattr(sides, where).replaced.add(TOPIC)
-        assert await sides.place(7) == PlacedOffset(AT, PendingTranslation(why))
+        assert await sides.place(7) == PlacedOffset(AT, why)
 
 
 async def test_a_place_below_the_log_start_is_moved_up_to_it() -> None:
@@ -189,11 +186,11 @@ MINE, OTHERS = GroupKey(FLOW, *ITEM), GroupKey("another", *ITEM)
 
 async def test_without_the_source_the_floor_is_that_of_the_last_checkpoint() -> None:
     lost = Sides(both_write=True, source_answers=False)
-    assert (await lost.place(7)).position == PendingTranslation(NO_MAPS)
+    assert (await lost.place(7)).position == NO_MAPS
     for source, known in ((7, True), (6, True), (8, False)):
         lost = Sides(both_write=True, source_answers=False, here={MINE: checkpoint(source, 104, floor=3)})
         placed = await lost.place(7)
-        expected = TranslatedOffset(3, settled=False) if known else PendingTranslation(NO_MAPS)
+        expected = TranslatedOffset(3, settled=False) if known else NO_MAPS
         assert placed.position == expected
 
 

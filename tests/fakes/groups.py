@@ -1,0 +1,82 @@
+"""A cluster of one broker that coordinates consumer groups, without a broker."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from runtime.batch import Batch, records, walk
+from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.groups import (
+    MANY_GROUPS,
+    CommittedOffset,
+    ListedGroup,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    Offsets,
+)
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.kafka.records import InternalRecord
+from tests.fakes.internal_topics import TransactionalTopics
+from tests.runtime.batch.forge import HERE
+
+
+class GroupCluster(TransactionalTopics):
+    """`committed` has the offsets of each group; none has a member.
+
+    `refusals` are the answers to the next commits of a group, `unreadable` those to the next reads of its
+    offsets: first an error, and no error once the list is used up. `commits` lists the groups of the commits.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, Sequence[InternalRecord]],
+        committed: Mapping[str, Mapping[TopicPartition, int]],
+        committing: Iterable[str] = (),
+    ) -> None:
+        super().__init__(topics, committing)
+        self.brokers = {1: ("localhost", 1)}
+        self.committed = defaultdict(dict, {group: dict(offsets) for group, offsets in committed.items()})
+        self.refusals: defaultdict[str, list[ErrorCode]] = defaultdict(list)
+        self.unreadable: defaultdict[str, list[ErrorCode]] = defaultdict(list)
+        self.commits: list[str] = []
+
+    def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None: ...
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+
+    async def connection(self, node: int, purpose: str, within: float) -> Any:
+        async def call(request: OffsetFetchRequest, within: float) -> dict[str, Offsets | ErrorCode]:
+            return {group: self._offsets_of(group) for group in request.groups}
+
+        return SimpleNamespace(version_of=lambda _: MANY_GROUPS, call=call)
+
+    def _offsets_of(self, group: str) -> Offsets | ErrorCode:
+        if self.unreadable[group]:
+            return self.unreadable[group].pop(0)
+        return {at: CommittedOffset(offset) for at, offset in self.committed[group].items()}
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        match request:
+            case ListGroupsRequest():
+                return [ListedGroup(group, "", "Empty") for group in self.committed]
+            case OffsetCommitRequest():
+                self.commits.append(request.group)
+                if self.refusals[request.group]:
+                    return dict.fromkeys(request.offsets, self.refusals[request.group].pop(0))
+                self.committed[request.group] |= {at: one.offset for at, one in request.offsets.items()}
+                return dict.fromkeys(request.offsets, ErrorCode.NONE)
+            case ProduceRequest():
+                (part,) = request.partitions
+                for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
+                    assert isinstance(batch, Batch)
+                    for one in records(batch, HERE):
+                        self.grow(part.topic, InternalRecord(one.key or b"", one.value))
+                produced = ProducedPartition(part.topic, part.partition, ErrorCode.NONE, 0, -1, 0)
+                return ProduceResponse(0, (produced,))
+        return await super().call(node, request, purpose, within)
