@@ -14,6 +14,7 @@ from runtime.slot.log import log_event
 
 _RETRY_S = 1.0
 _ANSWERS = 20  # answers are kept for so many of the newest commands
+_SUPERSEDED = "a newer spec arrived before it could be applied"
 
 
 class RefusedCommand(Exception):
@@ -45,6 +46,7 @@ class CommandHandler:
         self._answered = answered
         self._retry_s = retry_s
         self._pending: Reconfigure | None = None
+        self._applying: Reconfigure | None = None  # a newer one may be pending meanwhile
         self._wake = asyncio.Event()
 
     def accept(self, command: Command) -> None:
@@ -54,11 +56,15 @@ class CommandHandler:
                 self._stop()
                 self._answer(command)
             case AcceptLoss():
-                self._accept_loss(command)
-                self._answer(command)
+                try:
+                    self._accept_loss(command)
+                except RefusedCommand as error:
+                    self._answer(command, str(error))
+                else:
+                    self._answer(command)
             case Reconfigure():
-                if self._pending is not None:
-                    self._answer(self._pending, "a newer spec arrived before it could be applied")
+                if self._pending is not None and self._pending is not self._applying:
+                    self._answer(self._pending, _SUPERSEDED)
                 self._pending = command
                 self._wake.set()
 
@@ -67,13 +73,17 @@ class CommandHandler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            command = self._pending
+            command = self._applying = self._pending
             if command is None:
                 continue
             try:
                 await self._reconfigure(command.spec)
             except WireError as error:
+                self._applying = None
                 self.trouble = str(error)
+                if self._pending is not command:
+                    self._answer(command, _SUPERSEDED)
+                    continue
                 log_event(
                     "command_retry", key=command.id, id=command.id, error=self.trouble, decision="retry"
                 )
@@ -88,6 +98,7 @@ class CommandHandler:
     def _finish(self, command: Reconfigure, error: str = "") -> None:
         self._answer(command, error)
         self.trouble = error
+        self._applying = None
         if self._pending is command:
             self._pending = None
 

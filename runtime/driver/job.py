@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
@@ -146,14 +147,18 @@ class JobRunner:
                 host=socket.gethostname(),
                 process=os.getpid(),
             )
+            # A command after the first heartbeat is for this driver, however long Spark takes to start.
+            control_offset = await self._until_done(lambda: end_of(cluster, naming.CONTROL), name)
             self._leadership = Leadership(writer, self.status)
             await self._until_done(self._leadership.send_heartbeat, name)
             log_event("driver_leading", job=spec.job, driver=self.driver)
             self.leading.set()
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
-            self._application = await self._await_spark(application, waits_for)
+            commands = self._start_commands(destination, control_offset, self._leadership)
+            self._application = await self._unless_ended(self._await_spark(application, waits_for))
             await self._start(destination, writer, self._leadership)
+            self._editing = self._tasks.spawn(commands.run(), "edits")
             stopping = asyncio.create_task(self._stopping.wait())
             waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -164,6 +169,7 @@ class JobRunner:
         except DriverFenced as error:
             return await self._fenced(error, destination)
         except StoppedMeanwhile:
+            await self._send_last_heartbeat()
             return JobExit.STOPPED
         finally:
             await self._tasks.end_all()
@@ -234,6 +240,33 @@ class JobRunner:
                 return result
         raise StoppedMeanwhile
 
+    async def _unless_ended(self, duty: Awaitable[T]) -> T:
+        """Returns the result of a duty, which is cancelled where the job is stopped or fails meanwhile.
+
+        Raises StoppedMeanwhile, or the failure.
+        """
+        work = asyncio.ensure_future(duty)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            waiting: list[asyncio.Future[Any]] = [work, stopping, self._tasks.failed]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if self._tasks.failed.done():
+                self._tasks.failed.result()
+            if not work.done():
+                raise StoppedMeanwhile
+            return work.result()
+        finally:
+            work.cancel()
+            stopping.cancel()
+
+    async def _send_last_heartbeat(self) -> None:
+        """Reports that the job stopped before it had started, where a heartbeat can be sent."""
+        self._state = "stopped"
+        if self._leadership is not None:
+            with contextlib.suppress(TimeoutError, WireError):
+                async with asyncio.timeout(_STOP_TIMEOUT_S):
+                    await self._leadership.send_heartbeat()
+
     async def _await_spark(
         self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None
     ) -> SparkSlotRunner:
@@ -244,20 +277,20 @@ class JobRunner:
             waiting: list[asyncio.Future[Any]] = [application, asking]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             self._trouble = asking.result() if asking.done() else ""
+        result = await asyncio.shield(application)
         self._trouble = ""
-        return await application
+        return result
 
     async def _start(
         self, destination: OpenDestination, writer: DriverWriter, leadership: Leadership
     ) -> None:
-        """Starts the flows, the slots, the heartbeat and the reader of commands.
+        """Starts the flows and the slots.
 
-        The end offsets of the status and control topics are read before the flows start, so that no report
-        and no command is missed.
+        The end offset of the status topic is read before the flows start, so that no report is missed.
         """
         assert self._application is not None
         spec, application = self.spec, self._application
-        cores = spec.slots or await self._cores(application)
+        cores = spec.slots or await self._unless_ended(self._cores(application))
         layout = NO_SLOTS if spec.in_rounds else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
         membership = Membership(range(slots), layout.slots_of)
@@ -285,10 +318,18 @@ class JobRunner:
         else:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
         status_offset = await end_of(destination.cluster, naming.STATUS)
-        control_offset = await end_of(destination.cluster, naming.CONTROL)
         self._flows.start(spec)
         self._slots.start(status_offset)
         await self._publish_spec(destination)
+        self._state = "running"
+
+    def _start_commands(
+        self, destination: OpenDestination, control_offset: int, leadership: Leadership
+    ) -> CommandHandler:
+        """Starts the reader of commands.
+
+        A stop takes effect at once, a new spec once the flows have started.
+        """
         commands = self._commands = CommandHandler(
             self._stop_by_command,
             self._accept_loss,
@@ -296,8 +337,7 @@ class JobRunner:
             leadership.request_heartbeat,
         )
         self._tasks.spawn(self._read_commands(destination, control_offset, commands), "commands")
-        self._editing = self._tasks.spawn(commands.run(), "edits")
-        self._state = "running"
+        return commands
 
     async def _cores(self, application: SparkSlotRunner) -> int:
         """Waits for the executors and returns the number of cores.
@@ -340,9 +380,20 @@ class JobRunner:
                 commands.accept(command)
 
     def _accept_loss(self, command: control.AcceptLoss) -> None:
-        assert self._flows is not None
+        """Accepts the loss of partitions that stopped over one. Raises RefusedCommand for the others."""
         stopped = self._slots.stopped_by_loss() if self._slots is not None else ()
-        self._flows.accept_loss(command.flow, stopped, command.partitions)
+        accepted: frozenset[PartitionKey] = frozenset()
+        if self._flows is not None:
+            accepted = self._flows.accept_loss(command.flow, stopped, command.partitions)
+        others = sorted({tuple(one) for one in command.partitions} - {tuple(key.at) for key in accepted})
+        if others:
+            topic, partition = others[0]
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            raise RefusedCommand(
+                f"{topic}-{partition}{more} of flow.{command.flow} had not stopped over lost records when the"
+                " command arrived, and nothing was accepted for them. See repl status, and repeat the command"
+                " if they stop"
+            )
 
     async def _reconfigure(self, spec: JobSpec, destination: OpenDestination) -> None:
         """Applies another spec, after it was written to the file that a restart goes by.

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Python puts a script's own folder first in the path; its modules must not be imported as top-level names.
@@ -43,6 +44,8 @@ from runtime.driver.process import (  # noqa: E402
 from runtime.driver.yarn import YarnApplications  # noqa: E402
 from runtime.slot import log  # noqa: E402
 from runtime.slot.log import log_driver_message  # noqa: E402
+
+_STARTS_WITHIN_S = 10.0
 
 
 def main() -> int:
@@ -87,10 +90,12 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     on_kubernetes = spec.launch.launcher == "kubernetes"
     executors = KubernetesExecutors(spec.executors, os.environ) if on_kubernetes else None
 
+    thread = ThreadPoolExecutor(1, "spark")  # of its own: nothing waits for it where Spark never starts
+
     async def start() -> SparkSlotRunner:
         if executors is not None:
             await job.leading.wait()
-        return await loop.run_in_executor(None, start_application, spec.job, yarn, executors)
+        return await loop.run_in_executor(thread, start_application, spec.job, yarn, executors)
 
     starting = asyncio.ensure_future(start())
     waits_for = next((asked.waits_for for asked in (yarn, executors) if asked is not None), None)
@@ -118,8 +123,14 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
 
 
 async def _stop(starting: asyncio.Future[SparkSlotRunner]) -> None:
-    """Stops Spark if it was started; its remaining processes end with this process."""
-    await asyncio.wait([starting])
+    """Stops Spark if it was started; its remaining processes end with this process.
+
+    A cluster that has no resources for it may let it wait without end.
+    """
+    done, _ = await asyncio.wait([starting], timeout=_STARTS_WITHIN_S)
+    if not done:
+        log_driver_message(f"Spark has not started {_STARTS_WITHIN_S:g} s after the stop: not waited for")
+        return
     if starting.cancelled() or starting.exception() is not None:
         return
     try:

@@ -241,9 +241,9 @@ class DriverFlow:
     def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
         """Accepts data loss (R4) for these partitions, by an operator's command, so that they continue.
 
-        Once they continue, the next loss stops them again.
+        Once they continue, the next loss stops them again. What was accepted before stays accepted.
         """
-        self.accepted = frozenset(stopped)
+        self.accepted = self.accepted.union(stopped)
         self._woken.set()
 
     def clear_accepted_loss(self, keys: Iterable[PartitionKey]) -> None:
@@ -331,10 +331,12 @@ class DriverFlow:
             await asyncio.sleep(_DRAIN_POLL_S)
 
     async def _await_release(self, topics: Collection[str] | None = None) -> None:
-        """Waits until no slot holds these topics, or any."""
+        """Waits until no slot holds these topics, or any; a slot that hangs is replaced."""
         self.shared.changed()
-        while self.shared.membership.holds(self.name, topics):  # noqa: ASYNC110 - a slot that hangs is restarted
+        while self.shared.membership.holds(self.name, topics):
+            self._why = "a slot has not released its partitions yet: their transactions end first"
             await asyncio.sleep(_DRAIN_POLL_S)
+        self._why = ""
 
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
         self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)

@@ -245,31 +245,35 @@ class FlowManager:
         after = {flow.name: flow for flow in spec.flows}
         for flow in spec.flows:  # a topic from before the edit must not count as one that appeared later
             self._shared.clusters.invalidate(flow.source)
-        for name in [name for name in self.by_name if name not in after]:
-            await self._release(name)
-            await self._stop_generations([name])
+        removed = [name for name in self.by_name if name not in after]
+        await asyncio.gather(*(self._release(name) for name in removed))
+        await self._stop_generations(removed)
+        for name in removed:
             del self.by_name[name]
+        anew: list[FlowSpec] = []
         for name, flow in after.items():
             before = self.by_name.get(name)
             if before is None:
                 self._start(self._create(flow, spec))
             elif before.spec.state != flow.state or _starts_over(before.spec, flow):
-                await self._release(name)
-                self._start(self._create(flow, spec))
+                anew.append(flow)
             else:
                 await self._edit(before, flow, spec)
+        # A slot that hangs with one flow must not delay the end of another one.
+        await asyncio.gather(*(self._start_anew(flow, spec) for flow in anew))
         self._shared.changed()
 
     def accept_loss(
         self, name: str, stopped: Iterable[PartitionKey], partitions: Collection[tuple[str, int]]
-    ) -> None:
-        """Accepts data loss for those of the named partitions that a loss has stopped."""
+    ) -> frozenset[PartitionKey]:
+        """Accepts data loss for those of the named partitions that a loss has stopped, and returns them."""
         flow = self.by_name.get(name)
-        if flow is not None:
-            asked = {PartitionKey(name, topic, partition) for topic, partition in partitions}
-            accepted = asked.intersection(stopped)
+        named = frozenset(PartitionKey(name, topic, partition) for topic, partition in partitions)
+        accepted = named.intersection(stopped) if flow is not None else frozenset()
+        if flow is not None and accepted:
             log.info("loss_accepted", key=name, flow=name, partitions=len(accepted), decision="continue")
             flow.accept_loss(accepted)
+        return accepted
 
     async def stop_all(self) -> None:
         """Records in the ledger that every flow stopped, and fences its transactional ids.
@@ -299,6 +303,11 @@ class FlowManager:
         await self._stop_task(flow.name)
         after.inherit(before)
         self._start(after)
+
+    async def _start_anew(self, flow: FlowSpec, spec: JobSpec) -> None:
+        """Replaces a flow by a version that takes it over again."""
+        await self._release(flow.name)
+        self._start(self._create(flow, spec))
 
     async def _release(self, name: str) -> None:
         """Waits until slots have released the flow and ended its transactions.

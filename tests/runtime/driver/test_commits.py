@@ -14,7 +14,7 @@ from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValu
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver import leadership
-from runtime.driver.commands import CommandHandler
+from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leadership
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -203,9 +203,11 @@ class Job:
         self.tried: list[JobSpec] = []
         self.stopped = self.answered = 0
         self.accepted: list[AcceptLoss] = []
+        self.may_apply = asyncio.Event()
+        self.may_apply.set()
         self._running: asyncio.Task[None] | None = None
         self.commands = CommandHandler(
-            self._stop, self.accepted.append, self._reconfigure, self._count_answer, retry_s=0.01
+            self._stop, self._accept, self._reconfigure, self._count_answer, retry_s=0.01
         )
 
     def _count_answer(self) -> None:
@@ -214,8 +216,14 @@ class Job:
     def _stop(self) -> None:
         self.stopped += 1
 
+    def _accept(self, command: AcceptLoss) -> None:
+        if not command.partitions:
+            raise RefusedCommand("it had not stopped")
+        self.accepted.append(command)
+
     async def _reconfigure(self, spec: JobSpec) -> None:
         self.tried.append(spec)
+        await self.may_apply.wait()
         if self.outcome is not None:
             raise self.outcome
 
@@ -273,7 +281,33 @@ async def test_a_spec_that_cannot_be_taken_on_holds_up_no_other_command(
     await then(job)
 
 
-def test_answers_are_of_the_newest_commands() -> None:
+@pytest.mark.parametrize(("outcome", "answer"), [(None, ""), (AWAY, "a newer spec arrived")])
+async def test_a_spec_that_is_being_applied_when_a_newer_one_arrives_is_answered_by_its_own_outcome(
+    outcome: Exception | None, answer: str
+) -> None:
+    job = Job(outcome)
+    job.may_apply.clear()
+    job.accept(Reconfigure("edit", SPEC))
+    await job.until(lambda: job.tried == [SPEC])
+    job.accept(Reconfigure("waits", SPEC), Reconfigure("newer", OTHER))
+    assert list(job.commands.answers) == ["waits"]
+    job.may_apply.set()
+    await job.until(lambda: "edit" in job.commands.answers)
+    job.outcome = None
+    await job.until(lambda: job.commands.last_id == "newer")
+    assert answer in job.commands.answers["edit"]
+    assert bool(answer) == bool(job.commands.answers["edit"])
+    assert job.commands.answers["newer"] == ""
+
+
+async def test_a_loss_that_nothing_had_stopped_over_is_refused() -> None:
     job = Job()
-    job.accept(*(AcceptLoss(str(number), "flow", []) for number in range(50)))
+    job.accept(AcceptLoss("none", "flow", []), AcceptLoss("some", "flow", [("orders", 0)]))
+    assert job.commands.answers == {"none": "it had not stopped", "some": ""}
+    assert [command.id for command in job.accepted] == ["some"]
+
+
+async def test_answers_are_of_the_newest_commands() -> None:
+    job = Job()
+    job.accept(*(AcceptLoss(str(number), "flow", [("orders", 0)]) for number in range(50)))
     assert list(job.commands.answers) == [str(number) for number in range(30, 50)]

@@ -17,6 +17,7 @@ from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.driver.package import package
 from runtime.launch.command import MAIN
+from tests.records import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +55,32 @@ def test_a_spark_that_does_not_start_is_one_error_even_while_the_destination_is_
     assert why in last
     assert "job.log" in last
     assert "Traceback" not in ended.stderr
+
+
+def test_a_job_stops_while_spark_waits_for_resources(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.write_text('#!/bin/sh\n: > "$SPARK_HOME/waits"; exec sleep 300')
+    submit.chmod(0o755)
+    away = ClusterSpec(bootstrap="127.0.0.1:9")
+    file = tmp_path / "spec.json"
+    spec = JobSpec(
+        job="shop", topology="tests", destination="dc2", clusters={"dc2": away}, flows=[], metrics=None
+    )
+    file.write_bytes(jobspec.encode(spec))
+    environ = {**os.environ, "SPARK_HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, str(MAIN), "--spec", str(file)],
+        env=environ,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as driver:
+        try:
+            wait_for((tmp_path / "waits").exists)
+            driver.terminate()
+            assert driver.wait(60) == JobExit.STOPPED
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
 
 
 def on_kubernetes(folder: Path, **client: Any) -> subprocess.Popen[str]:

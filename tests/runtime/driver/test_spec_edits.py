@@ -1,0 +1,112 @@
+"""What a new spec does to the flows of a job, and what is accepted of a loss; nothing runs."""
+
+import asyncio
+from collections.abc import Collection, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from runtime.contract.records.control import AcceptLoss
+from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.driver.commands import RefusedCommand
+from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flows import FlowManager
+from runtime.driver.flows.start import DriverContext
+from runtime.driver.job import JobRunner
+from runtime.driver.process import SpecFile
+from runtime.kafka.timing import BackgroundTasks
+from tests.runtime.slot.world import flow_spec
+from tests.waiting import until
+
+SPEC = JobSpec(
+    job="job",
+    topology="t",
+    destination="dc2",
+    clusters={name: ClusterSpec(bootstrap="b:1") for name in ("dc1", "dc2")},
+    flows=[flow_spec(name) for name in ("a", "b")],
+)
+
+
+class Slots:
+    """The slots hold what `held` names, and the tasks of flows are noted and do not run."""
+
+    def __init__(self, *held: str) -> None:
+        self.held = set(held)
+        self.started: list[str] = []
+        shared = SimpleNamespace(
+            clusters=SimpleNamespace(invalidate=lambda _: None),
+            leadership=None,
+            changed=lambda: None,
+            membership=self,
+        )
+        self.flows = FlowManager(cast(DriverContext, shared), cast(BackgroundTasks, self), lambda _: None)
+
+    def holds(self, flow: str, topics: Collection[str] | None = None) -> bool:
+        return flow in self.held
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        work.close()
+        self.started.append(name)
+
+    async def end(self, task: object) -> None: ...
+
+
+async def test_a_slot_that_hangs_with_one_flow_does_not_delay_the_failover_of_another_one() -> None:
+    slots = Slots("a")
+    slots.flows.start(SPEC)
+    failed_over = replace(SPEC, flows=[replace(flow, state="failed_over") for flow in SPEC.flows])
+    editing = asyncio.create_task(slots.flows.apply_spec(failed_over))
+    await until(lambda: slots.started == ["flow a", "flow b", "flow b"])
+    assert not editing.done()
+    slots.held.clear()
+    await editing
+    assert slots.started[-1] == "flow a"
+
+
+class Stopped:
+    """The flow `flow` has stopped over the loss of one partition."""
+
+    def __init__(self) -> None:
+        self.accepted: frozenset[PartitionKey] = frozenset()
+        self.runner = JobRunner(SPEC, {}, cast(SpecFile, None))
+        self.runner._flows = Slots().flows
+        self.runner._flows.by_name["flow"] = cast(DriverFlow, self)
+        lost = [PartitionKey("flow", "orders", 0)]
+        self.runner._slots = cast(Any, SimpleNamespace(stopped_by_loss=lambda: lost))
+
+    def accept_loss(self, partitions: frozenset[PartitionKey]) -> None:
+        self.accepted = partitions
+
+
+@pytest.mark.parametrize(
+    ("flow", "partitions", "refused", "accepted"),
+    [
+        ("flow", [("orders", 0)], "", 1),
+        ("flow", [("orders", 0), ("orders", 1)], "orders-1 of flow.flow had not stopped", 1),
+        ("gone", [("orders", 0), ("orders", 1)], "orders-0 and 1 more of flow.gone had not stopped", 0),
+    ],
+)
+async def test_what_had_not_stopped_over_a_loss_is_named_in_the_answer(
+    flow: str, partitions: list[tuple[str, int]], refused: str, accepted: int
+) -> None:
+    stopped = Stopped()
+    command = AcceptLoss("1", flow, partitions)
+    if refused:
+        with pytest.raises(RefusedCommand, match=refused):
+            stopped.runner._accept_loss(command)
+    else:
+        stopped.runner._accept_loss(command)
+    assert len(stopped.accepted) == accepted
+
+
+async def test_a_loss_that_is_accepted_stays_so_when_another_one_is_accepted() -> None:
+    flows = Slots().flows
+    flows.start(SPEC)
+    first, second = (PartitionKey("a", "orders", number) for number in (0, 1))
+    flows.accept_loss("a", [first, second], [("orders", 0)])
+    flows.accept_loss("a", [first, second], [("orders", 1)])
+    assert flows.by_name["a"].accepted == {first, second}
