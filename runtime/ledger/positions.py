@@ -243,14 +243,14 @@ def _require_ended(flow: str, generation: Generation | None) -> Generation:
 
 async def _fence(destination: KafkaCluster, ids: Sequence[str], within_s: float) -> None:
     """Fences ids until none of them can write any more. Raises TimedOut."""
-    stuck: Sequence[str] = ids
+    stuck: Mapping[str, str] = dict.fromkeys(ids, "its coordinator does not answer")
     try:
         async with asyncio.timeout(within_s):
             while stuck:
                 stuck = await fence(destination, stuck)
     except TimeoutError:
-        why = "it still waits for a partition that can't take its marker"
-        raise TimedOut(stuck[0], why, sent=True) from None
+        transactional_id, why = next(iter(stuck.items()))
+        raise TimedOut(transactional_id, f"it is not fenced: {why}", sent=True) from None
 
 
 async def _ends(

@@ -317,36 +317,43 @@ def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:
             return naming.OFFSET_MAP, of.flow
 
 
+_NO_MARKER = (
+    "its transaction is decided, and a partition of it can't take the marker: it has no leader, or too few"
+    " in-sync replicas. kafka-transactions.sh describe --transactional-id names the partitions"
+)
+
+
 async def fence(
     cluster: KafkaCluster,
     transactional_ids: Iterable[str],
     within: float = 10.0,
     transaction_timeout_ms: int = 30_000,
-) -> list[str]:
+) -> dict[str, str]:
     """Initialises every id, which aborts the open transactions of older slots and fences them (R3).
 
-    Returns the ids that are stuck: their transaction is decided, but a partition can't take the marker now.
-    Such an id must be fenced again later, and the partitions of its slot must not be assigned before.
+    Returns the ids that are not fenced, with the reason: their transaction is decided, but a partition can't
+    take the marker now, or their coordinator did not answer. Such an id must be fenced again later, and the
+    partitions of its slot must not be assigned before.
     All calls share a few connections to each coordinator, because a job fences thousands of ids at its start,
     and writes with none of them. Raises WireError.
     """
     ids = list(transactional_ids)
 
-    async def one(transactional_id: str) -> str | None:
-        """Initialises one id; returns it where it is stuck."""
+    async def one(transactional_id: str) -> str:
+        """Initialises one id; returns why it is not fenced, or an empty text."""
         try:
             await init_in_turn(cluster, transactional_id, transaction_timeout_ms, within)
         except BrokerError as error:
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 raise
-            return transactional_id
-        except (TimedOut, ConnectionFailure):
-            return transactional_id
-        return None
+            return _NO_MARKER
+        except (TimedOut, ConnectionFailure) as error:
+            return f"its coordinator does not answer: {error}"
+        return ""
 
     with suppress(WireError):  # an id whose coordinator is still unknown looks for it again
         await in_time(
             cluster.coordinators(CoordinatorKind.TRANSACTION, ids), within, "looking for coordinators"
         )
-    stuck = await asyncio.gather(*(one(transactional_id) for transactional_id in ids))
-    return [transactional_id for transactional_id in stuck if transactional_id is not None]
+    reasons = await asyncio.gather(*(one(transactional_id) for transactional_id in ids))
+    return {transactional_id: why for transactional_id, why in zip(ids, reasons, strict=True) if why}

@@ -8,6 +8,7 @@ round knows nothing more of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -33,7 +34,9 @@ from runtime.driver.application import RoundWork, SparkSlotRunner, TasksFailed
 from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.process import JvmSilent
 from runtime.kafka.cluster import KafkaCluster
+from runtime.slot.log import log_event
 
+_CANCEL_S, _CANCEL_AGAIN_S = 30.0, 1.0
 ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
 S = PartitionState
 
@@ -191,13 +194,26 @@ class RoundTasks:
         try:
             texts = await asyncio.shield(running)
         except asyncio.CancelledError:
-            await self._application.cancel(self._group)
-            await asyncio.wait([running])
+            await self._cancel(running)
             raise
         finally:
             self.since_ms = now_ms()
         self.rounds += 1
         return texts
+
+    async def _cancel(self, running: asyncio.Future[list[bytes]]) -> None:
+        """Cancels a round and waits for its end, also while Spark's JVM is silent, for a bounded time.
+
+        A task that outlives that is fenced before the next round commits.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CANCEL_S):
+                while not running.done():
+                    with contextlib.suppress(JvmSilent):
+                        await self._application.cancel(self._group)
+                    await asyncio.wait([running], timeout=_CANCEL_AGAIN_S)
+        if not running.done():
+            log_event("round_not_cancelled", key=self._group, group=self._group, decision="go on")
 
 
 class RoundCopier(Copier, Generic[P]):

@@ -129,7 +129,9 @@ async def take_over(
     await shared.writer.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, last.transactional_ids)
     while stuck:
-        waits(f"{stuck[0]} still waits for a partition that can't take its marker")
+        (first, why), more = next(iter(stuck.items())), len(stuck) - 1
+        others = f" (and {more} more transactional ids)" if more else ""
+        waits(f"{first} is not fenced at {spec.destination_name}: {why}{others}")
         stuck = await fence(shared.destination, stuck)
     if older:  # they were listed until now so that the next driver would fence them if this one died before
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})

@@ -55,7 +55,8 @@ class TopicSink(RecordSink[Progress]):
         if not self._in_doubt:
             return
         if stuck := await fence(self._flow.shared.destination, [self._transactional_id]):
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, stuck[0])
+            ((transactional_id, why),) = stuck.items()
+            raise WireError(f"{transactional_id} is not fenced: {why}")
         self._in_doubt = False
 
     @property

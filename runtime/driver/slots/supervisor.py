@@ -260,7 +260,7 @@ class SlotSupervisor:
             try:
                 await context.leadership.ensure()
                 await self._end_attempt()
-                ids = await fence(context.destination, ids)
+                ids = list(await fence(context.destination, ids))
             except WireError as error:
                 self.why = str(error)
                 await asyncio.sleep(_PAUSE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,8 @@ import pytest
 from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import FilePosition
+from runtime.driver.application import SparkSlotRunner, TasksFailed
+from runtime.driver.flows import rounds
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import (
     Copied,
@@ -21,8 +24,10 @@ from runtime.driver.flows.rounds import (
     RoundTasks,
     SourceRange,
 )
+from runtime.driver.process import JvmSilent
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from tests.fakes.permits import settled
 
 S = PartitionState
 A, B = PartitionKey("flow", "a", 0), PartitionKey("flow", "b", 0)
@@ -121,3 +126,45 @@ async def test_a_failure_is_over_once_the_next_round_has_copied(
     await copying.copy_once()
     assert seen == [S.RETRYING if kept else S.COPYING] * 2
     assert states(copying) == {"a": (S.COPYING, ""), "b": (S.COPYING, "")}
+
+
+class SilentJvm:
+    """Spark's JVM is silent when it is asked to cancel for the first time; the round ends with the second."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.running: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+
+    def submit_round(self, *_: object) -> asyncio.Future[list[bytes]]:
+        return self.running
+
+    async def cancel(self, group: str) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise JvmSilent("to cancel", 10.0)
+        self.running.set_exception(TasksFailed("cancelled"))
+
+
+async def stopped_round(jvm: SilentJvm) -> asyncio.Task[list[bytes]]:
+    tasks = RoundTasks(cast(SparkSlotRunner, jvm), "flow", 1)
+    running = asyncio.create_task(tasks.run(cast(Any, None), []))
+    await settled()
+    running.cancel()
+    await asyncio.wait([running])
+    return running
+
+
+async def test_a_round_of_a_stopped_flow_is_cancelled_again_while_the_jvm_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rounds, "_CANCEL_AGAIN_S", 0.01)
+    jvm = SilentJvm()
+    assert (await stopped_round(jvm)).cancelled()
+    assert (jvm.asked, jvm.running.done()) == (2, True)
+
+
+async def test_a_round_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_CANCEL_S", 0.05)
+    jvm = SilentJvm()
+    assert (await stopped_round(jvm)).cancelled()
+    assert not jvm.running.done()
