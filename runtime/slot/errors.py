@@ -135,7 +135,7 @@ _DEFAULTS = {
     ErrorPhase.FETCH: _RETRY,
     ErrorPhase.INIT: _RETRY,
     ErrorPhase.ADD: _ABORT,
-    ErrorPhase.PRODUCE: _ABORT,
+    ErrorPhase.PRODUCE: _SUSPECT,
     ErrorPhase.QUARANTINE: _SUSPECT,
     ErrorPhase.LEDGER: _ABORT,
     ErrorPhase.END: _ASK,
@@ -145,8 +145,8 @@ _DEFAULTS = {
 def by_code(phase: ErrorPhase, code: E) -> ErrorDecision:
     """Returns the table's decision on an error code.
 
-    A code that the table does not name is retried while reading and aborts while writing. It is never
-    ignored. While bad records are written, it makes their partition suspect.
+    A code that the table does not name is retried while reading, and aborts while writing. It is never
+    ignored. While records are written, it makes their partition suspect (R7).
     """
     return TABLE.get((phase, code), _DEFAULTS[phase])
 
@@ -165,7 +165,7 @@ def decide(phase: ErrorPhase, error: WireError | None) -> ErrorDecision:
             return _UNSUPPORTED
         case ConnectionFailure() if phase is ErrorPhase.END:
             return _ASK if error.sent else _ABORT
-        case ConnectionFailure() if phase is ErrorPhase.QUARANTINE:
+        case ConnectionFailure() if phase in (ErrorPhase.PRODUCE, ErrorPhase.QUARANTINE):
             return _SUSPECT
         case ConnectionFailure() if phase in (ErrorPhase.FETCH, ErrorPhase.INIT):
             return _REFRESH_AND_RETRY

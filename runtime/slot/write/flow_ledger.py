@@ -220,7 +220,8 @@ class FlowLedger:
         missing = [at for at in records if at != self.partition or not tx.joined]
         try:
             if missing:
-                await add_partitions(self._cluster, transactional_id, sender.identity, missing)
+                identity = sender.identity
+                await add_partitions(self._cluster, transactional_id, identity, missing, within=_ADD_S)
                 tx.mark_joined()
             for at, values in records.items():
                 for batch in batches_of(values):

@@ -22,6 +22,7 @@ from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.events import Aborted, Committed, EmitLaneEvent, LaneFreed, LaneStuck, Rewound, Sent
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.timer import WakeTimer
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, blamed
 from runtime.slot.write.waiting import ActivePartitions, IdlePositions, JoinQueue
 
@@ -103,6 +104,7 @@ class Lane:
         self._failpoint = failpoint
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
+        self._timer = WakeTimer(self._wake.set)
         self._sender = ProduceSender(cluster, transactional_id, settings.request_bytes, self._wake.set)
         self._active = ActivePartitions(settings.ahead_s)
         self._joining = JoinQueue(cluster, self._sender, self._active, emit, self._wake.set)
@@ -244,14 +246,34 @@ class Lane:
         tx = self._transaction = Transaction(self._loop.time())
         self._enter(LaneState.SENDING)
         try:
-            await self._send_until_due(tx)
-            await self._close(tx)
+            closing_at = await self._write_in_time(tx)
+            if tx.joined:
+                await self._end(tx)
+                self._close_s += (self._loop.time() - closing_at - self._close_s) / 4
         except TransactionFailure as failure:
             self._enter(LaneState.RECOVERING)
             await self._recover(tx, failure)
         else:
             self._finish(tx)
         self._ended.set()
+
+    async def _write_in_time(self, tx: Transaction) -> float:
+        """Sends and writes everything but the end; returns when closing began.
+
+        A transaction that is not written in time is aborted, before the broker times it out and fences its
+        producer. The partitions that have batches in flight are blamed. Raises TransactionFailure.
+        """
+        try:
+            async with asyncio.timeout_at(tx.started + self._settings.late_s):
+                await self._send_until_due(tx)
+                closing_at = self._loop.time()
+                await self._flush_and_write_ledger(tx)
+        except TimeoutError:
+            why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
+            late = TimedOut(self.transactional_id, why, sent=True)
+            blamed_copies = self._sender.unacknowledged()
+            raise TransactionFailure(ErrorPhase.PRODUCE, late, blamed_copies) from None
+        return closing_at
 
     async def _send_until_due(self, tx: Transaction) -> None:
         """Adds partitions and sends batches until the transaction is due to end.
@@ -263,7 +285,6 @@ class Lane:
         if self._active:
             await self._add(tx, [*self._joining.take(), *self._joining.take_active(self.copies)])
         window = min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
-        timers: dict[float, asyncio.TimerHandle] = {}
         try:
             while True:
                 self._wake.clear()
@@ -280,13 +301,10 @@ class Lane:
                 if self._joining and self.state is LaneState.SENDING and await self._join(tx):
                     continue
                 if not self._due(tx, window):
-                    due_at = self._due_at(tx, window)
-                    if due_at not in timers:
-                        timers[due_at] = self._loop.call_at(due_at, self._wake.set)
+                    self._timer.set(self._due_at(tx, window))
                     await self._wake.wait()
         finally:
-            for timer in timers.values():
-                timer.cancel()
+            self._timer.cancel()
 
     def _due(self, tx: Transaction, window: float) -> bool:
         """Returns whether the transaction should end, by its age, its size, or for lack of more batches.
@@ -350,18 +368,8 @@ class Lane:
 
     # Closing
 
-    async def _close(self, tx: Transaction) -> None:
-        """Flushes, writes the ledger records, and commits (R1). Raises TransactionFailure."""
-        began = self._loop.time()
-        try:
-            async with asyncio.timeout_at(tx.started + self._settings.late_s):
-                await self._flush_and_write_ledger(tx)
-        except TimeoutError:
-            why = f"not written in {self._settings.late_s:g} s: by a quota, or over a slow link?"
-            late = TimedOut(self.transactional_id, why, sent=True)
-            raise TransactionFailure(ErrorPhase.PRODUCE, late) from None
-        if not tx.joined:
-            return
+    async def _end(self, tx: Transaction) -> None:
+        """Commits what was written (R1). Raises TransactionFailure."""
         self._failpoint("before_end")
         try:
             identity = self._sender.identity
@@ -369,7 +377,6 @@ class Lane:
         except WireError as error:
             raise TransactionFailure(ErrorPhase.END, error) from error
         self._failpoint("after_end")
-        self._close_s += (self._loop.time() - began - self._close_s) / 4
 
     async def _flush_and_write_ledger(self, tx: Transaction) -> None:
         """Writes the ledger records, and waits until they and all batches are acknowledged.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -36,6 +36,7 @@ from runtime.kafka.transactions import abort_and_renew, init_in_turn, init_produ
 from runtime.ledger.transaction_writer import leader_of
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
+from runtime.slot.write.timer import WakeTimer
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
 
 REQUESTS = 4
@@ -153,6 +154,7 @@ class ProduceSender:
         self._sequences: dict[TopicPartition, int] = {}
         self._unanswered: dict[InFlightRequest, None] = {}
         self._unsent: dict[int, InFlightRequest] = {}
+        self._unthrottled: dict[int, WakeTimer] = {}
 
     async def next_identity(
         self, transaction_timeout_ms: int, within: float, *, in_turn: bool
@@ -225,7 +227,7 @@ class ProduceSender:
                 try:
                     await self.connect_to(node)
                 except WireError as error:
-                    raise TransactionFailure(ErrorPhase.PRODUCE, error) from error
+                    raise TransactionFailure(ErrorPhase.PRODUCE, error, tuple(copies)) from error
 
     def make_requests(self, tx: Transaction) -> list[PartitionCopy]:
         """Makes requests of what the in-flight windows and quotas allow; returns the partitions.
@@ -235,7 +237,7 @@ class ProduceSender:
         """
         taken: list[PartitionCopy] = []
         for node, copies in self.ready.items():
-            if not self.is_connected(node) or self._throttled(self._links[node]):
+            if not self.is_connected(node) or self._throttled(node):
                 continue
             while copies and (room := self._window(node).room) > 0:
                 taken.extend(self._take_batches(tx, node, copies, min(self._request_bytes, room)))
@@ -260,13 +262,19 @@ class ProduceSender:
         for node in list(self._unsent):
             self._send(tx, self._unsent.pop(node))
 
-    def _throttled(self, link: Connection) -> bool:
+    def _throttled(self, node: int) -> bool:
         """Returns whether the broker's quota holds requests back; the lane wakes when that time is over."""
-        loop = asyncio.get_running_loop()
-        if link.throttled_until <= loop.time():
+        until = self._links[node].throttled_until
+        if until <= asyncio.get_running_loop().time():
             return False
-        loop.call_at(link.throttled_until, self._wake)
+        if node not in self._unthrottled:
+            self._unthrottled[node] = WakeTimer(self._wake)
+        self._unthrottled[node].set(until)
         return True
+
+    def unacknowledged(self) -> tuple[PartitionCopy, ...]:
+        """Returns the partitions that have batches in flight."""
+        return _copies_of(self._unanswered)
 
     def close(self, tx: Transaction) -> None:
         """Gives up on the requests that have no response: it is ignored, and their memory is released."""
@@ -360,7 +368,9 @@ class ProduceSender:
             window.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):
                 raise error
-            tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error))
+            # The connection is closed, so its other requests fail as well.
+            failed = [request, *(other for other in self._unanswered if other.node == request.node)]
+            tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, _copies_of(failed)))
             return
         response = answer.result()
         window.answered(request.size, request.at, now, response.throttle_ms / 1000)
@@ -391,3 +401,8 @@ class ProduceSender:
         if answer.leader is not None and (topic := self._cluster.topic(at.topic)):
             self._cluster.learn(topic.id, at.partition, answer.leader)
         return BrokerError(answer.error, str(at), answer.message)
+
+
+def _copies_of(requests: Iterable[InFlightRequest]) -> tuple[PartitionCopy, ...]:
+    """Returns the partitions of which the requests hold batches."""
+    return tuple(dict.fromkeys(sent.part.copy for request in requests for sent in request.batches))

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from runtime.batch import OutgoingBatch
 from runtime.contract.records.advance import Advance, advance
 from runtime.contract.records.ledger import BatchIdentity, Progress, Segment
 from runtime.contract.records.offset_map import Run, append
 from runtime.kafka.errors import PartitionsRefused, WireError
-from runtime.slot.errors import UNEXPECTED_BASE, ErrorDecision, ErrorPhase, decide
+from runtime.slot.errors import UNEXPECTED_BASE, ErrorAction, ErrorDecision, ErrorPhase, decide
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 
 # A heavily compacted topic has many runs, which stay in memory until the transaction ends (R8).
@@ -40,10 +42,13 @@ class TransactionFailure(Exception):
 
     @property
     def decision(self) -> ErrorDecision:
-        """What follows from the failure."""
+        """What follows from the failure. A failure that blames no partition makes none suspect."""
         if self.error is None and not self.copies:
             return UNEXPECTED_BASE
-        return decide(self.phase, self.error)
+        decision = decide(self.phase, self.error)
+        if decision.action is ErrorAction.SUSPECT and not self.copies:
+            return replace(decision, action=ErrorAction.ABORT)
+        return decision
 
 
 class TransactionPartition:

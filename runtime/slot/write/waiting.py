@@ -12,6 +12,7 @@ from runtime.kafka.protocol.metadata import Partition
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.events import EmitLaneEvent, LeaderChanged, NotReady
 from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.timer import WakeTimer
 from runtime.slot.write.transaction import TransactionPartition
 
 _QUARANTINE_BYTES = 16 << 20
@@ -98,6 +99,7 @@ class IdlePositions:
         self._interval_s = interval_s
         self._wake = wake
         self._loop = asyncio.get_running_loop()
+        self._timer = WakeTimer(wake)
         self._copies: dict[PartitionCopy, None] = {}
         self._due = 0.0
 
@@ -108,7 +110,7 @@ class IdlePositions:
         """
         if not self._copies:
             self._due = self._loop.time() + self._interval_s
-            self._loop.call_at(self._due, self._wake)
+            self._timer.set(self._due)
         self._copies[copy] = None
         if copy.quarantine:
             self.make_due()

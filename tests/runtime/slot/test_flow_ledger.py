@@ -1,5 +1,6 @@
 """A flow's ledger: under which generation it may be written, and whether another writer has written (R3)."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import cast
 
@@ -10,9 +11,14 @@ from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import ErrorCode
 from runtime.ledger.ledger import Ledger
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
+from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import Transaction, TransactionFailure
+from tests.fakes.clock import jumping
 from tests.fakes.internal_topics import InternalTopics, stored
+from tests.fakes.lane import Destination
 from tests.fakes.partition import partition
 from tests.runtime.slot.world import flow_spec
 
@@ -47,3 +53,19 @@ async def test_progress_that_another_writer_moved_is_a_difference() -> None:
     ledger = await opened(ours | {ProgressKey(copy.key): copy.progress for copy in (kept, moved)})
     expected = {kept: kept.progress, moved: replace(moved.progress, position=9), gone: gone.progress}
     assert await ledger.differences(expected) == [moved, gone]
+
+
+@jumping
+async def test_a_transaction_of_idle_positions_waits_three_seconds_for_the_marker_before_it() -> None:
+    """Then its lane renews the id, and its partitions leave a lane that is stuck (fencing 4)."""
+    destination = Destination()
+    destination.add_error = ErrorCode.CONCURRENT_TRANSACTIONS
+    cluster = cast(KafkaCluster, destination)
+    topics = cast(KafkaCluster, InternalTopics({naming.LEDGER: stored({})}))
+    producer = FlowProducer("flow", "dc1", "id-1", flow_spec("flow").rename)
+    ledger = FlowLedger("flow", 3, producer, await Ledger.open(topics), cluster, 1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(TransactionFailure, match="CONCURRENT_TRANSACTIONS"):
+        await ledger.write(Transaction(0.0), ProduceSender(cluster, "lane", 1 << 20, lambda: None), "lane")
+    assert loop.time() - began < 4

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 from msgspec.structs import replace
 
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, TimedOut
@@ -15,7 +16,7 @@ from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.records import InternalRecord, build
 from runtime.slot.budget import ByteBudget, ResponseMemory
-from runtime.slot.errors import ErrorPhase, SlotMustEnd
+from runtime.slot.errors import ErrorAction, ErrorPhase, SlotMustEnd
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
 from runtime.slot.write.events import (
     Aborted,
@@ -479,6 +480,59 @@ async def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoc
     assert [type(event) for event in bench.events[-2:]] == [Rewound, Aborted]
     assert bench.of(Aborted)[0].failure.copies == (bench.copy,)
     assert (bench.destination.epochs["lane"], bench.destination.ends, bench.lane.aborts) == (1, 0, 1)
+
+
+class Silent(Link):
+    """Its broker answers no produce request."""
+
+    def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
+        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        answer.get_loop().call_later(within, answer.set_exception, LOST)
+        return answer
+
+
+@jumping
+async def test_a_broker_that_does_not_answer_is_blamed_on_its_own_partitions() -> None:
+    """They leave the lane, so the partitions of other brokers are committed there (R7)."""
+    near, far = partition(0), partition(1)
+    bench = Bench(near, far)
+    bench.destination.links[FAR] = Silent()
+    async with running(bench.lane):
+        await bench.emits(Aborted)
+        (aborted,) = bench.of(Aborted)
+        assert (aborted.failure.copies, aborted.decision.action) == ((far,), ErrorAction.SUSPECT)
+        bench.lane.remove(far)
+        bench.queue()
+        await bench.commits()
+
+
+@jumping
+async def test_a_transaction_is_aborted_in_time_while_a_broker_is_connected_to_again() -> None:
+    """Its partition has more records, so the transaction is not due to end yet (fencing 1)."""
+    bench = Bench(settings=replace(SETTINGS, transaction_timeout_ms=1_000, longest_s=30.0))
+    bench.copy.resume()
+    bench.copy.answered(SourceLog(0, 99, 99), SessionAnswers(), 1)
+    async with running(bench.lane):
+        await until(lambda: bool(bench.destination.links) and bool(bench.link.requests))
+        bench.link.closed = True
+        bench.destination.connecting[NEAR] = bench.connecting
+        bench.queue()
+        await bench.emits(Aborted)
+    assert "not written in 0.8 s" in str(bench.of(Aborted)[0].failure)
+
+
+def test_a_transaction_whose_partition_is_behind_ends_when_its_timer_is_early() -> None:
+    """uvloop rounds timers to whole milliseconds, and nothing else wakes the lane."""
+
+    async def commits() -> None:
+        bench = Bench(settings=replace(SETTINGS, longest_s=0.0504))
+        bench.copy.resume()
+        bench.copy.answered(SourceLog(0, 99, 99), SessionAnswers(), 1)
+        async with running(bench.lane):
+            await bench.emits(Committed)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(commits(), 20))
 
 
 async def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:

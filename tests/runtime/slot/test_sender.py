@@ -1,7 +1,11 @@
 """A lane's connections to leaders are kept while they are fit, and replaced between transactions."""
 
+import asyncio
+
 from runtime.kafka.connection import BufferPool, Connection
 from runtime.slot.write.sender import ProduceSender
+from runtime.slot.write.transaction import Transaction
+from tests.fakes.clock import jumping
 
 NEAR, FAR = 1, 2
 
@@ -42,3 +46,18 @@ async def test_a_connection_that_is_too_old_is_replaced_between_transactions() -
     sender.begin()
     assert sender.is_connected(FAR)
     assert cluster.made == [NEAR, FAR, FAR]
+
+
+@jumping
+async def test_a_sender_that_is_throttled_wakes_once_when_the_quota_allows_requests() -> None:
+    cluster, wakes = Cluster(), list[float]()
+    loop = asyncio.get_running_loop()
+    sender = ProduceSender(cluster, "tx", 1 << 20, lambda: wakes.append(loop.time()))  # type: ignore[arg-type]
+    await sender.connect_to(NEAR)
+    sender.ready[NEAR] = {}
+    until = loop.time() + 5
+    (await cluster.connection(NEAR, "", 0)).throttled_until = until
+    for _ in range(100):
+        assert sender.make_requests(Transaction(0.0)) == []
+    await asyncio.sleep(10)
+    assert [woke >= until for woke in wakes] == [True]
