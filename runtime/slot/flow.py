@@ -301,13 +301,10 @@ class FlowCopy:
                 self._supervisor.retry(copy, why)
             case LeaderChanged(copy):
                 self._on_leader_change(copy)
-            case LaneStuck(transactional_id):
-                self._on_stuck(transactional_id)
+            case LaneStuck(transactional_id, why):
+                self._on_stuck(transactional_id, why)
             case LaneFreed(transactional_id):
-                log.info(
-                    "lane_freed", key=transactional_id, flow=self.name, transactional_id=transactional_id
-                )
-                self._lanes.move_from_stuck_lanes()
+                self._on_freed(transactional_id)
             case FetchFailed():
                 self._on_fetch_failed(event)
             case RecordRejected(copy, SchemaMissing() as failure):
@@ -377,16 +374,29 @@ class FlowCopy:
         copy.rewind()
         self._supervisor.inspect_now(copy)
 
-    def _on_stuck(self, transactional_id: str) -> None:
-        """Moves a stuck lane's partitions to other lanes; those in its transaction hold no memory (R8)."""
+    def _on_stuck(self, transactional_id: str, why: str) -> None:
+        """Moves a stuck lane's partitions to other lanes; those that stay hold no memory (R8)."""
         log.warning(
             "lane_stuck",
             key=transactional_id,
             flow=self.name,
             transactional_id=transactional_id,
+            error=why,
             decision="partitions move to other lanes",
         )
         self._reader.hold(self._lanes.move_from_stuck_lane(transactional_id))
+
+    def _on_freed(self, transactional_id: str) -> None:
+        """Moves partitions out of stuck lanes, and inspects those that were held for lack of a lane."""
+        log.info("lane_freed", key=transactional_id, flow=self.name, transactional_id=transactional_id)
+        self._lanes.move_from_stuck_lanes()
+        self._supervisor.admit(
+            copy
+            for copy in self.copies.values()
+            if copy.phase is CopyPhase.HELD
+            and not copy.in_transaction
+            and not self._lanes.in_stuck_lane(copy)
+        )
 
     def _on_fetch_failed(self, event: FetchFailed) -> None:
         """Retries or inspects a partition that can't be fetched."""

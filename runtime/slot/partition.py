@@ -89,7 +89,7 @@ class CopyPhase(Enum):
     """A phase says what the slot may do with a partition; `PHASES` says which phase may follow.
 
     INSPECTING: the partition waits for its inspection, and is not fetched (R4). RUNNING: it is fetched, and
-    copied through its lane. HELD: its lane is stuck and may still commit it, so it is not fetched. HALTED: it
+    copied through its lane. HELD: its lane is stuck, and it can't move, so it is not fetched. HALTED: it
     is inspected at a later time; batches that are queued may still be sent. REPLACING: its replacement
     progress is to be committed. RELEASING: it leaves the slot; it joins no transaction any more.
     """
@@ -272,8 +272,8 @@ class PartitionCopy:
         self._enter(CopyPhase.HALTED)
 
     def hold(self) -> None:
-        """Gives back the memory of the queue, and enters HELD where it was fetched."""
-        self.release_queue()
+        """Rewinds, which gives back the memory of the queue, and enters HELD where it was fetched."""
+        self.rewind()
         if self.phase is _RUNNING:
             self._enter(CopyPhase.HELD)
 
@@ -392,13 +392,9 @@ class PartitionCopy:
         return sum(one.records for one in takewhile(lambda one: one.end <= position, self._dropped))
 
     def rewind(self) -> None:
-        """Returns to the committed position: all records behind it are fetched again."""
-        self.release_queue()
+        """Returns to the committed position: the queue is discarded, and its records are fetched again."""
         self._dropped.clear()
         self.cursor = Cursor(self.progress.position, self.progress.source_epoch)
-
-    def release_queue(self) -> None:
-        """Gives back the memory of the queued batches. The partition is fetched again after a rewind."""
         self.leave_session()
         self.rewinds += 1
         for queued in self.queue:

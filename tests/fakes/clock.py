@@ -43,12 +43,25 @@ class VirtualClock(JumpingClock):
         return self._jumping.jumped_s
 
 
-def jumping(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Runs the test in such a loop; its time limit is one of the jumping clock."""
+Test = Callable[P, Coroutine[Any, Any, None]]
+
+
+def _run_with(clock: type[JumpingClock], test: Test[P]) -> Callable[P, None]:
+    """Runs the test in such a loop; its time limit is one of the loop's clock."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with asyncio.Runner(loop_factory=JumpingClock) as runner:
+        with asyncio.Runner(loop_factory=clock) as runner:
             runner.run(asyncio.wait_for(test(*args, **kwargs), 600))
 
     return run
+
+
+def jumping(test: Test[P]) -> Callable[P, None]:
+    """Runs the test with a clock that jumps, and else passes as the machine's does."""
+    return _run_with(JumpingClock, test)
+
+
+def virtual(test: Test[P]) -> Callable[P, None]:
+    """Runs the test with a clock that only jumps: a machine that is slow is none of its cases."""
+    return _run_with(VirtualClock, test)

@@ -198,7 +198,10 @@ class Destination:
 
 
 class LedgerInMemory:
-    """A flow's ledger that holds the progress of `copies`, and what a lane writes while `takes_writes`."""
+    """A flow's ledger that holds the progress of `copies`, and what a lane writes while `takes_writes`.
+
+    It can't be read while `unreadable` is set.
+    """
 
     flow = "flow"
     generation = 1
@@ -208,10 +211,16 @@ class LedgerInMemory:
     def __init__(self, *copies: PartitionCopy) -> None:
         self.stored: dict[PartitionKey, Progress] = {copy.key: copy.progress for copy in copies}
         self.takes_writes = True
+        self.unreadable: WireError | None = None
         self.written = asyncio.Event()
 
     async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
+        await self.refresh()
         return [copy for copy, progress in expected.items() if self.stored.get(copy.key) != progress]
+
+    async def refresh(self) -> None:
+        if self.unreadable is not None:
+            raise self.unreadable
 
     async def register(self, identity: ProducerIdentity) -> None: ...
 

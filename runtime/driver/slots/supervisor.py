@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -19,7 +20,7 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import end_of, pause, post
 from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Silence
 from runtime.ledger.transaction_writer import fence
@@ -245,32 +246,48 @@ class SlotSupervisor:
         return True
 
     async def _fence_unreleased(self) -> None:
-        """Fences the ids of the ended slot for the flows that it never released (R3).
+        """Fences the ids of the ended slot for the flows that it never released, until `stop` (R3).
 
-        It then frees their partitions, and removes the slot's report: other slots report them.
+        The partitions of a flow are free once its own ids are fenced: an id that waits for a marker, or for
+        its coordinator, delays no other flow (R7).
+        """
+        flows = sorted(self._context.membership.releasing(self.slot))
+        if flows and await self._until_stopped(self._end_attempt):
+            await asyncio.gather(*(self._fence_flow(flow) for flow in flows))
+
+    async def _fence_flow(self, flow: str) -> None:
+        """Fences the slot's ids for a flow until `stop`, then frees the partitions of the flow.
+
+        It then removes the slot's report: other slots report them.
         """
         context = self._context
-        flows = context.membership.releasing(self.slot)
-        ids = [
-            one
-            for flow in sorted(flows)
-            for one in transactional_ids(context.job, self.slot, flow, context.spec.copy)
-        ]
-        while ids:
-            try:
-                await context.leadership.ensure()
-                await self._end_attempt()
-                ids = list(await fence(context.destination, ids))
-            except WireError as error:
-                self.why = str(error)
-                await asyncio.sleep(_PAUSE_S)
-        if flows:
-            self._log("slot_fenced", flows=", ".join(sorted(flows)))
-            context.membership.release_fenced(self.slot, flows)
+        ids = transactional_ids(context.job, self.slot, flow, context.spec.copy)
+
+        async def fence_all() -> None:
+            if unfenced := await fence(context.destination, ids):
+                name, why = next(iter(unfenced.items()))
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{name} is not fenced: {why}")
+
+        if await self._until_stopped(fence_all):
+            self._log("slot_fenced", flow=flow)
+            context.membership.release_fenced(self.slot, {flow})
             context.changed()
             key = job_status.encode_key(SlotKey(context.job, self.slot))
             with suppress(WireError):
                 await post(context.destination, naming.STATUS, [InternalRecord(key, None)])
+
+    async def _until_stopped(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Repeats a step until it succeeds, as the leading driver; returns False where `stop` came before."""
+        while not self._stopping.is_set():
+            try:
+                await self._context.leadership.ensure()
+                await step()
+            except WireError as error:
+                self.why = str(error)
+                await pause(_PAUSE_S, self._stopping)
+            else:
+                return True
+        return False
 
     async def _send(self, message: control.SlotMessage) -> None:
         record = InternalRecord(control.slot_key(self._context.job, self.slot), control.encode(message))

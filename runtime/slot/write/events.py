@@ -57,9 +57,10 @@ class LeaderChanged(Struct, frozen=True):
 
 
 class LaneStuck(Struct, frozen=True):
-    """A lane waits for a transaction marker. Partitions that its transaction may still commit stay in it."""
+    """A lane can't copy now. Partitions that its transaction may still commit stay in it."""
 
     transactional_id: str
+    why: str
 
 
 class LaneFreed(Struct, frozen=True):

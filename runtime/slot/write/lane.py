@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
+from typing import TypeVar
 
 from runtime.contract.records.ledger import Progress
 from runtime.kafka.cluster import KafkaCluster
@@ -26,6 +27,7 @@ from runtime.slot.write.timer import WakeTimer
 from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition, blamed
 from runtime.slot.write.waiting import ActivePartitions, IdlePositions, JoinQueue
 
+R = TypeVar("R")
 _STUCK_AFTER_S = 3.0
 _END_S = 10.0
 _MAX_PAUSE_S = 3.0
@@ -43,7 +45,8 @@ class LaneState(Enum):
     NEW: the transactional id is not initialised. IDLE: there is no transaction. SENDING: partitions join the
     open transaction, and their batches are sent. CLOSING: nothing joins it any more, and it is written and
     ended. RECOVERING: it failed, and the id gets a new epoch. MARKING: missing markers are written. STUCK:
-    the id can't be initialised, because it waits for a transaction marker. DRAINED: the lane has ended.
+    the id waits for a transaction marker, or its coordinator or the ledger has not answered for 3 s. DRAINED:
+    the lane has ended.
     """
 
     NEW = "new"
@@ -156,7 +159,7 @@ class Lane:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the id waits for a transaction marker."""
+        """Whether the lane can't copy: it waits for a marker, its coordinator or the ledger."""
         return self.state is LaneState.STUCK
 
     @property
@@ -483,6 +486,7 @@ class Lane:
 
         The new epoch has ended it either way, so its records are decided (fencing 5).
         """
+        await self._retry(self._ledger.refresh)
         found = [(entry, await self._ledger.decided_progress(entry.copy.key)) for entry in tx.entries]
         committed = [entry for entry, progress in found if progress == entry.progress]
         for entry in committed:
@@ -582,25 +586,42 @@ class Lane:
         self._sender.begin_epoch(identity)
 
     async def _initialise_again(self) -> None:
-        """Retries the initialisation of the transactional id until it succeeds.
+        """Initialises the transactional id, with retries. Raises SlotMustEnd where it is fenced."""
 
-        While the id waits for a transaction marker, its partitions move to other lanes (fencing 4). Those of
-        a transaction whose end is not known stay: it may still commit them.
-        """
-        attempt, before = 0, self.state
-        while True:
+        async def initialise() -> None:
             try:
                 await self._initialise()
-                break
             except WireError as error:
                 self._check_initialisation(error)
+                raise
+
+        await self._retry(initialise)
+
+    async def _retry(self, step: Callable[[], Awaitable[R]]) -> R:
+        """Repeats a step until it succeeds, and returns its result.
+
+        A lane whose step fails for 3 s is stuck. Its partitions move to other lanes (fencing 4). Those of a
+        transaction whose end is not known stay: it may still commit them. Raises SlotMustEnd.
+        """
+        attempt, before, began = 0, self.state, self._loop.time()
+        while True:
+            try:
+                result = await step()
+                break
+            except WireError as error:
+                why = str(error)
+            except Superseded as superseded:
+                raise self._fenced(str(superseded)) from superseded
+            if self._loop.time() - began >= _STUCK_AFTER_S:
+                self._enter(LaneState.STUCK)
             if self.is_stuck:
-                self._emit(LaneStuck(self.transactional_id))
+                self._emit(LaneStuck(self.transactional_id, why))
             attempt += 1
             await asyncio.sleep(min(0.1 * 2 ** min(attempt, 5), _MAX_PAUSE_S))
         if self.is_stuck:
             self._enter(before)
             self._emit(LaneFreed(self.transactional_id))
+        return result
 
     def _check_initialisation(self, error: WireError) -> None:
         """Records that the id is stuck where the error says so. Raises SlotMustEnd where it is fenced."""
@@ -616,14 +637,7 @@ class Lane:
         The new epoch may have fenced another writer. Raises SlotMustEnd where it has written.
         """
         expected = {copy: copy.progress for copy in self.copies if not copy.in_transaction}
-        while True:
-            try:
-                moved = await self._ledger.differences(expected)
-                break
-            except WireError:
-                await asyncio.sleep(_MAX_PAUSE_S / 4)
-            except Superseded as superseded:
-                raise self._fenced(str(superseded)) from superseded
+        moved = await self._retry(partial(self._ledger.differences, expected))
         for copy in moved:
             if copy in self.copies and copy.progress is expected[copy]:
                 raise self._fenced(f"another writer moved the progress of {copy.label}", copy)

@@ -93,19 +93,26 @@ class LaneSet:
         self._lanes[copy].commit_idle_positions()
 
     def move_from_stuck_lane(self, transactional_id: str) -> list[PartitionCopy]:
-        """Moves a stuck lane's partitions to other lanes; returns those that stay in its transaction."""
+        """Moves a stuck lane's partitions to other lanes; returns those that stay.
+
+        Its transaction may still commit them, or there is no other lane for them.
+        """
         (lane,) = (lane for lane in self.all if lane.transactional_id == transactional_id)
-        staying = [copy for copy in lane.copies if copy.in_transaction]
         for copy in list(lane.copies):
             if not copy.in_transaction and self._usable_lane() is not None:
                 self.place(copy)
-        return staying
+        return list(lane.copies)
 
     def move_from_stuck_lanes(self) -> None:
         """Moves the partitions that are left in stuck lanes, now that a lane works again."""
         for copy, lane in list(self._lanes.items()):
             if lane.is_stuck and not (copy.in_transaction or copy.suspect or copy.releasing):
                 self.place(copy)
+
+    def in_stuck_lane(self, copy: PartitionCopy) -> bool:
+        """Returns whether the partition's lane is stuck."""
+        lane = self._lanes.get(copy)
+        return lane is not None and lane.is_stuck
 
     def producer_ids(self) -> set[int]:
         """Returns the producer ids of all lanes."""

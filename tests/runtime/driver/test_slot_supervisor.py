@@ -36,7 +36,7 @@ from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
 from runtime.driver.slots.worker import run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
-from runtime.kafka.protocol.transactions import InitProducerIdRequest
+from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest
 from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
 from runtime.slot.slot import SlotEnd, Stopped
@@ -55,16 +55,21 @@ BAD_MASTER = """An error occurred while calling None.org.apache.spark.api.java.J
 
 class Destination(TransactionalTopics):
     """`done` lists in order: the end of an attempt in the control topic, the removal of its report, and each
-    fenced id.
+    fenced id. `refused` are the errors of ids that can't be fenced.
     """
 
     def __init__(self) -> None:
         super().__init__({naming.CONTROL: [], naming.STATUS: []})
         self.done: list[str] = []
+        self.refused: dict[str, ErrorCode] = {}
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         match request:
             case InitProducerIdRequest():
+                if error := self.refused.get(str(request.transactional_id)):
+                    return error
                 self.done.append(str(request.transactional_id))
             case ProduceRequest(partitions=[part]):
                 content = b"".join(bytes(piece) for piece in part.records)
@@ -235,6 +240,27 @@ async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partition
         await driver.run([0], 2)
         await driver.manager.inspect_once()
         assert driver.context.membership.usable(0)
+
+
+async def test_an_id_that_cannot_be_fenced_delays_its_own_flow_only() -> None:
+    """And no longer than the job runs (R7)."""
+    async with Driver(2) as driver:
+        membership, slot = driver.context.membership, driver.manager.supervisors[0]
+        flows = {name: AssignedFlow(flow_spec(name), 1) for name in ("flow", "other")}
+        partitions = {one.key: one for name in flows for topic in "abcd" for one in assigned(name, topic)}
+        membership.set_wanted(flows, {}, partitions)
+        driver.context.destination.refused = {
+            "repl.job.0.other.1": ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        }
+        driver.slots(0, 1)
+        assert {key.flow for key in membership._held if membership._held[key] == 0} == set(flows)
+        await driver.run(range(2), 1)
+        await driver.read(6, 1)
+        driver.slots(0, 1)
+        await until(lambda: membership.releasing(0) == {"other"})
+        assert slot.attempt == 1
+        await slot.stop()
+        await asyncio.wait_for(driver._running[0], 20)
 
 
 async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> None:

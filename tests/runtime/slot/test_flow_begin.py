@@ -1,4 +1,4 @@
-"""A flow begins in a slot under the newest generation alone (R3, fencing 3)."""
+"""A flow begins under the newest generation alone (R3, fencing 3), and waits while no lane works."""
 
 import asyncio
 from collections import defaultdict
@@ -16,9 +16,14 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest, ProducerIdentity
 from runtime.ledger.ledger import Ledger
+from runtime.slot.budget import ResponseMemory
 from runtime.slot.flow import FlowCopy
+from runtime.slot.partition import CopyPhase, Cursor, QueuedBatch
+from runtime.slot.write.events import LaneFreed, LaneStuck
 from runtime.slot.write.flow_ledger import Superseded
+from runtime.slot.write.lane import LaneState
 from tests.fakes.internal_topics import InternalTopics, stored
+from tests.fakes.partition import outgoing, partition
 from tests.runtime.slot.world import flow_spec, slot_context
 
 OURS = Generation(3, "job", "active", "driver", [], "dc1", "dc2", 1)
@@ -71,3 +76,25 @@ def test_the_generation_is_read_behind_the_last_transactional_id() -> None:
         *ids,
         ids[0],
     ]  # the first one is renewed behind the others
+
+
+async def test_a_partition_holds_no_memory_while_every_lane_is_stuck() -> None:
+    """The other flows of the slot go on (R7, R8); it is inspected and fetched again once a lane works."""
+    cluster = cast(KafkaCluster, TakenOver())
+    context = slot_context(cluster, await Ledger.open(cluster))
+    source = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
+    flow = FlowCopy(AssignedFlow(flow_spec("flow"), 3), source, None, context, lambda _: None)
+    copy = flow.copies[partition().key] = partition()
+    copy.resume()
+    flow._lanes.place(copy)
+    context.budget.take(100)
+    held = ResponseMemory(context.budget, 100)
+    copy.fetched([QueuedBatch(outgoing(0, (10, 1)), 0, held.view())], Cursor(11, 0))
+    for lane in flow._lanes.all:
+        lane.state = LaneState.STUCK
+    flow.handle(LaneStuck(flow._lanes.all[0].transactional_id, "no answer"))
+    assert (copy.phase, copy.cursor.offset, context.budget.used) == (CopyPhase.HELD, 10, 0)
+    spare = flow._lanes.all[-1]
+    spare.state = LaneState.IDLE
+    flow.handle(LaneFreed(spare.transactional_id))
+    assert (copy.phase, copy in spare.copies) == (CopyPhase.INSPECTING, True)

@@ -16,7 +16,7 @@ from runtime.ledger.ledger import Ledger
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction, TransactionFailure
-from tests.fakes.clock import jumping
+from tests.fakes.clock import virtual
 from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.lane import Destination
 from tests.fakes.partition import partition
@@ -55,7 +55,7 @@ async def test_progress_that_another_writer_moved_is_a_difference() -> None:
     assert await ledger.differences(expected) == [moved, gone]
 
 
-@jumping
+@virtual
 async def test_a_transaction_of_idle_positions_waits_three_seconds_for_the_marker_before_it() -> None:
     """Then its lane renews the id, and its partitions leave a lane that is stuck (fencing 4)."""
     destination = Destination()

@@ -32,7 +32,7 @@ from runtime.slot.write.lane import Lane, LaneState
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
-from tests.fakes.clock import jumping
+from tests.fakes.clock import virtual
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
 from tests.fakes.partition import outgoing, partition
 from tests.waiting import until
@@ -177,7 +177,7 @@ async def test_a_failed_connection_leaves_a_partition_whose_idle_position_is_com
     assert [event.copy for event in bench.of(NotReady)] == [alone]
 
 
-@jumping
+@virtual
 async def test_a_transaction_stays_open_for_batches_of_a_partition_that_is_behind() -> None:
     bench = Bench()
     bench.copy.resume()
@@ -226,7 +226,7 @@ async def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ah
         assert bench.destination.ends == 3
 
 
-@jumping
+@virtual
 async def test_a_transaction_without_data_ends_once_and_none_follows() -> None:
     async with active(ahead_s=5.0) as bench:
         await bench.until(lambda: bench.destination.ends == 3)
@@ -491,7 +491,7 @@ class Silent(Link):
         return answer
 
 
-@jumping
+@virtual
 async def test_a_broker_that_does_not_answer_is_blamed_on_its_own_partitions() -> None:
     """They leave the lane, so the partitions of other brokers are committed there (R7)."""
     near, far = partition(0), partition(1)
@@ -506,7 +506,7 @@ async def test_a_broker_that_does_not_answer_is_blamed_on_its_own_partitions() -
         await bench.commits()
 
 
-@jumping
+@virtual
 async def test_a_transaction_is_aborted_in_time_while_a_broker_is_connected_to_again() -> None:
     """Its partition has more records, so the transaction is not due to end yet (fencing 1)."""
     bench = Bench(settings=replace(SETTINGS, transaction_timeout_ms=1_000, longest_s=30.0))
@@ -628,7 +628,7 @@ async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_s
         await bench.lane.run()
 
 
-@jumping
+@virtual
 async def test_the_first_lane_copies_a_quiet_flow_and_all_home_lanes_one_that_catches_up() -> None:
     copies = [partition(number) for number in range(4)]
     lanes = [lane_of(Destination(), Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
@@ -682,12 +682,43 @@ class Flow(Emitted):
         super().emit(event)
 
 
+@pytest.mark.parametrize(
+    ("answer", "ledger_away"),
+    [
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, False),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, False),
+        (ErrorCode.NONE, True),
+    ],
+)
+@virtual
+async def test_a_lane_that_cannot_recover_leaves_its_partitions_to_another_one(
+    answer: ErrorCode, ledger_away: bool
+) -> None:
+    """Its coordinator or the ledger does not answer; it takes partitions again once it has recovered (R7)."""
+    destination, flow, copy = Destination(), Flow(), partition()
+    ledger = LedgerInMemory(copy)
+    lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
+    flow.lanes = LaneSet(lanes, 2)
+    destination.links[NEAR] = Refusing()
+    async with running(lanes[0]):
+        destination.init_errors = [answer] * 500
+        ledger.unreadable = REFUSED if ledger_away else None
+        with_batch(copy)
+        flow.lanes.place(copy)
+        await flow.emits(LaneStuck)
+        assert (copy in lanes[1].copies, lanes[0].state) == (True, LaneState.STUCK)
+        destination.init_errors.clear()
+        ledger.unreadable = None
+        await flow.emits(LaneFreed)
+        await until(lambda: lanes[0].state is LaneState.IDLE)
+
+
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize(
     "answer",
     [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.CONCURRENT_TRANSACTIONS],
 )
-@jumping
+@virtual
 async def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_temporary_error(
     answer: ErrorCode, committed: bool
 ) -> None:
@@ -716,7 +747,7 @@ async def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_
 
 
 @pytest.mark.parametrize("seed", range(20))
-@jumping
+@virtual
 async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(seed: int) -> None:
     """Else each might hold some of the ids, and a partition be in different lanes of the two (R3)."""
     dice = random.Random(seed)
@@ -745,7 +776,7 @@ async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(s
     assert len([ids for ids in held if ids]) <= 1, held
 
 
-@jumping
+@virtual
 async def test_nothing_is_copied_while_an_id_of_an_earlier_attempt_waits_for_a_marker() -> None:
     """That attempt may be alive, and goes on under the id once the marker is written (R3)."""
     destination = Destination()

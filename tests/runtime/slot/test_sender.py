@@ -5,7 +5,7 @@ import asyncio
 from runtime.kafka.connection import BufferPool, Connection
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
-from tests.fakes.clock import jumping
+from tests.fakes.clock import virtual
 
 NEAR, FAR = 1, 2
 
@@ -48,7 +48,7 @@ async def test_a_connection_that_is_too_old_is_replaced_between_transactions() -
     assert cluster.made == [NEAR, FAR, FAR]
 
 
-@jumping
+@virtual
 async def test_a_sender_that_is_throttled_wakes_once_when_the_quota_allows_requests() -> None:
     cluster, wakes = Cluster(), list[float]()
     loop = asyncio.get_running_loop()
