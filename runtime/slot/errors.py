@@ -103,6 +103,7 @@ TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     **{(ErrorPhase.FETCH, code): _REFRESH_AND_RETRY for code in LEADER_CHANGED},
     **{(ErrorPhase.FETCH, code): _INSPECT for code in (*_TOPIC_GONE, E.OFFSET_OUT_OF_RANGE)},
     (ErrorPhase.FETCH, E.OFFSET_NOT_AVAILABLE): _REFRESH_AND_RETRY,
+    (ErrorPhase.FETCH, E.UNSUPPORTED_VERSION): _UNSUPPORTED,
     **{(phase, code): _END for phase in ErrorPhase if phase is not ErrorPhase.FETCH for code in _FENCED},
     (ErrorPhase.INIT, E.CONCURRENT_TRANSACTIONS): _STUCK,
     (ErrorPhase.INIT, E.INVALID_TRANSACTION_TIMEOUT): _END,

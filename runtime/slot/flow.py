@@ -399,13 +399,8 @@ class FlowCopy:
         )
 
     def _on_fetch_failed(self, event: FetchFailed) -> None:
-        """Retries or inspects a partition that can't be fetched."""
-        copy = event.copy
-        why = f"{copy.key.at} at the source: {event.why}"
-        if event.decision.action is ErrorAction.INSPECT:
-            self._supervisor.inspect_later(copy, why)
-        else:
-            self._supervisor.retry(copy, why)
+        """Stops a partition that can't be fetched, or inspects it soon before it is fetched again."""
+        self._supervisor.fail(event.copy, event.decision, f"{event.copy.key.at} at the source: {event.why}")
 
     # Inside
 

@@ -321,11 +321,9 @@ class PartitionCopy:
 
         The partition must not be fetched at this time. The next progress that is committed has the ids.
         """
-        known = self.progress
-        source = newest_id(known.source_topic_id, source_topic_id)
-        destination = newest_id(known.destination_topic_id, destination_topic_id)
-        if (source, destination) != (known.source_topic_id, known.destination_topic_id):
-            self.progress = replace(known, source_topic_id=source, destination_topic_id=destination)
+        newest = with_topic_ids(self.progress, source_topic_id, destination_topic_id)
+        if newest != self.progress:
+            self.progress = newest
 
     def replace_progress(self, replacement: Progress, why: str) -> None:
         """Rewinds, and enters REPLACING: `replacement` is to be committed in place of the ledger."""
@@ -480,6 +478,15 @@ class PartitionCopy:
             quarantined=progress.quarantined,
             tombstones=progress.tombstones,
         )
+
+
+def with_topic_ids(progress: Progress, source_topic_id: bytes, destination_topic_id: bytes) -> Progress:
+    """Returns the progress with these ids of its topics, where it has none that Kafka gave."""
+    return replace(
+        progress,
+        source_topic_id=newest_id(progress.source_topic_id, source_topic_id),
+        destination_topic_id=newest_id(progress.destination_topic_id, destination_topic_id),
+    )
 
 
 def now_ms() -> int:

@@ -33,14 +33,23 @@ _PURPOSE = "foreign"
 
 
 class _UnreadRanges:
-    """The unexplained ranges of one partition, while they are read from the first to the last."""
+    """The unexplained ranges of one partition, while they are read from the first to the last.
+
+    A partition whose loss is accepted gets a new log and new accounts, to which they do not belong.
+    """
 
     def __init__(self, copy: PartitionCopy) -> None:
         self.copy = copy
+        self._accounts = copy.accounts
         self._ranges = deque(copy.accounts.unexplained())
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the partition has other accounts by now."""
+        return self.copy.accounts is not self._accounts
 
     @property
     def first(self) -> OffsetRange:
@@ -54,8 +63,8 @@ class _UnreadRanges:
             self._ranges.appendleft(OffsetRange(max(low, offset), end))
 
     def restore_first(self) -> None:
-        """Returns the first range to the partition's accounts, so that it is read later."""
-        self.copy.accounts.restore_range(self._ranges.popleft())
+        """Returns the first range to the accounts that it came from, so that it is read later."""
+        self._accounts.restore_range(self._ranges.popleft())
 
     def clear(self) -> None:
         """Removes all ranges: they need not be read."""
@@ -138,7 +147,8 @@ class ForeignWrites:
     async def read_due(self) -> None:
         """Reads the ranges of the partitions that have any; a range that can't be read now stays due."""
         due, self._due = self._due, {}
-        unread = {copy.at: _UnreadRanges(copy) for copy in due if self._is_current(copy)}
+        current = [_UnreadRanges(copy) for copy in due if self._is_current(copy)]
+        unread = {ranges.copy.at: ranges for ranges in current if ranges}
         if not unread:
             return
         try:
@@ -163,7 +173,7 @@ class ForeignWrites:
         until = loop.time() + self._read_for_s
         waiting = deque(_groups(unread, _AT_ONCE))
         while waiting:
-            some = [one for one in waiting.popleft() if self._is_current(one.copy)]
+            some = [one for one in waiting.popleft() if self._is_current(one.copy) and not one.outdated]
             if not some:
                 continue
             try:

@@ -13,6 +13,7 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.slot import log
+from runtime.slot.errors import ErrorDecision, ErrorPhase, by_code, decide
 from runtime.slot.health.inspection import (
     DestinationFacts,
     Finding,
@@ -142,6 +143,13 @@ class PartitionSupervisor:
         if self._halt(copy, state, why):
             self._schedule(copy, self._settings.stop_retry_ms / 1000)
 
+    def fail(self, copy: PartitionCopy, decision: ErrorDecision, why: str) -> None:
+        """Stops a partition that can't be read with the decision's state; one without a state is retried."""
+        if decision.state is not None:
+            self.stop(copy, decision.state, why)
+        else:
+            self.retry(copy, why)
+
     def inspect_later(self, copy: PartitionCopy, why: str) -> None:
         """Stops a partition and inspects it soon, but no more often than the backoff allows."""
         self.retry(copy, why)
@@ -210,7 +218,7 @@ class PartitionSupervisor:
         except WireError as error:
             for copy in copies:
                 if copy.phase is CopyPhase.INSPECTING:
-                    self.retry(copy, str(error))
+                    self.fail(copy, decide(ErrorPhase.FETCH, error), str(error))
             return
         finally:
             self._inspecting.difference_update(copies)
@@ -303,7 +311,8 @@ class PartitionSupervisor:
         missing = seen.source if isinstance(seen.source, MissingPartition) else seen.destination
         assert isinstance(missing, MissingPartition)
         if not missing.gone:
-            self.retry(copy, f"the {missing.side}'s partition can't be asked: {missing.code.name}")
+            why = f"the {missing.side}'s partition can't be asked: {missing.code.name}"
+            self.fail(copy, by_code(ErrorPhase.FETCH, missing.code), why)
         elif missing.side == "source":
             self.stop(copy, State.SOURCE_DELETED, "the source's topic or partition is gone")
         else:

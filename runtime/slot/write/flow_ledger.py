@@ -37,7 +37,7 @@ from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger import Ledger, UndecidedProgress, register
 from runtime.ledger.transaction_writer import send
 from runtime.slot.errors import ErrorPhase
-from runtime.slot.partition import PartitionCopy
+from runtime.slot.partition import PartitionCopy, with_topic_ids
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import CommitEntry, Transaction, TransactionFailure
 
@@ -195,6 +195,7 @@ class FlowLedger:
     async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
         """Returns the partitions whose progress in the ledger is not the expected one.
 
+        Topic ids that Kafka gave since the last commit are no difference: the next commit writes them.
         Progress that an open transaction has written is waited for: the slot's last one, in another lane, may
         be open. Raises Superseded, WireError, READ_FAILURES.
         """
@@ -203,7 +204,7 @@ class FlowLedger:
         for copy, progress in found.items():
             if isinstance(progress, UndecidedProgress):
                 found[copy] = await self.decided_progress(copy.key)
-        return [copy for copy, progress in expected.items() if found[copy] != progress]
+        return [copy for copy, progress in expected.items() if not _is_same(found[copy], progress)]
 
     async def register(self, identity: ProducerIdentity) -> None:
         """Writes the producer id to the producer directory, before its first data (batch provenance)."""
@@ -248,6 +249,13 @@ class FlowLedger:
             raise Superseded(
                 f"the ledger's generation of {self.flow} is {described}; this slot's is {self.generation}"
             )
+
+
+def _is_same(found: Progress | UndecidedProgress | None, expected: Progress) -> bool:
+    """Returns whether the ledger's progress is the expected one, but for topic ids that it lacks."""
+    if not isinstance(found, Progress):
+        return False
+    return with_topic_ids(found, expected.source_topic_id, expected.destination_topic_id) == expected
 
 
 def _record(key: LedgerKey, value: LedgerValue) -> InternalRecord:

@@ -36,6 +36,7 @@ RULES: list[tuple[tuple[ErrorPhase, ...], tuple[E, ...], ErrorDecision]] = [
     # Reading: nothing is skipped; what may be R4 is looked at.
     ((FETCH,), (*MOVED, E.OFFSET_NOT_AVAILABLE), ErrorDecision(RETRY, refresh=True)),
     ((FETCH,), (*GONE, E.OFFSET_OUT_OF_RANGE), ErrorDecision(ErrorAction.INSPECT, refresh=True)),
+    ((FETCH,), (E.UNSUPPORTED_VERSION,), ErrorDecision(ErrorAction.STOP, state=State.UNSUPPORTED_VERSION)),
     ((ADD, PRODUCE), GONE, ErrorDecision(ErrorAction.INSPECT, refresh=True)),
     # Fencing 3: these can't be told from a timeout fence.
     (

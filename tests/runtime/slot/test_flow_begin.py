@@ -9,16 +9,20 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.records.control import AssignedFlow
+from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import ErrorCode, Unsupported
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest, ProducerIdentity
 from runtime.ledger.ledger import Ledger
 from runtime.slot.budget import ResponseMemory
+from runtime.slot.context import SlotContext
+from runtime.slot.errors import ErrorPhase, decide
 from runtime.slot.flow import FlowCopy
-from runtime.slot.partition import CopyPhase, Cursor, QueuedBatch
+from runtime.slot.partition import CopyPhase, Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.read.reader import FetchFailed
 from runtime.slot.write.events import LaneFreed, LaneStuck
 from runtime.slot.write.flow_ledger import Superseded
 from runtime.slot.write.lane import LaneState
@@ -78,14 +82,27 @@ def test_the_generation_is_read_behind_the_last_transactional_id() -> None:
     ]  # the first one is renewed behind the others
 
 
-async def test_a_partition_holds_no_memory_while_every_lane_is_stuck() -> None:
-    """The other flows of the slot go on (R7, R8); it is inspected and fetched again once a lane works."""
+async def new_flow() -> tuple[FlowCopy, SlotContext, PartitionCopy]:
+    """A flow with one partition, which has not begun."""
     cluster = cast(KafkaCluster, TakenOver())
     context = slot_context(cluster, await Ledger.open(cluster))
     source = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
     flow = FlowCopy(AssignedFlow(flow_spec("flow"), 3), source, None, context, lambda _: None)
     copy = flow.copies[partition().key] = partition()
     copy.resume()
+    return flow, context, copy
+
+
+async def test_a_partition_that_no_broker_can_be_asked_for_is_reported_by_name() -> None:
+    flow, _, copy = await new_flow()
+    why = Unsupported("FETCH", "broker 1 does not offer it")
+    flow.handle(FetchFailed(copy, decide(ErrorPhase.FETCH, why), str(why)))
+    assert copy.state is State.UNSUPPORTED_VERSION
+
+
+async def test_a_partition_holds_no_memory_while_every_lane_is_stuck() -> None:
+    """The other flows of the slot go on (R7, R8); it is inspected and fetched again once a lane works."""
+    flow, context, copy = await new_flow()
     flow._lanes.place(copy)
     context.budget.take(100)
     held = ResponseMemory(context.budget, 100)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import Generation, GenerationKey, LedgerKey, LedgerValue, ProgressKey
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.ledger.ledger import Ledger
@@ -53,6 +54,18 @@ async def test_progress_that_another_writer_moved_is_a_difference() -> None:
     ledger = await opened(ours | {ProgressKey(copy.key): copy.progress for copy in (kept, moved)})
     expected = {kept: kept.progress, moved: replace(moved.progress, position=9), gone: gone.progress}
     assert await ledger.differences(expected) == [moved, gone]
+
+
+async def test_topic_ids_that_an_upgrade_brought_are_no_difference() -> None:
+    """An idle partition commits nothing, so the ledger keeps the ones of before."""
+    copy = partition()
+    copy.committed(replace(copy.progress, source_topic_id=NO_TOPIC_ID, destination_topic_id=NO_TOPIC_ID))
+    ours: dict[LedgerKey, LedgerValue] = {GenerationKey("flow"): OURS, ProgressKey(copy.key): copy.progress}
+    ledger = await opened(ours)
+    copy.take_topic_ids(b"s" * 16, b"d" * 16)
+    assert copy.progress.source_topic_id == b"s" * 16
+    assert await ledger.differences({copy: copy.progress}) == []
+    assert await ledger.differences({copy: replace(copy.progress, position=9)}) == [copy]
 
 
 @virtual

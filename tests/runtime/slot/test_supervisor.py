@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.health.inspection import MissingMarker
@@ -21,10 +21,11 @@ from runtime.slot.health.supervisor import (
     SupervisorEvent,
 )
 from runtime.slot.health.watch import EVERY_S, TopicWatch
-from runtime.slot.partition import PartitionCopy
+from runtime.slot.partition import CopyPhase, PartitionCopy
 from tests.fakes.clock import jumping
 from tests.fakes.partition import partition
 from tests.fakes.side import Side
+from tests.waiting import until
 
 AT = TopicPartition("orders", 0)
 
@@ -87,6 +88,19 @@ async def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy:
     supervisor.retry(partition(1), "it has no leader")
     await while_supervising(supervisor, another())
     assert copy.inspected_epoch == 5
+
+
+async def test_a_broker_that_lacks_a_request_stops_the_partition_by_name(copy: PartitionCopy) -> None:
+    """It is not retried in short intervals: an operator upgrades the broker."""
+
+    class Old(Side):
+        async def call(self, node: int, request: object, purpose: str, within: float) -> object:
+            raise Unsupported("OFFSET_FOR_LEADER_EPOCH", "broker 1 does not offer it")
+
+    supervisor = supervisor_of(Old(b"s" * 16, 10), Side(b"d" * 16, 100), Events())
+    supervisor.admit([copy])
+    await while_supervising(supervisor, until(lambda: copy.phase is CopyPhase.HALTED))
+    assert copy.state is State.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("behind", ["source", "destination"])

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,3 +190,17 @@ async def test_a_partition_that_was_released_is_not_read() -> None:
     checks.committed([kept, released])
     await checks.read_due()
     assert (kept.foreign_writes, released.foreign_writes) == (True, False)
+
+
+async def test_ranges_of_a_log_whose_loss_was_accepted_are_not_read_from_the_new_one() -> None:
+    copy = partition()
+    log = PartitionLog([data(100, NONE)], error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    cluster = PartitionLogs({copy.at: log}, IDS, {SILENT})
+    checks = foreign_writes(cluster, [copy])
+    copy.accounts.idle(101)
+    checks.committed([copy])
+    await checks.read_due()
+    assert found(copy) == LATER
+    copy.committed(msgspec.structs.replace(copy.progress, incarnation=copy.progress.incarnation + 1))
+    await checks.read_due()
+    assert found(copy) == OWN_ONLY
