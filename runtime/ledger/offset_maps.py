@@ -24,7 +24,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.offset_map import OffsetMap, Span
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 from runtime.ledger.runs_files import RunsFiles
@@ -109,9 +109,14 @@ class OffsetMapReader:
         return OffsetMap(_with_open_span(self.spans(key, progress), progress))
 
     async def _scan(self, flow: str) -> tuple[int, InternalTopicScan]:
-        """Returns the partition of the map topic that holds the flow's segments, and its scan."""
+        """Returns the partition of the map topic that holds the flow's segments, and its scan.
+
+        Raises WireError.
+        """
         topic = (await self._cluster.topics([naming.OFFSET_MAP]))[naming.OFFSET_MAP]
-        partition = partition_of(flow, max(len(topic.partitions), 1))
+        if topic.error is not ErrorCode.NONE:
+            raise BrokerError(topic.error, naming.OFFSET_MAP)
+        partition = partition_of(flow, len(topic.partitions))
         if partition not in self._scans:
             self._scans[partition] = InternalTopicScan(
                 self._cluster, naming.OFFSET_MAP, partition, keep_values=False

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from runtime.batch import Batch, BatchFailure, Record, RecordSet, marker_type, walk
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, TimedOut, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
@@ -212,7 +212,8 @@ class InternalTopicScan:
 
         `taken` is called after each change of the fold, so that a caller can take the news of a long topic by
         parts. Callers that wait at the same time share a read.
-        Raises WireError once the retries are over. The watermark comes from ListOffsets, not from a fetch.
+        Raises WireError once the retries are over, or nothing was read for `within` seconds.
+        The watermark comes from ListOffsets, not from a fetch.
         Right after an election, a leader's high watermark lags behind the records that were acknowledged
         before. Only ListOffsets reports this, with error 78, and is retried; a fetch shows the lower
         watermark.
@@ -224,6 +225,7 @@ class InternalTopicScan:
                 return
             self._begun += 1
             end = (await offsets_of(self._cluster, {self._at: LATEST}, within=within))[self._at]
+            deadline = RetryDeadline(within)
             while self.fold.position < end:
                 answer = await self._fetch(within)
                 if answer is None:
@@ -236,9 +238,13 @@ class InternalTopicScan:
                 self.fold.take(walked.sets, end if exact else sys.maxsize)
                 taken()
                 if self.fold.position > before:
+                    deadline.renew()
                     continue
                 if answer.high_watermark >= end:  # Compaction has removed the remaining records.
                     self.fold.position = end
+                elif deadline.over():  # Its leader may have lost records that another one had acknowledged.
+                    why = f"it ends at {answer.high_watermark}, and {end} was its end before"
+                    raise TimedOut(str(self._at), why, sent=True)
                 else:
                     await asyncio.sleep(_PAUSE_S)
             self._done = self._begun

@@ -18,7 +18,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.timing import callback_failures, wait_at_most
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.schemas.client import SchemaRegistry
@@ -209,6 +209,8 @@ class Slot:
                 destination = self._destination
                 ledger = await Ledger.open(destination)
                 topic = (await destination.topics([naming.OFFSET_MAP], fresh=True))[naming.OFFSET_MAP]
+                if topic.error is not ErrorCode.NONE:
+                    raise BrokerError(topic.error, naming.OFFSET_MAP)
                 shares = SessionShares(self._budget)
                 self._context = SlotContext(
                     job=self._spec.job,
@@ -217,7 +219,7 @@ class Slot:
                     destination=destination,
                     ledger=ledger,
                     producers=ProducerDirectory(destination),
-                    map_partitions=max(len(topic.partitions), 1),
+                    map_partitions=len(topic.partitions),
                     budget=self._budget,
                     shares=shares,
                     idle_sessions=IdleSessions(self._budget, shares, self._spawn),

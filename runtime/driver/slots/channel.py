@@ -110,14 +110,14 @@ class TopicTail:
         self._purpose = f"tail {topic}"
         self.skipped = skipped if skipped is not None else UnreadableRecordCounter(topic)
         self._topic_id: bytes | None = None
-        self._lost = False  # whether records were deleted before they were read
+        self._lost = False  # whether records were deleted, or lie in a corrupt log, before they were read
         self._moved = asyncio.Event()
 
     async def handled(self, offset: int) -> bool:
         """Waits until the caller of `records` has handled all records below the offset.
 
-        Returns False where some of them were deleted before they were read. It may be called from another
-        task than the caller's, which must not wait while it handles a record.
+        Returns False where some of them were deleted before they were read, or can't be read. It may be
+        called from another task than the caller's, which must not wait while it handles a record.
         """
         while self._offset < offset and not self._lost:
             self._moved.clear()
@@ -153,6 +153,9 @@ class TopicTail:
             return []
         self._topic_id = answer.topic_id
         walked = walk(answer.records, at(self._topic))
+        if walked.failure is not None and not walked.sets:
+            await self._skip_to_end(walked.failure)
+            return []
         found: list[Record] = []
         for batch in walked.sets:
             if isinstance(batch, Batch) and batch.next_offset > self._offset:
@@ -172,6 +175,13 @@ class TopicTail:
         except BatchFailure as failure:
             self.skipped.add(batch.base_offset, failure.why)
             return []
+
+    async def _skip_to_end(self, failure: BatchFailure) -> None:
+        """Continues at the end behind a corrupt batch, of which the length is not known either."""
+        end = await end_of(self.cluster, self._topic)
+        self.skipped.add(failure.offset, failure.why)
+        self._offset, self._lost = end, True
+        self._moved.set()
 
     async def _return_to_log(self, topic_id: bytes) -> None:
         """Continues at the log start, or at the end offset where the log of the same topic was truncated.

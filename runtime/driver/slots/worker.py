@@ -185,7 +185,7 @@ class _ControlChannel:
     async def read_commands(self) -> None:
         """Returns once every command that was written before is carried out.
 
-        Raises WireError, and SlotMustEnd where commands were deleted before the slot read them.
+        Raises WireError, and SlotMustEnd where commands were deleted before the slot read them, or lost.
         """
         commands = await asyncio.shield(self._listening)
         if not await commands.handled(await end_of(commands.cluster, naming.CONTROL)):

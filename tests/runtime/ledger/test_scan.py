@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from confluent_kafka import Producer
+from msgspec.structs import replace
 
 from runtime.audit.partition_logs import CommittedRecordReader, RecordsExpired, fetch_records
 from runtime.driver.slots.channel import TopicTail
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import TimedOut
+from runtime.kafka.protocol.offsets import ListOffsetsRequest, TopicPartition
 from runtime.ledger.records import InternalTopicScan
+from tests.fakes.clock import virtual
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.records import PATIENCE_S
 from tests.runtime.batch.forge import batch_bytes, record
@@ -81,3 +85,47 @@ async def until_any(read: Callable[[], Awaitable[list[T]]]) -> list[T]:
         while not (found := await read()):
             pass
     return found
+
+
+class Truncated(PartitionLogs):
+    """Its leader lost records after it had told their end."""
+
+    lost = 2
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        answer = await super().call(node, request, purpose, within)
+        if isinstance(request, ListOffsetsRequest):
+            return {at: replace(end, offset=end.offset + self.lost) for at, end in answer.items()}
+        return answer
+
+
+@virtual
+async def test_a_scan_whose_end_is_never_reached_fails_in_time_and_reads_the_next_end() -> None:
+    cluster = Truncated(log(0, 5), {"t": ID})
+    scan = InternalTopicScan(cast(KafkaCluster, cluster), *AT)
+    with pytest.raises(TimedOut, match="it ends at 5, and 7 was its end before"):
+        await scan.refresh(within=5.0)
+    cluster.lost = 0
+    await scan.refresh()
+    assert scan.fold.position == 5
+
+
+class CorruptLog(PartitionLog):
+    """The last byte of each answer was changed on a disk."""
+
+    def read(self, offset: int, most: int, *, whole: bool) -> bytes:
+        found = super().read(offset, most, whole=whole)
+        return found[:-1] + bytes([found[-1] ^ 1]) if found else found
+
+
+async def test_a_tail_passes_a_corrupt_batch_and_says_that_commands_are_lost() -> None:
+    """A slot ends then, and its next attempt begins behind the batch."""
+    batch = batch_bytes([record(0, b"v")])
+    cluster: Any = PartitionLogs({AT: CorruptLog([batch])}, {"t": ID})
+    tail = TopicTail(cluster, "t", 0)
+    handled = asyncio.create_task(tail.handled(1))
+    assert await tail.read() == []
+    assert await asyncio.wait_for(handled, 20) is False
+    assert (tail.skipped.count, "offset 0" in tail.skipped.note) == (1, True)
+    assert await tail.read() == []
+    assert tail.skipped.count == 1
