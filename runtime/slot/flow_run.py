@@ -111,6 +111,7 @@ class FlowRun:
         self._unreadable = False
         self._failure: Exception | None = None
         self._reconciling: asyncio.Task[None] | None = None
+        self._draining = False
         self._since_ms = now_ms()
 
     def set_assignment(
@@ -125,9 +126,9 @@ class FlowRun:
         self._changed.set()
 
     async def run(self) -> None:
-        """Reconciles after every assignment, with retries, until the flow is superseded."""
+        """Reconciles after every assignment, with retries, until the flow is superseded or drained."""
         failures = 0
-        while True:
+        while not self._draining:
             self._changed.clear()
             version = self._newest
             try:
@@ -167,7 +168,12 @@ class FlowRun:
         return self._wanted is not None
 
     async def drain(self) -> None:
-        """Ends the flow's open transactions and stops it."""
+        """Ends the flow's open transactions and stops it; a flow that is about to begin does not."""
+        self._draining = True
+        self._changed.set()
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+            await asyncio.wait([self._reconciling])
         await self._end_flow()
 
     def partitions(self) -> list[PartitionStatus]:

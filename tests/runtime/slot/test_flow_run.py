@@ -25,13 +25,18 @@ FLOW = AssignedFlow(flow_spec("flow"), 1)
 PARTITIONS = {one.key: one for one in assigned("flow", "orders")}
 
 
-@asynccontextmanager
-async def running(opening: Opening) -> AsyncIterator[FlowRun]:
+def new_run(opening: Opening) -> FlowRun:
     """Its first assignment is version 1; nobody connects to anything."""
     destination = KafkaCluster(WireSettings((("127.0.0.1", 9),)))
     around = slot_context(destination, Ledger(destination, 1))
     run = FlowRun("flow", around, SourceClusters(opening, {"dc1": THERE}))
     run.set_assignment(1, FLOW, PARTITIONS)
+    return run
+
+
+@asynccontextmanager
+async def running(opening: Opening) -> AsyncIterator[FlowRun]:
+    run = new_run(opening)
     task = asyncio.create_task(run.run())
     try:
         yield run
@@ -54,6 +59,32 @@ async def test_partitions_of_a_flow_that_cannot_begin_are_released_at_once(openi
         await asyncio.sleep(0)
         run.set_assignment(2, FLOW, {})
         assert (run.version, run.partitions()) == (2, [])
+
+
+async def test_a_flow_that_is_about_to_begin_when_the_slot_stops_does_not_begin() -> None:
+    """Other flows may take seconds to end, and it would copy meanwhile, until it is cancelled."""
+    asked, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def slow(_name: str, _spec: ClusterSpec) -> KafkaCluster:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    async with running(slow) as run:
+        await asked.wait()
+        await asyncio.wait_for(run.drain(), 20)
+        assert cancelled.is_set()
+
+
+async def test_a_flow_that_waits_for_its_next_attempt_when_the_slot_stops_makes_none() -> None:
+    run = new_run(refuses)
+    task = asyncio.create_task(run.run())
+    await until(lambda: bool(run.partitions()[0].why))
+    await run.drain()
+    await asyncio.wait_for(task, 20)
 
 
 async def test_a_newer_generation_that_arrives_while_an_older_one_begins_is_tried() -> None:
