@@ -1,8 +1,8 @@
 """The slot's end of the query: it sends rows to the feeding worker, and reads Spark's answers to them.
 
-Rows go out in Arrow batches of one size. Spark passes a batch on when it has so many rows and one more. So a
-batch that is not full is filled up with empty rows, one empty row goes ahead of all, and every batch ends
-with one: no row waits for later ones. Answers come back in the order of the rows.
+Spark passes answers on when they have some size, and when it sees that there is one more row. So every Arrow
+batch ends with a row whose answer has this size, and with an empty row: no row waits for later ones. Answers
+come back in the order of the rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Ask:
 
 
 class _Part(NamedTuple):
-    """So many rows of an ask, which went out in one Arrow batch. None stands for empty rows."""
+    """So many rows of an ask, which went out in one Arrow batch. None stands for the rows at its end."""
 
     ask: _Ask | None
     rows: int
@@ -68,7 +68,6 @@ class Evaluator:
         self.transform = transform
         self._input = InputRows(wanted)
         self._wanted = wanted
-        self._empty = self._input.empty(ROWS)
         file = socket_file(token)
         self._folder = file.parent
         self._folder.mkdir(mode=0o700)
@@ -79,8 +78,7 @@ class Evaluator:
         self._connection: socket.socket | None = None
         self._batches = batches
         self._asks: deque[_Ask] = deque()
-        self._parts: deque[_Part] = deque([_Part(None, 1)])
-        self._rows_answered = 0
+        self._parts: deque[_Part] = deque()
         self._asked = asyncio.Event()
         self._room = asyncio.Semaphore(_IN_FLIGHT)
         self._failure: EvaluationEnded | None = None
@@ -166,7 +164,6 @@ class Evaluator:
         """Sends the rows of the callers as they come, while few batches are in flight."""
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(connection, self._input.schema.serialize())
-        await loop.sock_sendall(connection, self._empty.slice(0, 1).serialize())
         while True:
             self._asked.clear()
             while self._asks:
@@ -178,7 +175,7 @@ class Evaluator:
     def _take(self) -> pa.RecordBatch:
         """Returns the rows of the next Arrow batch, and notes to whom their answers go."""
         parts: list[pa.RecordBatch] = []
-        room, left = ROWS - 1, _BATCH_BYTES
+        room, left = ROWS, _BATCH_BYTES
         while self._asks and room:
             ask = self._asks[0]
             before = ask.sizes[ask.sent]
@@ -193,8 +190,8 @@ class Evaluator:
             if ask.sent < ask.rows.num_rows:
                 break
             self._asks.popleft()
-        self._parts.append(_Part(None, room + 1))
-        return pa.concat_batches([*parts, self._empty.slice(0, room + 1)])
+        self._parts.append(_Part(None, self._input.flush.num_rows))
+        return pa.concat_batches([*parts, self._input.flush])
 
     def _read_answers(self, loop: asyncio.AbstractEventLoop) -> None:
         """Reads the answers in a thread of its own, because Spark's iterator blocks."""
@@ -223,10 +220,8 @@ class Evaluator:
                 self._parts[0] = _Part(ask, rows - count)
             else:
                 self._parts.popleft()
-        self._rows_answered += len(answers)
-        while self._rows_answered >= ROWS:
-            self._rows_answered -= ROWS
-            self._room.release()
+                if ask is None:
+                    self._room.release()
 
     def _end(self, error: Exception | None) -> None:
         """Records the end of the query: answers that are still awaited do not come any more."""

@@ -48,11 +48,12 @@ from runtime.sql.rows import (
     DECODED,
     FILTERED,
     FLAG,
+    FLUSH,
+    FLUSHED,
     KEY,
     MISMATCH,
     NEW,
     NEXT,
-    ROWS,
     TRAVELS,
     VALUE,
     feed,
@@ -94,7 +95,7 @@ SETTINGS = {
 def answers(
     rows: DataFrame, transform: TransformSpec, wanted: QueryInput, output: Output = "edits"
 ) -> DataFrame:
-    """Returns the answer to each row."""
+    """Returns the answer to each row, and behind it FLUSHED bytes where the row flushes."""
     known = known_columns(rows, transform, wanted)
     travels = expression(known, transform.where) if transform.where is not None else F.lit(True)
     changes = list(_changes(known, transform, output))
@@ -106,15 +107,16 @@ def answers(
         .otherwise(F.lit(FILTERED))
     )
     safe = F.try_to_binary(answer, F.lit("utf-8"))
+    flush = F.repeat(F.lit(" "), F.when(F.col(FLUSH), F.lit(FLUSHED))).alias(FLUSH)
     if output == "edits":
-        return known.select(safe.alias(ANSWER))
+        return known.select(safe.alias(ANSWER), flush)
     # The answer stands first: where it says that a record travels, no expression of `set` fails on it.
     answered = known.withColumn(ANSWER, safe)
     shown = F.startswith(F.col(ANSWER), F.lit(TRAVELS.encode())) & ~F.col("__tombstone")
     value = _file_value(transform, changes)
     value = F.when(shown, F.to_json(value, _IN_FILES) if output == "json" else value)
     flag = F.substring(F.col(ANSWER), 1, 1)
-    return answered.select(F.struct(flag.alias(FLAG), value.alias(DECODED)).alias(ANSWER))
+    return answered.select(F.struct(flag.alias(FLAG), value.alias(DECODED)).alias(ANSWER), flush)
 
 
 def _changes(known: DataFrame, transform: TransformSpec, output: Output) -> Iterator[tuple[str, Column]]:
@@ -256,7 +258,7 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 
 
 EVERYTHING = QueryInput(tuple(name for name, _ in COLUMNS), "text")  # of whole records
-HIDDEN = ("__tombstone", "__bad", VALUE, KEY)  # columns that no expression reads
+HIDDEN = ("__tombstone", "__bad", FLUSH, VALUE, KEY)  # columns that no expression reads
 
 
 def known_columns(rows: DataFrame, transform: TransformSpec, wanted: QueryInput) -> DataFrame:
@@ -264,7 +266,7 @@ def known_columns(rows: DataFrame, transform: TransformSpec, wanted: QueryInput)
 
     The slot has read the values of the rows where it could.
     """
-    columns = [F.col(name) for name in wanted.columns if name != VALUE]
+    columns = [F.col(name) for name in (FLUSH, *wanted.columns) if name != VALUE]
     bad = F.lit(False)
     if KEY in wanted.columns:
         columns.append(_decoded(KEY, transform.key).alias("key"))
@@ -305,9 +307,9 @@ def _value(shown: Sequence[str], whole: bool) -> Column:
 
 STANDING = {
     **SETTINGS,
-    # An Arrow batch leaves for the slot as soon as it has as many rows as the slot sent, whatever its size in
-    # bytes: nothing waits in a buffer until later rows fill it.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
+    # Answers leave for the slot as soon as a row flushes them, so that nothing waits for later rows.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "0",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(FLUSHED),
     "spark.sql.execution.pandas.udf.buffer.size": "16",
 }
 
@@ -331,6 +333,7 @@ def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
     if wanted.shown:
         fields = {one.name: one for one in schema_of(transform.value).fields}
         columns.append(StructField(READ_FIELDS, StructType([fields[name] for name in wanted.shown])))
+    columns.append(StructField(FLUSH, BooleanType()))
     return StructType(columns)
 
 

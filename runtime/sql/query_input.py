@@ -20,7 +20,7 @@ from runtime.contract.spec.transform import VALUE as VALUE_PART
 from runtime.sql.columns import SCHEMA, Flags
 from runtime.sql.formats.encoded import RecordValues, UndecodableValue
 from runtime.sql.json_reader import JsonReader
-from runtime.sql.rows import COLUMNS, KEY, VALUE
+from runtime.sql.rows import COLUMNS, FLUSH, KEY, VALUE
 
 # Beside the columns of a row: whether the slot has read the value, and the fields that it has read.
 READ, READ_FIELDS = "__read", "__fields"
@@ -119,13 +119,12 @@ class InputRows:
             columns.append(pa.field(READ, pa.bool_()))
         if self._reader is not None and self._reader.arrow is not None:
             columns.append(pa.field(READ_FIELDS, self._reader.arrow))
+        columns.append(pa.field(FLUSH, pa.bool_()))
         self.schema = pa.schema(columns)
-
-    def empty(self, count: int) -> pa.RecordBatch:
-        """Returns empty rows."""
-        return pa.RecordBatch.from_arrays(
-            [pa.nulls(count, one.type) for one in self.schema], schema=self.schema
-        )
+        nulls = {each.name: pa.nulls(2, each.type) for each in columns}
+        # Spark passes answers on when it sees that there is another row.
+        nulls[FLUSH] = pa.array([True, None])
+        self.flush = pa.RecordBatch.from_arrays([*nulls.values()], schema=self.schema)
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Returns what the query gets of these rows."""
@@ -145,6 +144,7 @@ class InputRows:
                     columns[VALUE] = value.take(pa.array(np.arange(len(value)), mask=valid))
                 if fields is not None:
                     columns[READ_FIELDS] = fields
+        columns[FLUSH] = pa.nulls(len(value), pa.bool_())
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
 

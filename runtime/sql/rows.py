@@ -28,8 +28,10 @@ COLUMNS = (
     ("timestamp", "TIMESTAMP"),
     ("timestamp_type", "INT"),
 )
-DDL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
-ROWS = 1_024  # in each Arrow batch: Spark passes a batch on once it has so many rows
+FLUSH = "__flush"  # whether Spark passes the answers to the rows before this one on
+DDL = ", ".join(f"`{name}` {kind}" for name, kind in [*COLUMNS, (FLUSH, "BOOLEAN")])
+ROWS = 1_024  # in each Arrow batch, at most
+FLUSHED = 64 << 10  # bytes of answers that Spark passes on together, at most
 APPENDED = 1  # the timestamp type of a record with the broker's time
 
 # An answer begins with one of these. Behind TRAVELS stand the new values of the paths of `set`, sorted: each

@@ -51,7 +51,7 @@ def main(asked: Path, out: Path) -> None:
     from runtime.sql.functions import RefusedExpression
     from runtime.sql.gate import expression
     from runtime.sql.query import EVERYTHING, SETTINGS, known_columns, session_of
-    from runtime.sql.rows import KEY, VALUE
+    from runtime.sql.rows import FLUSH, KEY, VALUE
 
     SparkContext._ensure_initialized()
     context = SparkContext.getOrCreate(SparkConf().setAppName("gate"))
@@ -72,7 +72,8 @@ def main(asked: Path, out: Path) -> None:
         answer = found[text] = {}
         if text.startswith(TIME):
             record = F.lit(json.dumps({"at": text.removeprefix(TIME)})).cast("binary")
-            read = rows.withColumns({VALUE: record, KEY: F.lit(None).cast("binary")})
+            empty = {KEY: F.lit(None).cast("binary"), FLUSH: F.lit(None).cast("boolean")}
+            read = rows.withColumns({VALUE: record, **empty})
             ((value,),) = known_columns(read, of_times, EVERYTHING).select("value.at").collect()
             answer["value"] = _shown(value)
             continue

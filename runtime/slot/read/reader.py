@@ -351,6 +351,7 @@ class BrokerIntake:
                 return
             for copy, answer, walked in walks:
                 if self._accept(copy, answer):
+                    self._record_answer(copy, answer)
                     if walked.sets or walked.failure:
                         self._queue_batches(copy, answer, self._filtered(copy, answer, walked), held)
                     copy.settle()
@@ -371,7 +372,9 @@ class BrokerIntake:
     ) -> None:
         """Handles the response of a flow with a transform or schemas. Raises EvaluationEnded.
 
-        Partitions that were rewound meanwhile ignore the response.
+        Partitions that were rewound meanwhile ignore the response. The source's end is recorded with the new
+        cursor: until then the response does not make its partitions `behind`, or transactions would wait for
+        the transform.
         """
         accepted = [
             (copy, answer, self._filtered(copy, answer, walked))
@@ -383,6 +386,7 @@ class BrokerIntake:
         )
         for (copy, answer, _), filtered in zip(accepted, done, strict=True):
             if self._current_partition(answer) is copy:
+                self._record_answer(copy, answer)
                 if filtered.cursor != copy.cursor or filtered.failure is not None:
                     self._queue_batches(copy, answer, filtered, held)
                 copy.settle()
@@ -403,7 +407,7 @@ class BrokerIntake:
         return filtered
 
     def _accept(self, copy: PartitionCopy, answer: FetchedPartition) -> bool:
-        """Takes the source's offsets from the response for one partition; False where it has no batches."""
+        """Returns whether the response has batches of a partition; if not, its error is reported."""
         if self._current_partition(answer) is not copy:
             return False
         if answer.error:
@@ -420,9 +424,12 @@ class BrokerIntake:
             inspect = ErrorDecision(ErrorAction.INSPECT, refresh=True)
             self._emit(FetchFailed(copy, inspect, "the source's log was truncated"))
             return False
+        return True
+
+    def _record_answer(self, copy: PartitionCopy, answer: FetchedPartition) -> None:
+        """Takes the source's offsets from the response for one partition."""
         source = SourceLog(answer.log_start_offset, answer.last_stable_offset, answer.high_watermark)
         copy.answered(source, self._answers, now_ms())
-        return True
 
     def _filtered(
         self, copy: PartitionCopy, answer: FetchedPartition, walked: WalkedBatches

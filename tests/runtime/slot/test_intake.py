@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from runtime.batch import OutgoingBatch, RewriteSpec
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
@@ -21,6 +22,7 @@ from runtime.slot.idle_session import IdleSessions
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
 from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, SourceReader
+from runtime.sql.transformer import Transformed, Transformer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.partition import outgoing, partition
 from tests.runtime.batch.forge import batch_bytes, record
@@ -72,7 +74,7 @@ def answer(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> 
     return FetchResponse(0, session, 0 if session else 7, tuple(news))
 
 
-def intake_of(leader: Leader, **settings: int) -> BrokerIntake:
+def intake_of(leader: Leader, transformer: Transformer | None = None, **settings: int) -> BrokerIntake:
     """Its events are ignored."""
     shares = SessionShares(ByteBudget(1 << 20))
     return BrokerIntake(
@@ -86,6 +88,7 @@ def intake_of(leader: Leader, **settings: int) -> BrokerIntake:
         FlowFilter(flow_spec("flow"), "id-1", "id-2", None),
         lambda _: None,
         "fetch",
+        transformer,
     )
 
 
@@ -167,6 +170,28 @@ def test_the_next_fetch_waits_for_the_records_of_one_that_brought_all_there_were
     with asyncio.Runner(loop_factory=VirtualClock) as runner:
         runner.run(run())
     assert copy.cursor.offset == 11
+
+
+@pytest.mark.parametrize("source_end", [11, 12])
+def test_a_partition_is_not_behind_for_the_response_that_is_transformed(source_end: int) -> None:
+    """A transaction with the partition's earlier records does not wait for the transform."""
+    copy = copying(0)
+    behind: list[bool] = []
+
+    async def apply(prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
+        behind.append(copy.behind)
+        return Transformed([(out, at) for at, out in enumerate(prepared)], [], None, [])
+
+    news = FetchedPartition(
+        TOPIC_ID, 0, OK, source_end, source_end, 0, (), -1, memoryview(batch_bytes([record(10)]))
+    )
+    leader = Leader([FetchResponse(0, OK, 7, (news,))], lambda _: None)
+    intake = intake_of(leader, transformer=cast(Transformer, SimpleNamespace(apply=apply)))
+    intake.add(copy)
+    with pytest.raises(WireError):
+        asyncio.run(intake.run())
+    assert behind == [False]
+    assert copy.behind == (source_end > 11)
 
 
 def test_a_partition_is_not_fetched_while_twice_as_much_as_one_fetch_is_queued() -> None:

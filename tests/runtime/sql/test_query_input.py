@@ -55,24 +55,27 @@ def test_fields_are_sent_instead_of_the_text_where_they_could_be_read() -> None:
     sent = InputRows(QueryInput(("__value", "offset"), "fields", declared, ("id",)))
     found = sent.of(rows(b'{"id": 1, "email": "a"}', None, b'{"id": "x"}'))
     assert found.to_pylist() == [
-        {"__value": None, "offset": 0, "__read": True, "__fields": {"id": 1}},
-        {"__value": None, "offset": 1, "__read": False, "__fields": None},
-        {"__value": b'{"id": "x"}', "offset": 2, "__read": False, "__fields": None},
+        {"__value": None, "offset": 0, "__read": True, "__fields": {"id": 1}, "__flush": None},
+        {"__value": None, "offset": 1, "__read": False, "__fields": None, "__flush": None},
+        {"__value": b'{"id": "x"}', "offset": 2, "__read": False, "__fields": None, "__flush": None},
     ]
-    assert found.schema == sent.empty(2).schema == sent.schema
+    assert found.schema == sent.flush.schema == sent.schema
 
 
 def test_a_value_that_no_expression_reads_is_not_sent() -> None:
     sent = InputRows(QueryInput(("offset",), "presence"))
     assert sent.of(rows(b"x", None)).to_pylist() == [
-        {"offset": 0, "__read": True},
-        {"offset": 1, "__read": False},
+        {"offset": 0, "__read": True, "__flush": None},
+        {"offset": 1, "__read": False, "__flush": None},
     ]
 
 
 def test_spark_reads_the_values_itself_where_the_slot_can_not() -> None:
     sent = InputRows(QueryInput(("__value",), "text"))
-    assert sent.of(rows(b"x", None)).to_pylist() == [{"__value": b"x"}, {"__value": None}]
+    assert sent.of(rows(b"x", None)).to_pylist() == [
+        {"__value": b"x", "__flush": None},
+        {"__value": None, "__flush": None},
+    ]
 
 
 MIB = 1 << 20
