@@ -146,7 +146,7 @@ class PartitionReplay(RepeatedCopy):
                 raise BrokerError(answer.error, str(at))
             kept = self._keep(answer, position, stretch.end)
             if self._transformer is not None:
-                kept = await transformed(self._transformer, kept, self._spec)
+                (kept,) = await transformed(self._transformer, [(kept, self._spec)])
             if self._schemas is not None:
                 kept = await self._schemas.admit(kept, self._spec)
                 self.note = self._schemas.note

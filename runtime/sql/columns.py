@@ -30,6 +30,7 @@ from runtime.batch import (
     RewriteReason,
     RewriteSpec,
     TooLarge,
+    TopicPartition,
 )
 from runtime.batch.arrays import (
     WORD,
@@ -106,7 +107,7 @@ def lengths_of(array: pa.Array) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """The records of neighbouring batches of a partition, with their offsets and times at the source.
+    """The records of batches, with their offsets and times at the source. Those of a partition are in order.
 
     A record's tail (key, value and headers) stands in `data` from `tails` to `stops`. Its key ends where the
     length of its value stands (`sizes`), and its value ends where its header count stands (`headers`).
@@ -144,12 +145,13 @@ class RecordColumns:
     def rows(
         self,
         read: frozenset[str],
-        where: tuple[str, int],
+        partitions: Sequence[tuple[TopicPartition, int]],
         headers: Callable[[Iterable[bytes]], list[Headers]],
     ) -> pa.RecordBatch:
         """Returns the rows that Spark gets; columns that it does not read are null.
 
-        `headers` decodes the different ones among the records' headers.
+        `partitions` says how many records are of which partition, and `headers` decodes the different ones
+        among the records' headers.
         """
         count = len(self.offsets)
 
@@ -172,7 +174,8 @@ class RecordColumns:
                 kinds = [APPENDED if out.reason & RewriteReason.APPEND_TIME else 0 for out in self.batches]
                 counts = [out.batch.records for out in self.batches]
                 return pa.array(np.repeat(np.array(kinds, np.int32), counts))
-            return pa.repeat(pa.scalar(where[0] if name == "topic" else where[1], kind), count)
+            named = [(where.topic if name == "topic" else where.partition, own) for where, own in partitions]
+            return pa.concat_arrays([pa.repeat(pa.scalar(each, kind), own) for each, own in named])
 
         return pa.RecordBatch.from_arrays([column(name) for name in SCHEMA.names], schema=SCHEMA)
 
@@ -243,15 +246,12 @@ def body_of(out: OutgoingBatch, spec: RewriteSpec) -> bytes:
         raise CorruptBatch(spec.where, out.batch.base_offset, f"unreadable records: {error}") from None
 
 
-def columns_of(
+def columns_up_to_failure(
     batches: Sequence[OutgoingBatch], bodies: Sequence[bytes], spec: RewriteSpec
 ) -> tuple[RecordColumns, BatchFailure | None]:
-    """Returns the records of the batches, up to the first batch that can't be read, and why it can't."""
-    try:
-        if batches:
-            return _columns(batches, bodies), None
-    except (IrregularError, MalformedBytes, IndexError):
-        pass
+    """Returns the records of a partition, up to the first batch that can't be read, and why it can't."""
+    with contextlib.suppress(IrregularError):
+        return columns_of(batches, bodies), None
     records: list[UnpackedRecord] = []
     for index, out in enumerate(batches):
         try:
@@ -261,9 +261,17 @@ def columns_of(
     return _one_by_one(batches, records), None
 
 
+def columns_of(batches: Sequence[OutgoingBatch], bodies: Sequence[bytes]) -> RecordColumns:
+    """Returns the records of batches. Raises IrregularError where the arrays can't hold one of them."""
+    try:
+        return _columns(batches, bodies)
+    except (MalformedBytes, IndexError):
+        raise IrregularError from None
+
+
 def _columns(batches: Sequence[OutgoingBatch], bodies: Sequence[bytes]) -> RecordColumns:
-    """Returns the records of whole batches. Raises IrregularError, MalformedBytes and IndexError."""
-    if any(out.batch.attributes & LOG_APPEND_TIME for out in batches):
+    """Returns the records of batches. Raises IrregularError, MalformedBytes and IndexError."""
+    if not batches or any(out.batch.attributes & LOG_APPEND_TIME for out in batches):
         raise IrregularError
     data = b"".join([*bodies, _PAD])
     octets = np.frombuffer(data, np.uint8)

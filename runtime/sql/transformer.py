@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Literal, NamedTuple, Protocol
 
@@ -25,7 +26,7 @@ from runtime.batch import (
     OutgoingBatch,
     RewriteSpec,
 )
-from runtime.batch.arrays import Integers
+from runtime.batch.arrays import Integers, IrregularError
 from runtime.batch.selection import QuarantinedRecord, quarantined
 from runtime.batch.splice import headers_of
 from runtime.batch.varint import MalformedBytes
@@ -39,6 +40,7 @@ from runtime.sql.columns import (
     RecordColumns,
     body_of,
     columns_of,
+    columns_up_to_failure,
     gathered,
     rows_of,
 )
@@ -61,6 +63,9 @@ _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
 _FAILS = "an expression of the transform fails on it"  # also where it is too large for the expressions
 _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
+
+
+PreparedBatches = tuple[Sequence[OutgoingBatch], RewriteSpec]  # of a partition, and how they are rewritten
 
 
 class Evaluates(Protocol):
@@ -95,24 +100,53 @@ class Transformed(NamedTuple):
     quarantined: list[QuarantinedRecord]
 
 
-class _Window(NamedTuple):
-    """Batches that Spark was asked about together; `first` is the number of the first one.
+@dataclass(slots=True)
+class _Share:
+    """What a window has of a partition: batches, and what they unpack to.
 
-    `failure` is why the batch behind them can't be read.
+    `partition` is its place among those of the caller, and `first` the number of the first batch. `failure`
+    is why the batch behind them can't be read.
     """
 
+    partition: int
+    spec: RewriteSpec
     first: int
+    batches: list[OutgoingBatch] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    failure: BatchFailure | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(out.batch.records for out in self.batches)
+
+    def stop_before(self, count: int, failure: BatchFailure) -> None:
+        """Leaves the first batches alone: the next one can't be read."""
+        del self.batches[count:], self.bodies[count:]
+        self.failure = failure
+
+
+class _Window(NamedTuple):
+    """Batches that Spark was asked about together."""
+
+    shares: Sequence[_Share]
     columns: RecordColumns
     answers: asyncio.Future[pa.Array]
-    failure: BatchFailure | None
 
 
 class Transformer:
     """A transformer applies one transform to the batches of any partition of its flow."""
 
-    def __init__(self, transform: TransformSpec, evaluator: Evaluates, *, edits: bool = True) -> None:
+    def __init__(
+        self,
+        transform: TransformSpec,
+        evaluator: Evaluates,
+        *,
+        edits: bool = True,
+        window_records: int = _WINDOW_RECORDS,
+    ) -> None:
         """Without `edits`, values stay as they are: Spark's answers hold the new ones."""
         self.transform = transform
+        self._window_records = window_records
         self._evaluator = evaluator
         self._read = read_columns(transform)
         has_fields = transform.value.format in FIELDS
@@ -124,82 +158,104 @@ class Transformer:
         self._decoded = {part: values for part, values in parts.items() if values.decodes}
         self._known_headers: dict[bytes, Headers] = {}
 
-    async def apply(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
-        """Returns what of the batches travels. Raises EvaluationEnded, RegistryUnavailable.
+    async def apply(self, partitions: Sequence[PreparedBatches]) -> list[Transformed]:
+        """Returns what of each partition's batches travels. Raises EvaluationEnded, RegistryUnavailable.
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
-        found = Transformed([], [], None, [])
+        found = [Transformed([], [], None, []) for _ in partitions]
         waiting: deque[_Window] = deque()
-        windows = self._windows(prepared, spec)
+        windows = self._windows(partitions, found)
         try:
-            while found.failure is None:
+            while True:
                 if len(waiting) < _WINDOWS and (window := next(windows, None)) is not None:
                     waiting.append(window)
                     continue
                 if not waiting:
-                    break
+                    return found
                 window = waiting.popleft()
-                one = self._transformed(window, await window.answers, spec)
-                found = Transformed(
-                    [*found.outgoing, *one.outgoing],
-                    [*found.filtered, *one.filtered],
-                    one.failure or window.failure,
-                    [*found.quarantined, *one.quarantined],
-                )
+                for share, new in self._transformed(window, await window.answers):
+                    before = found[share.partition]
+                    if before.failure is None:
+                        found[share.partition] = Transformed(
+                            [*before.outgoing, *new.outgoing],
+                            [*before.filtered, *new.filtered],
+                            new.failure or share.failure,
+                            [*before.quarantined, *new.quarantined],
+                        )
         finally:
             for window in waiting:
                 window.answers.cancel()
-        return found
 
-    def _windows(self, prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Iterator[_Window]:
-        """Unpacks neighbours and asks Spark about them together, up to the first batch that can't be read.
+    def _windows(
+        self, partitions: Sequence[PreparedBatches], found: Sequence[Transformed]
+    ) -> Iterator[_Window]:
+        """Unpacks batches and asks Spark about them together.
 
-        What they unpack to is held in memory (R8).
+        Of each partition, it goes up to the first batch that can't be read. What batches unpack to is held in
+        memory (R8).
         """
-        batches: list[OutgoingBatch] = []
-        bodies: list[bytes] = []
-        first = records = size = 0
-        for index, out in enumerate(prepared):
-            try:
-                bodies.append(body_of(out, spec))
-            except BatchFailure as failure:
-                yield self._ask(first, batches, bodies, spec, failure)
-                return
-            batches.append(out)
-            records += out.batch.records
-            size += len(bodies[-1])
-            if records >= _WINDOW_RECORDS or size >= _WINDOW_BYTES:
-                yield (window := self._ask(first, batches, bodies, spec, None))
-                if window.failure is not None:
-                    return
-                batches, bodies, first, records, size = [], [], index + 1, 0, 0
-        if batches:
-            yield self._ask(first, batches, bodies, spec, None)
+        shares: list[_Share] = []
+        records = size = 0
+        for number, (batches, spec) in enumerate(partitions):
+            share = _Share(number, spec, 0)
+            shares.append(share)
+            for index, out in enumerate(batches):
+                try:
+                    share.bodies.append(body_of(out, spec))
+                except BatchFailure as failure:
+                    share.failure = failure
+                    break
+                share.batches.append(out)
+                records += out.batch.records
+                size += len(share.bodies[-1])
+                if records >= self._window_records or size >= _WINDOW_BYTES:
+                    yield from self._ask(shares)
+                    if share.failure is not None or found[number].failure is not None:
+                        shares, records, size = [], 0, 0
+                        break
+                    share = _Share(number, spec, index + 1)
+                    shares, records, size = [share], 0, 0
+        yield from self._ask(shares)
 
-    def _ask(
-        self,
-        first: int,
-        batches: Sequence[OutgoingBatch],
-        bodies: Sequence[bytes],
-        spec: RewriteSpec,
-        behind: BatchFailure | None,
-    ) -> _Window:
-        """Asks Spark about batches; `behind` is why the next one can't be read."""
-        columns, failure = columns_of(batches, bodies, spec)
+    def _ask(self, shares: Sequence[_Share]) -> Iterator[_Window]:
+        """Asks Spark about batches: together, or about each partition alone where one has to be read so."""
+        shares = [share for share in shares if share.batches or share.failure is not None]
+        if len(shares) > 1:
+            batches = [out for share in shares for out in share.batches]
+            bodies = [body for share in shares for body in share.bodies]
+            try:
+                window = self._window(shares, columns_of(batches, bodies))
+            except (IrregularError, MalformedBytes):
+                yield from map(self._ask_alone, shares)
+            else:
+                yield window
+        elif shares:
+            yield self._ask_alone(*shares)
+
+    def _ask_alone(self, share: _Share) -> _Window:
+        """Asks Spark about batches of one partition, up to the first one that can't be read."""
+        columns, failure = columns_up_to_failure(share.batches, share.bodies, share.spec)
+        if failure is not None:
+            share.stop_before(len(columns.batches), failure)
         try:
-            # Many records have the same headers, so some are remembered.
-            rows = columns.rows(
-                self._read,
-                spec.where,
-                lambda raws: [self._known_headers.get(raw) or self._headers(raw) for raw in raws],
-            )
+            return self._window([share], columns)
         except MalformedBytes:
-            behind = _unreadable_headers(columns, spec)
+            unreadable = _unreadable_headers(columns, share.spec)
             # Spark is asked about the batches before the one with this record.
-            count = next(n for n, out in enumerate(columns.batches) if behind.offset < out.position)
-            return self._ask(first, batches[:count], bodies[:count], spec, behind)
-        return _Window(first, columns, asyncio.ensure_future(self._evaluated(rows)), failure or behind)
+            count = next(n for n, out in enumerate(share.batches) if unreadable.offset < out.position)
+            share.stop_before(count, unreadable)
+            return self._ask_alone(share)
+
+    def _window(self, shares: Sequence[_Share], columns: RecordColumns) -> _Window:
+        """Asks Spark about records. Raises MalformedBytes for headers that can't be read."""
+        # Many records have the same headers, so some are remembered.
+        rows = columns.rows(
+            self._read,
+            [(share.spec.where, share.records) for share in shares],
+            lambda raws: [self._known_headers.get(raw) or self._headers(raw) for raw in raws],
+        )
+        return _Window(shares, columns, asyncio.ensure_future(self._evaluated(rows)))
 
     def _headers(self, raw: bytes) -> Headers:
         """Returns the last value of each header, without `__repl`. Raises MalformedBytes."""
@@ -229,8 +285,11 @@ class Transformer:
         pieces = decoded_rows(rows, self._decoded)
         return pa.concat_arrays([await self._evaluator.evaluate(one) for one in pieces])
 
-    def _transformed(self, window: _Window, answers: pa.Array, spec: RewriteSpec) -> Transformed:
-        """Returns what of a window travels, up to the first bad record, unless the flow quarantines."""
+    def _transformed(self, window: _Window, answers: pa.Array) -> Iterator[tuple[_Share, Transformed]]:
+        """Yields what of each partition's share of a window travels, up to the first bad record.
+
+        It goes beyond that where the flow quarantines.
+        """
         columns = window.columns
         travels = columns.no_value | _begins(answers, _TRAVELS)
         filtered = ~travels & _begins(answers, _FILTERED)
@@ -245,29 +304,38 @@ class Transformer:
             reasons = dict.fromkeys(rows[ends.is_null().to_numpy(zero_copy_only=False)].tolist(), UNREADABLE)
         if self._edits and travels.any():
             new = self._new_values(columns, np.flatnonzero(travels), answers, reasons)
-        bad: list[QuarantinedRecord] = []
-        failure: BatchFailure | None = None
-        for at in sorted({*np.flatnonzero(~travels & ~filtered & ~deleted).tolist(), *reasons}):
-            travels[at] = deleted[at] = False
-            value = columns.value(at) or b""
-            why = reasons.get(at) or (self._mismatch(value) if answers[at].is_valid else _FAILS)
-            rejected = self._reject(columns, at, why, spec)
-            if isinstance(rejected, BatchFailure):
-                failure = rejected
-                travels[at:] = filtered[at:] = deleted[at:] = False
-                break
-            bad.append(rejected)
+        bad = sorted({*np.flatnonzero(~travels & ~filtered & ~deleted).tolist(), *reasons})
+        travels[bad] = deleted[bad] = False
+
+        def why(at: int) -> str:
+            known = columns.value(at) or b""
+            return reasons.get(at) or (self._mismatch(known) if answers[at].is_valid else _FAILS)
+
+        ends = np.cumsum([share.records for share in window.shares]).tolist()
+        spans = [slice(end - share.records, end) for share, end in zip(window.shares, ends, strict=True)]
+        rejections = []
+        for share, span in zip(window.shares, spans, strict=True):
+            rejected, failure = _reject(
+                columns, [at for at in bad if span.start <= at < span.stop], why, share.spec
+            )
+            if failure is not None:
+                behind = slice(
+                    span.start + int(np.searchsorted(columns.offsets[span], failure.offset)), span.stop
+                )
+                travels[behind] = filtered[behind] = deleted[behind] = False
+            rejections.append((rejected, failure))
         changed = deleted if new is None else deleted | new.is_valid().to_numpy(zero_copy_only=False)
         rows = np.flatnonzero(travels | deleted)
         kept = columns.kept(rows, new, tombstones)
-        parts = _parts(columns, rows, changed, failure)
-        outgoing, too_large = kept.packed(parts, spec, window.first)
-        if too_large is not None:
-            failure = too_large
-            filtered &= columns.offsets < failure.offset
-            bad = [one for one in bad if one.offset < failure.offset]
-        dropped = _dropped(columns.offsets[filtered], [out.position for out, _ in outgoing])
-        return Transformed(outgoing, dropped, failure, bad)
+        for share, span, (rejected, failure) in zip(window.shares, spans, rejections, strict=True):
+            parts = _parts(share.batches, span.start, rows, changed, failure)
+            outgoing, too_large = kept.packed(parts, share.spec, share.first)
+            dropped = columns.offsets[span][filtered[span]]
+            if too_large is not None:
+                dropped = dropped[dropped < too_large.offset]
+                rejected = [record for record in rejected if record.offset < too_large.offset]
+            counted = _dropped(dropped, [out.position for out, _ in outgoing])
+            yield share, Transformed(outgoing, counted, too_large or failure, rejected)
 
     def _new_values(
         self, columns: RecordColumns, rows: Integers, answers: pa.Array, reasons: dict[int, str]
@@ -299,20 +367,6 @@ class Transformer:
             return repeat((), len(answers))
         fields = pa.compute.binary_slice(lines, len(_OPEN), -len(_CLOSE))
         return zip(*(fields[path + 1 :: len(paths) + 1].to_pylist() for path in paths), strict=True)
-
-    def _reject(
-        self, columns: RecordColumns, at: int, why: str, spec: RewriteSpec
-    ) -> QuarantinedRecord | BatchFailure:
-        """Returns a bad record as it is quarantined, or why its partition stops."""
-        record = columns.record(at)
-        if spec.quarantine is None:
-            return BadRecord(spec.where, record.offset, why)
-        ends = np.cumsum([out.batch.records for out in columns.batches])
-        codec = columns.batches[int(np.searchsorted(ends, at, side="right"))].batch.codec
-        try:
-            return quarantined(record, why, codec, spec, int(time.time() * 1000))
-        except BatchFailure as failure:
-            return failure
 
     def outcome(
         self, key: bytes | None, value: bytes | None, headers: RecordHeaders, answer: bytes | None
@@ -347,6 +401,24 @@ class Transformer:
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
+def _reject(
+    columns: RecordColumns, bad: Sequence[int], why: Callable[[int], str], spec: RewriteSpec
+) -> tuple[list[QuarantinedRecord], BatchFailure | None]:
+    """Returns a partition's bad records as they are quarantined, up to one that stops it, and why it does."""
+    rejected: list[QuarantinedRecord] = []
+    ends = np.cumsum([out.batch.records for out in columns.batches])
+    for at in bad:
+        record = columns.record(at)
+        if spec.quarantine is None:
+            return rejected, BadRecord(spec.where, record.offset, why(at))
+        codec = columns.batches[int(np.searchsorted(ends, at, side="right"))].batch.codec
+        try:
+            rejected.append(quarantined(record, why(at), codec, spec, int(time.time() * 1000)))
+        except BatchFailure as failure:
+            return rejected, failure
+    return rejected, None
+
+
 def _unreadable_headers(columns: RecordColumns, spec: RewriteSpec) -> CorruptBatch:
     """Returns the failure that names the first record with headers that can't be read."""
     for at in range(len(columns.offsets)):
@@ -373,15 +445,21 @@ def _begins(answers: pa.Array, flag: bytes) -> Flags:
 
 
 def _parts(
-    columns: RecordColumns, kept: Integers, changed: Flags, failure: BatchFailure | None
+    batches: Sequence[OutgoingBatch],
+    begin: int,
+    kept: Integers,
+    changed: Flags,
+    failure: BatchFailure | None,
 ) -> list[Part]:
-    """Returns which records of each batch are copied, up to the record that can't be handled."""
-    counts = [out.batch.records for out in columns.batches]
-    ends = np.cumsum(counts)
-    bounds = np.searchsorted(kept, [0, *ends]).tolist()
+    """Returns which records of each batch are copied, up to the record that can't be handled.
+
+    The first record of the batches has the number `begin`.
+    """
+    counts = [out.batch.records for out in batches]
+    bounds = np.searchsorted(kept, np.cumsum([begin, *counts])).tolist()
     before = np.append(0, np.cumsum(changed[kept]))
     found: list[Part] = []
-    for out, records, first, end in zip(columns.batches, counts, bounds, bounds[1:], strict=False):
+    for out, records, first, end in zip(batches, counts, bounds, bounds[1:], strict=False):
         differs = end - first < records or bool(before[end] > before[first])
         if failure is not None and failure.offset < out.position:
             found.append(Part(out._replace(position=failure.offset), first, end, differs))

@@ -92,7 +92,7 @@ async def measured(
         async def load(until: float, one: list[OutgoingBatch]) -> None:
             nonlocal done
             while time.perf_counter() < until:
-                await transformer.apply(one, SPEC)
+                await transformer.apply([(one, SPEC)])
                 done += RECORDS * BATCHES
 
         async def all_of(time_s: float) -> None:

@@ -35,7 +35,7 @@ from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.partition import Cursor, PartitionCopy
 
 if TYPE_CHECKING:
-    from runtime.sql.transformer import Transformer
+    from runtime.sql.transformer import Transformed, Transformer
 
 MERGE = Merge()
 
@@ -197,9 +197,9 @@ def _producer_ids(walked: WalkedBatches) -> set[int]:
 
 
 async def transformed(
-    transformer: Transformer, filtered: FilteredBatches, spec: RewriteSpec
-) -> FilteredBatches:
-    """Returns the filtered batches after the transform. Raises EvaluationEnded if Spark ends the query.
+    transformer: Transformer, partitions: Sequence[tuple[FilteredBatches, RewriteSpec]]
+) -> list[FilteredBatches]:
+    """Returns partitions' filtered batches after the transform. Raises EvaluationEnded if the query ends.
 
     A schema registry that does not answer is a WireError: the partitions are retried.
 
@@ -207,10 +207,16 @@ async def transformed(
     as dropped; quarantined records do not. A batch that replaces several has the leader epoch of the last
     one: an epoch newer than that of the record before its position never makes an intact log look truncated.
     """
+    batches = [([out for out, _ in filtered.outgoing], spec) for filtered, spec in partitions]
     try:
-        found = await transformer.apply([out for out, _ in filtered.outgoing], spec)
+        found = await transformer.apply(batches)
     except RegistryUnavailable as error:
         raise Disconnected("schema registry", str(error), sent=False) from None
+    return [_transformed(filtered, own) for (filtered, _), own in zip(partitions, found, strict=True)]
+
+
+def _transformed(filtered: FilteredBatches, found: Transformed) -> FilteredBatches:
+    """Returns the filtered batches of a partition as the transform leaves them."""
     outgoing = [(out, filtered.outgoing[index][1]) for out, index in found.outgoing]
     dropped = sorted([*filtered.dropped, *found.filtered])
     if found.failure is None:

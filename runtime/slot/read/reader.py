@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -381,10 +381,9 @@ class BrokerIntake:
             for copy, answer, walked in walks
             if self._accept(copy, answer)
         ]
-        done = await asyncio.gather(
-            *(self._changed_batches(copy, filtered, self._rewrites[copy]) for copy, _, filtered in accepted)
-        )
-        for (copy, answer, _), filtered in zip(accepted, done, strict=True):
+        done = await self._changed_batches({copy: filtered for copy, _, filtered in accepted})
+        for copy, answer, _ in accepted:
+            filtered = done[copy]
             if self._current_partition(answer) is copy:
                 self._record_answer(copy, answer)
                 if filtered.cursor != copy.cursor or filtered.failure is not None:
@@ -392,19 +391,22 @@ class BrokerIntake:
                 copy.settle()
 
     async def _changed_batches(
-        self, copy: PartitionCopy, filtered: FilteredBatches, spec: RewriteSpec
-    ) -> FilteredBatches:
-        """Returns the batches of a partition after the transform, with the destination's schema ids.
+        self, filtered: Mapping[PartitionCopy, FilteredBatches]
+    ) -> Mapping[PartitionCopy, FilteredBatches]:
+        """Returns the batches of partitions after the transform, with the destination's schema ids.
 
         Heartbeats are not the flow's records, so they stay as they are.
         """
-        if copy.key.topic == naming.HEARTBEATS:
-            return filtered
+        done = dict(filtered)
+        specs = {copy: self._rewrites[copy] for copy in done if copy.key.topic != naming.HEARTBEATS}
         if self._transformer is not None:
-            filtered = await transformed(self._transformer, filtered, spec)
-        if self._gate is not None and filtered.outgoing:
-            filtered = await self._gate.admit(copy, filtered, spec)
-        return filtered
+            batches = [(done[copy], spec) for copy, spec in specs.items()]
+            done |= zip(specs, await transformed(self._transformer, batches), strict=True)
+        if self._gate is not None:
+            admitted = [copy for copy in specs if done[copy].outgoing]
+            waiting = [self._gate.admit(copy, done[copy], specs[copy]) for copy in admitted]
+            done |= zip(admitted, await asyncio.gather(*waiting), strict=True)
+        return done
 
     def _accept(self, copy: PartitionCopy, answer: FetchedPartition) -> bool:
         """Returns whether the response has batches of a partition; if not, its error is reported."""

@@ -178,9 +178,9 @@ def test_a_partition_is_not_behind_for_the_response_that_is_transformed(source_e
     copy = copying(0)
     behind: list[bool] = []
 
-    async def apply(prepared: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
+    async def apply(partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]]) -> list[Transformed]:
         behind.append(copy.behind)
-        return Transformed([(out, at) for at, out in enumerate(prepared)], [], None, [])
+        return [Transformed([(out, 0) for out in batches], [], None, []) for batches, _ in partitions]
 
     news = FetchedPartition(
         TOPIC_ID, 0, OK, source_end, source_end, 0, (), -1, memoryview(batch_bytes([record(10)]))

@@ -1,6 +1,5 @@
 """`on_filtered: tombstone`: what `where` leaves out is deleted, and the offset map is exact (R6)."""
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -15,7 +14,15 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.sql.transformer import Transformed, Transformer
 from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets, summed
 from tests.runtime.batch.test_properties import logs
-from tests.runtime.sql.test_transformer import JSON, MASKED, QUARANTINING, Answers, mapped, transformed
+from tests.runtime.sql.test_transformer import (
+    JSON,
+    MASKED,
+    QUARANTINING,
+    Answers,
+    applied,
+    mapped,
+    transformed,
+)
 
 DELETING = TransformSpec(where="offset >= 0", on_filtered="tombstone")
 DC1 = ClusterPartition("dc1-id", "orders", 3)
@@ -158,7 +165,7 @@ def test_headers_that_cannot_be_read_stop_the_partition_where_provenance_may_be_
     assert [(one.offset, one.value, one.headers) for one in arrived(found)] == [(5, None, ())]
     prepared = prepare(sets(damaged), spec, START)
     transformer = Transformer(DELETING, Answers(frozenset({4})))
-    found = asyncio.run(transformer.apply(prepared.outgoing, spec))
+    found = applied(transformer, prepared.outgoing, spec)
     assert found.outgoing == []
     assert found.failure is not None
     assert (found.failure.offset, "headers" in str(found.failure)) == (4, True)

@@ -20,6 +20,7 @@ from runtime.batch import (
     Record,
     RewriteSpec,
     TooLarge,
+    TopicPartition,
     prepare,
     records,
 )
@@ -33,6 +34,7 @@ from tests.runtime.batch.test_properties import logs
 MASKED = "masked" * 20
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING, card STRING")
 FILTER = TransformSpec(where="offset >= 0")
+PLAIN = RewriteSpec(HERE, 1 << 20)
 QUARANTINING = RewriteSpec(HERE, 1 << 20, quarantine=QuarantineLimit("flow", 1 << 20))
 MASK = TransformSpec(value=JSON, set={"value.email": "'x'"}, drop=("value.card",))
 
@@ -66,7 +68,12 @@ def transformed(
     spec = spec or RewriteSpec(HERE, limit)
     prepared = prepare(sets(*parts), spec, START)
     assert prepared.failure is None
-    return asyncio.run(Transformer(transform, answers).apply(prepared.outgoing, spec))
+    return applied(Transformer(transform, answers), prepared.outgoing, spec)
+
+
+def applied(transformer: Transformer, batches: Sequence[OutgoingBatch], spec: RewriteSpec) -> Transformed:
+    (found,) = asyncio.run(transformer.apply([(batches, spec)]))
+    return found
 
 
 def mapped(outgoing: Sequence[OutgoingBatch]) -> list[tuple[int, Record]]:
@@ -159,6 +166,59 @@ def test_a_bad_record_that_the_quarantine_cannot_take_stops_its_partition() -> N
     assert [one.offset for one in found.quarantined] == [0]
 
 
+class ByPartition(NamedTuple):
+    """Stands for Spark: what it answers to the offsets of each partition."""
+
+    answers: Sequence[Answers]
+
+    async def evaluate(self, rows: pa.RecordBatch) -> pa.Array:
+        await asyncio.sleep(0)
+        places = zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True)
+        return pa.array([self.answers[partition]._answer(at) for partition, at in places], pa.binary())
+
+
+@given(
+    st.lists(st.tuples(logs(), st.booleans(), st.none() | st.integers(0, 4)), min_size=2, max_size=4),
+    st.data(),
+)
+def test_partitions_are_transformed_together_as_each_alone(
+    partitions: list[tuple[tuple[list[Record], list[bytes]], bool, int | None]], data: st.DataObject
+) -> None:
+    """A bad record stops its own partition alone, and so does a batch that can't be read. In any windows."""
+    text = TransformSpec(value=FormatSpec(format="text"), set={"value": "concat(partition, offset)"})
+    prepared: list[tuple[list[OutgoingBatch], RewriteSpec]] = []
+    answers: list[Answers] = []
+    for number, ((written, parts), quarantines, damaged) in enumerate(partitions):
+        spec = replace(QUARANTINING if quarantines else PLAIN, where=TopicPartition("t", number))
+        batches = list(prepare(sets(*parts), spec, START).outgoing)
+        if damaged is not None and damaged < len(batches):
+            batch = batches[damaged].batch
+            cut = memoryview(bytes(batch.body)[:-1])
+            batches[damaged] = batches[damaged]._replace(batch=batch._replace(body=cut))
+        prepared.append((batches, spec))
+        offsets = st.frozensets(st.sampled_from([one.offset for one in written]))
+        answers.append(Answers(*(data.draw(offsets) for _ in range(3))))
+
+    def apply(some: Sequence[tuple[list[OutgoingBatch], RewriteSpec]], window: int) -> list[object]:
+        found = asyncio.run(Transformer(text, ByPartition(answers), window_records=window).apply(some))
+        return [
+            (
+                [
+                    (source, one._replace(offset=source))
+                    for source, one in mapped([out for out, _ in each.outgoing])
+                ],
+                [out.position for out, _ in each.outgoing][-1:],
+                sum(dropped.records for dropped in each.filtered),
+                str(each.failure),
+                [bad.offset for bad in each.quarantined],
+            )
+            for each in found
+        ]
+
+    window = data.draw(st.integers(1, 40))
+    assert apply(prepared, window) == [each for alone in prepared for each in apply([alone], 4_096)]
+
+
 def test_a_fully_filtered_batch_leaves_nothing_to_send() -> None:
     found = transformed([batch_bytes([record(0), record(1)])], Answers(filtered=frozenset({0, 1})))
     assert found == Transformed([], [DroppedRecords(2, 2)], None, [])
@@ -197,7 +257,7 @@ def test_expressions_see_the_last_header_of_each_name_and_not_the_products_own()
     spec = RewriteSpec(HERE, 1 << 20)
     prepared = prepare(sets(*parts), spec, START)
     transform = TransformSpec(where="headers['a'] IS NULL")
-    asyncio.run(Transformer(transform, Remembering()).apply(prepared.outgoing, spec))
+    applied(Transformer(transform, Remembering()), prepared.outgoing, spec)
     shown = [("a", "2"), ("b", None), ("\u00e4", "\ufffd")]
     assert seen == [shown, [], shown]
 
@@ -257,7 +317,7 @@ def test_values_are_edited_together_as_they_are_one_by_one(
     parts = [batch_bytes(numbered[at : at + step]) for at in range(0, len(written), step)]
     transformer = Transformer(transform, Prepared())
     spec = RewriteSpec(HERE, 1 << 20)
-    found = asyncio.run(transformer.apply(prepare(sets(*parts), spec, START).outgoing, spec))
+    found = applied(transformer, prepare(sets(*parts), spec, START).outgoing, spec)
     assert found.failure is None
     assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [
         transformer.outcome(b"", value, (), answer).value
@@ -271,7 +331,7 @@ def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:
     spec = RewriteSpec(HERE, 1 << 20)
     prepared = prepare(sets(*parts), spec, START).outgoing
     drops = TransformSpec(value=JSON, drop=("value.card",))
-    found = asyncio.run(Transformer(drops, Answers()).apply(prepared, spec))
+    found = applied(Transformer(drops, Answers()), prepared, spec)
     assert [out for out, _ in found.outgoing] == prepared[:1]
 
 
@@ -283,6 +343,6 @@ def test_nothing_is_before_unreadable_headers_in_the_first_batch(form: FormatSpe
     spec = RewriteSpec(HERE, 1 << 20)
     prepared = prepare(sets(summed(bytearray(damaged))), spec, START)
     transform = TransformSpec(value=form, where="headers['name'] = '1'")
-    found = asyncio.run(Transformer(transform, Answers()).apply(prepared.outgoing, spec))
+    found = applied(Transformer(transform, Answers()), prepared.outgoing, spec)
     assert found.outgoing == []
     assert str(found.failure).startswith("orders-3 at offset 4: unreadable headers: ")
