@@ -47,7 +47,7 @@ from runtime.batch.layout import LOG_APPEND_TIME
 from runtime.batch.rewrite import batch_of, fitting, unpacks_too_large
 from runtime.batch.selection import UnpackedRecord, unpacked
 from runtime.batch.spec import OffsetDeltaRun
-from runtime.batch.splice import join
+from runtime.batch.splice import Raw, join
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
@@ -59,6 +59,7 @@ Headers = list[tuple[str, str | None]]
 _PAD = bytes(16)  # behind the records: a varint is looked for in more bytes than it has
 _TIMESTAMP_BYTES, _SIZE_BYTES = 5, 4  # of varints, behind the first one
 _JOINED = 512 * 1024  # bytes of records that are packed as one batch
+_FEW = 128  # records of a batch
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _MAPPED, _FREE = 16 << 20, 48 << 20  # bytes: larger ones are mapped alone, and so much is kept
 _TYPES = {
@@ -388,23 +389,28 @@ class KeptRecords:
     ) -> Iterable[OutgoingBatch]:
         """Yields a batch with these records, or several where it exceeds the limit. Raises TooLarge."""
         offsets, timestamps = self.offsets[first:end], self.timestamps[first:end]
-        places = self.places[first : end + 1]
-        body: bytes | memoryview
-        try:
-            body = numbered(self.data, places[:-1], places[1:], timestamps - timestamps[0])
-        except IrregularError:
-            tails = cut(self.data, places).to_pylist()
-            body = join(list(zip(range(end - first), timestamps.tolist(), tails, strict=True)))[0]
-        packed = pack(codec, body)
+        packed = pack(codec, self._body(first, end))
         batch = batch_of(
             int(offsets[0]), end - first, codec, packed, int(timestamps[0]), int(timestamps.max())
         )
         if batch.size <= spec.max_batch:
             yield OutgoingBatch(batch, _runs(offsets), position, RewriteReason.TRANSFORM)
             return
-        tails = cut(self.data, places).to_pylist()
-        raw = list(zip(offsets.tolist(), timestamps.tolist(), tails, strict=True))
-        yield from fitting(raw, codec, position, spec, RewriteReason.TRANSFORM)
+        yield from fitting(self._raw(first, end), codec, position, spec, RewriteReason.TRANSFORM)
+
+    def _body(self, first: int, end: int) -> bytes | memoryview:
+        """Returns the unpacked records. For few of them, arrays would cost more than the records do."""
+        if end - first > _FEW:
+            timestamps, places = self.timestamps[first:end], self.places[first : end + 1]
+            with contextlib.suppress(IrregularError):
+                return numbered(self.data, places[:-1], places[1:], timestamps - timestamps[0])
+        return join(self._raw(first, end))[0]
+
+    def _raw(self, first: int, end: int) -> list[Raw]:
+        tails = cut(self.data, self.places[first : end + 1]).to_pylist()
+        return list(
+            zip(self.offsets[first:end].tolist(), self.timestamps[first:end].tolist(), tails, strict=True)
+        )
 
 
 def _groups(
@@ -431,6 +437,8 @@ def _groups(
 
 def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:
     """Returns the offset map of records with these offsets at the source."""
+    if offsets[-1] - offsets[0] == len(offsets) - 1:
+        return (OffsetDeltaRun(0, int(offsets[0]), len(offsets)),)
     firsts = np.append(0, np.flatnonzero(np.diff(offsets) != 1) + 1)
     counts = np.diff(firsts, append=len(offsets))
     return tuple(map(OffsetDeltaRun, firsts.tolist(), offsets[firsts].tolist(), counts.tolist()))

@@ -145,14 +145,16 @@ class Evaluator:
             return pa.array([], pa.binary())
         if self._failure is not None:
             raise self._failure
-        too_large = pa.array(self._wanted.too_large(rows, np.diff(_sizes(rows))))
+        sizes = _sizes(rows)
+        too_large = pa.array(self._wanted.too_large(rows, np.diff(sizes)))
         if too_large.true_count:
             for name in (KEY, VALUE):
                 known = rows.column(name)
                 left = pa.compute.if_else(too_large, pa.scalar(None, known.type), known)
                 rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), left)
+            sizes = _sizes(rows)
         future = asyncio.get_running_loop().create_future()
-        ask = _Ask(self._input.of(rows), _sizes(rows), future, due=rows.num_rows)
+        ask = _Ask(self._input.of(rows), sizes, future, due=rows.num_rows)
         self._asks.append(ask)
         self._asked.set()
         found = await ask.answered

@@ -432,6 +432,8 @@ def _unreadable_headers(columns: RecordColumns, spec: RewriteSpec) -> CorruptBat
 
 def _dropped(offsets: Integers, positions: Sequence[int]) -> list[DroppedRecords]:
     """Counts the records at these offsets between the positions of the outgoing batches."""
+    if not len(offsets):
+        return []
     _, first, counts = np.unique(
         np.searchsorted(positions, offsets, side="right"), return_index=True, return_counts=True
     )

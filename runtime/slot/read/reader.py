@@ -18,6 +18,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
+from runtime.kafka.trace import TRACE
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
@@ -108,6 +109,7 @@ class BrokerIntake:
         self._emit = emit
         self._transformer = transformer
         self._gate = gate
+        self._track = f"transform of {purpose}"
         self._unchanged = transformer is None and gate is None
         limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
         self._session = FetchSession(cluster, node, limits, purpose=purpose)
@@ -400,8 +402,10 @@ class BrokerIntake:
         done = dict(filtered)
         specs = {copy: self._rewrites[copy] for copy in done if copy.key.topic != naming.HEARTBEATS}
         if self._transformer is not None:
-            batches = [(done[copy], spec) for copy, spec in specs.items()]
+            batches, began = [(done[copy], spec) for copy, spec in specs.items()], time.monotonic()
             done |= zip(specs, await transformed(self._transformer, batches), strict=True)
+            if TRACE is not None:
+                TRACE.span(self._track, "transform", began, time.monotonic(), partitions=len(batches))
         if self._gate is not None:
             admitted = [copy for copy in specs if done[copy].outgoing]
             waiting = [self._gate.admit(copy, done[copy], specs[copy]) for copy in admitted]
