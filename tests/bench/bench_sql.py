@@ -94,12 +94,18 @@ def _others(dice: random.Random) -> str:
 class SqlJob(Job):
     """The job, with a transform of its flow; `beside` is the raw flow that is measured beside an idle one."""
 
-    def __init__(self, name: str, transform: TransformSpec | None, *, beside: bool = False) -> None:
+    def __init__(
+        self, name: str, transform: TransformSpec | None, *, beside: bool = False, slots: int = 1
+    ) -> None:
         super().__init__()
         self.name = name
         self.warm_s = 15.0  # the JVM compiles the query
         self._transform = transform
         self._beside = beside
+        self._slots = slots
+
+    def slots(self, run: Run) -> int:
+        return super().slots(run) + self._slots - 1
 
     def flows(self, run: Run) -> list[FlowSpec]:
         (flow,) = super().flows(run)
@@ -178,7 +184,8 @@ class Bench:
         classes = compiled(self._folder)
         if classes is None:
             print("mm2-smts: left out, there is no Java compiler (javac) for ParseJson", flush=True)
-        sides: list[Side] = [SqlJob("repl", MASK), SqlJob("repl-sha2", HASH)]
+        sides: list[Side] = [SqlJob("repl", MASK), SqlJob("repl-two-slots", MASK, slots=2)]
+        sides += [SqlJob("repl-sha2", HASH)]
         sides += [MirrorWithSmts("mm2-smts", classes)] if classes is not None else []
         sides += [MirrorWithSmts("mm2-filter", None)]
         raw: list[Side] = [SqlJob("repl-raw", None), SqlJob("repl-raw-beside", None, beside=True)]
