@@ -278,13 +278,18 @@ class PartitionSupervisor:
         return repairable
 
     def _resume_if_ready(self, copy: PartitionCopy) -> None:
-        """Resumes a partition if both sides have a leader and enough replicas are in sync; else retries."""
+        """Resumes a partition if both sides have a leader and enough replicas are in sync; else retries.
+
+        It resumes from the position that was inspected: what was fetched behind it may have been truncated at
+        the source since, and written anew (R4).
+        """
         leader = self._destination.leader(*copy.at)
         if not copy.is_writable(leader):
             self.retry(copy, copy.why_not_writable(leader))
         elif self._source.leader(copy.key.topic, copy.key.partition) is None:
             self.retry(copy, f"{copy.key.at} has no leader at the source")
         else:
+            copy.rewind()
             copy.resume()
             self._emit(Resumed(copy))
 

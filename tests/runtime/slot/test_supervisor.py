@@ -12,6 +12,7 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.errors import ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.health.inspection import MissingMarker
 from runtime.slot.health.supervisor import (
     MarkerMissing,
@@ -21,9 +22,9 @@ from runtime.slot.health.supervisor import (
     SupervisorEvent,
 )
 from runtime.slot.health.watch import EVERY_S, TopicWatch
-from runtime.slot.partition import CopyPhase, PartitionCopy
+from runtime.slot.partition import CopyPhase, Cursor, PartitionCopy, QueuedBatch
 from tests.fakes.clock import jumping
-from tests.fakes.partition import partition
+from tests.fakes.partition import outgoing, partition
 from tests.fakes.side import Side
 from tests.waiting import until
 
@@ -88,6 +89,21 @@ async def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy:
     supervisor.retry(partition(1), "it has no leader")
     await while_supervising(supervisor, another())
     assert copy.inspected_epoch == 5
+
+
+async def test_what_was_fetched_before_a_new_leader_truncated_it_is_fetched_again(
+    copy: PartitionCopy,
+) -> None:
+    """The log ends behind the committed position, and has grown past the cursor since (R4).
+
+    Before Kafka 2.7, a fetch does not report that it diverges.
+    """
+    copy.fetched([QueuedBatch(outgoing(0, (10, 5)), 4, ResponseMemory(ByteBudget(1), 0))], Cursor(15, 4))
+    events = Events()
+    supervisor = supervisor_of(Side(b"s" * 16, 12), Side(b"d" * 16, 100), events)
+    supervisor.retry(copy, "FENCED_LEADER_EPOCH")
+    await while_supervising(supervisor, events.resumed.wait())
+    assert (copy.cursor, len(copy.queue)) == (Cursor(10, copy.progress.source_epoch), 0)
 
 
 async def test_a_broker_that_lacks_a_request_stops_the_partition_by_name(copy: PartitionCopy) -> None:
