@@ -425,8 +425,9 @@ class FinalGroupSync:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _MAX_POLL_S)
         self._notes += uncommitted_notes(uncommitted, self._flow.destination)
-        for note in self._notes:
-            log.warning("groups_not_moved", key=self._flow.name, flow=self._flow.name, error=note)
+        if self._notes:
+            notes = "; ".join(self._notes)
+            log.warning("groups_not_moved", key=self._flow.name, flow=self._flow.name, error=notes)
         return tuple(self._notes)
 
     async def _read_source(self, checkpoints: Offsets) -> tuple[KafkaCluster | None, Offsets]:
