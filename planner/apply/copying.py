@@ -76,9 +76,9 @@ def without_resources(spec: JobSpec, table: JobStatusTable, driver_before: str) 
         return ""
     if status.state == "starting":
         return status.trouble
-    if not status.slots or any(slot.state != "unscheduled" for slot in status.slots):
+    if any(slot.state != "unscheduled" for slot in status.slots):
         return ""
-    return "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots)
+    return "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
 
 
 def _reason(view: FlowView) -> str:

@@ -262,17 +262,22 @@ class SparkSlotRunner:
 
         return self._run(group, run)
 
-    async def waits_for(self, group: str) -> str:
-        """Returns what the group's task waits for; "" if it has a core. Raises JvmSilent."""
+    async def waits_for(self, group: str) -> str | None:
+        """Returns what the group's task waits for; None if it has a core. Raises JvmSilent.
+
+        It is "" where the cluster lacks nothing: an executor of YARN or Kubernetes starts.
+        """
         why = await self._jvm.call(f"whether {group} runs", lambda: self._waits_for(group))
         if why is None:
-            return ""
+            return None
         if self._executors is not None:
             why = self._executors.newest_reason()
-        return f"Spark has not started its task: {why}" if why else "Spark has not started its task"
+        if why:
+            return f"Spark has not started its task: {why}"
+        return "Spark has not started its task" if self._yarn is None and self._executors is None else ""
 
     def _waits_for(self, group: str) -> str | None:
-        """Returns what YARN says of the queue; None if the group's task has a core."""
+        """Returns what YARN says of a queue that is full; None if the group's task has a core."""
         if self._scheduled(group):
             return None
         return self._yarn.queue(self.id) if self._yarn is not None else ""

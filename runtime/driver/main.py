@@ -86,7 +86,7 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
     job = JobRunner(spec, os.environ, file, restarted=restarted)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, job.stop)
-    yarn = YarnApplications(job.driver) if spec.launch.launcher == "yarn" else None
+    yarn = YarnApplications(job.driver, spec.executors) if spec.launch.launcher == "yarn" else None
     on_kubernetes = spec.launch.launcher == "kubernetes"
     executors = KubernetesExecutors(spec.executors, os.environ) if on_kubernetes else None
 

@@ -35,11 +35,13 @@ def tagged(conf: SparkConf, tag: str) -> None:
 class YarnApplications:
     """Asks the ResourceManager for the application of a driver. Its calls block, for seconds at most.
 
-    They return "" where the ResourceManager does not answer: Spark's own messages say that.
+    They return "" where the ResourceManager does not answer: Spark's own messages say that. `wanted` is the
+    number of executors.
     """
 
-    def __init__(self, driver: str) -> None:
+    def __init__(self, driver: str, wanted: int) -> None:
         self.tag = f"repl-{driver}"
+        self._wanted = max(wanted, 1)  # 0 leaves it to Spark
         self._client: Any = None
 
     def waits_for(self) -> str:
@@ -50,14 +52,16 @@ class YarnApplications:
             return ""
 
     def queue(self, application: str) -> str:
-        """Returns how full the queue of the application is."""
+        """Returns how full the queue of the application is; "" if each executor has a container."""
         try:
-            ours = (
-                known for known in self._applications() if known.getApplicationId().toString() == application
-            )
-            return next((self._filled(known.getQueue()) for known in ours), "")
+            for known in self._applications():
+                if known.getApplicationId().toString() == application:
+                    # The application master has one more.
+                    containers = known.getApplicationResourceUsageReport().getNumUsedContainers()
+                    return "" if containers > self._wanted else self._filled(known.getQueue())
         except (Py4JError, OSError):
             return ""
+        return ""
 
     def _applications(self) -> list[Any]:
         jvm: Any = SparkContext._jvm

@@ -212,8 +212,9 @@ StandbyState = Literal["watching", "taking_over", "running", "failed"]
 class SlotView(msgspec.Struct, frozen=True, omit_defaults=True):
     """Describes a slot as the driver sees it.
 
-    `waiting` backs off after a failure, `unscheduled` has no free core. `why` of a slot that was started
-    again says how its last attempt ended.
+    `waiting` backs off after a failure, `unscheduled` has no free core: `why` says what its cluster lacks,
+    and is empty while an executor starts. `why` of a slot that was started again says how its last attempt
+    ended.
     """
 
     slot: int

@@ -107,12 +107,12 @@ class SlotSupervisor:
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 
-    def update_scheduling(self, why: str) -> None:
+    def update_scheduling(self, why: str | None) -> None:
         """Updates the state of a submitted slot that has sent no report yet; it is called periodically.
 
-        `why`: what the slot's task waits for; "" if it has a core.
+        `why`: what the slot's task waits for, "" for an executor that starts; None if it has a core.
         """
-        if why:
+        if why is not None:
             self._set_state("unscheduled", why)
         elif self.state == "unscheduled":
             self._set_state("submitted", "")

@@ -104,9 +104,8 @@ class StandInApplication:
         """Returns the number of cores, which the spec's number of slots replaces."""
         return 1
 
-    async def waits_for(self, _group: str) -> str:
+    async def waits_for(self, _group: str) -> None:
         """Returns that every slot has a core."""
-        return ""
 
     async def cancel(self, _group: str) -> None:
         """Does nothing: no slot of a measurement hangs."""

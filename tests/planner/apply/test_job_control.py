@@ -153,18 +153,24 @@ def test_a_flow_cannot_start_where_its_attempts_fail(view: FlowView, driver_befo
 
 
 @pytest.mark.parametrize(
-    ("state", "slots", "why"),
+    ("state", "slots", "lacks", "why"),
     [
-        ("starting", [], "the queue is full"),
-        ("running", [], ""),
-        ("running", ["unscheduled", "unscheduled"], "slot 0: no free core; slot 1: no free core"),
-        ("running", ["running", "unscheduled"], ""),  # slot 0 copies what slot 1 would
+        ("starting", [], "", "the queue is full"),
+        ("running", [], "", ""),
+        (
+            "running",
+            ["unscheduled", "unscheduled"],
+            "no free core",
+            "slot 0: no free core; slot 1: no free core",
+        ),
+        ("running", ["unscheduled", "unscheduled"], "", ""),  # their executors start
+        ("running", ["running", "unscheduled"], "no free core", ""),  # slot 0 copies what slot 1 would
     ],
 )
 def test_a_job_is_without_resources_where_its_cluster_gives_it_none(
-    state: JobState, slots: list[SlotState], why: str
+    state: JobState, slots: list[SlotState], lacks: str, why: str
 ) -> None:
-    views = [SlotView(number, slot, 0, why="no free core") for number, slot in enumerate(slots)]
+    views = [SlotView(number, slot, 0, why=lacks) for number, slot in enumerate(slots)]
     status = replace(STATUS, state=state, slots=views, trouble="the queue is full")
     assert without_resources(SPEC, table(status), "old") == why
     assert without_resources(SPEC, table(status), STATUS.driver) == ""  # the driver before, which ends

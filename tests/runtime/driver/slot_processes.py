@@ -38,8 +38,8 @@ class SlotProcesses:
     async def cores(self) -> int:
         return 1
 
-    async def waits_for(self, group: str) -> str:
-        return "Spark has not started its task" if group in self._waiting else ""
+    async def waits_for(self, group: str) -> str | None:
+        return "Spark has not started its task" if group in self._waiting else None
 
     async def cancel(self, group: str) -> None:
         self._waiting.pop(group, None)

@@ -96,8 +96,8 @@ class Spark:
         self.submitted = asyncio.Event()
         self.again = asyncio.Event()
 
-    async def waits_for(self, group: str) -> str:
-        return "" if self.has_core else "no free core"
+    async def waits_for(self, group: str) -> str | None:
+        return None if self.has_core else "no free core"
 
     async def cores(self) -> int:
         return int(self.has_core)
