@@ -486,7 +486,6 @@ def _yarn_settings(folder: Path, stored: StoredSpark) -> dict[str, dict[str, str
             f"{prefix}.store.class": f"{_SPARK_YARN}.resourcemanager.recovery.FileSystemRMStateStore",
             f"{prefix}.fs.state-store.uri": f"file://{folder}/state",
             "yarn.nm.liveness-monitor.expiry-interval-ms": "15000",
-            "yarn.am.liveness-monitor.expiry-interval-ms": "60000",
             "yarn.scheduler.minimum-allocation-mb": "64",
             "yarn.nodemanager.hostname": "127.0.0.1",
             "yarn.nodemanager.resource.memory-mb": str(stored.memory_mb),
