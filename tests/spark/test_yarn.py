@@ -1,7 +1,8 @@
 """A job on a real YARN: a ResourceManager and two NodeManagers of the lab, which all stories here share.
 
 Each loss is followed by what the job reports, and in the end every record is compared. The clusters want
-SASL, with passwords in files that the topology names.
+SASL, with passwords in files that the topology names. Slots run in a Python environment that the job ships as
+an archive.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
+import tarfile
 import time
 import urllib.request
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from runtime.contract.extras import spark_package
 from runtime.contract.spec import jobspec, naming
 from runtime.lab.lab import Lab
 from runtime.lab.spark import LabSpark, SparkCluster
@@ -32,7 +40,7 @@ from tests.topologies import Topology
 _WITHIN_S = 420.0  # many times what anything takes on a quiet machine
 _MASTER_MB = 800  # less than any application master takes
 _EXECUTOR, _MASTER = "YarnCoarseGrainedExecutorBackend", "org.apache.spark.deploy.yarn.ExecutorLauncher"
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2700)]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +49,31 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabSpark]:
     cluster.up(workers=2, memory_mb=3072)
     yield cluster
     cluster.down()
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of a virtual environment that lacks the product and Spark: a job ships these itself."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder / "environment", symlinks=True)
+    archive = folder / "environment.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        packed.add(folder / "environment", ".")
+        for name in required("kafka-repl", "spark") - {"kafka-repl", "pyspark", "py4j"}:
+            for file in distribution(name).files or ():
+                located = Path(os.path.normpath(file.locate()))
+                packed.add(located, located.relative_to(sys.prefix))
+    return archive
+
+
+def required(name: str, extra: str = "") -> set[str]:
+    """A distribution with all that it requires for an extra."""
+    names = {name}
+    for text in distribution(name).requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            names |= required(canonicalize_name(requirement.name))
+    return names
 
 
 class YarnJob:
@@ -64,8 +97,8 @@ class YarnJob:
             client = {**cluster.settings(), "sasl.password": {"file": str(password)}}
             clusters[name] = {"bootstrap": cluster.bootstrap, "client": client}
         flow = {"name": names("flow"), "from": "dc1", "to": "dc2", "topics": {"include": [self.topic]}}
-        # One attempt more for each loss of the story.
-        conf = {"spark.driver.host": "127.0.0.1", "spark.yarn.maxAppAttempts": "4"}
+        # Spark's jars are on each node: no start copies them to the cluster.
+        conf = {"spark.driver.host": "127.0.0.1", "spark.yarn.jars": f"local:{spark_package()}/jars/*"}
         self.launch: dict[str, Any] = {
             "launcher": "yarn",
             "slots": slots,
@@ -146,9 +179,10 @@ def executor_of(process: int) -> psutil.Process:
 
 
 def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
-    lab_sasl: Lab, yarn: LabSpark, fresh: Callable[[str], str], tmp_path: Path
+    lab_sasl: Lab, yarn: LabSpark, environment: Path, fresh: Callable[[str], str], tmp_path: Path
 ):
     job = YarnJob(lab_sasl, yarn, tmp_path, fresh)
+    job.launch["options"] = {"archives": f"{environment}#env", "python": "./env/bin/python"}
     source, there = (dict(lab_sasl.clusters[name].client) for name in ("dc1", "dc2"))
     create_topic(source, job.topic, 4, config=checker.TOPIC_CONFIG)
     with checker.writing(source, job.topic, checker.Spec(records=10**9, rate=100, large_every=0)) as writer:
@@ -156,19 +190,24 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             job.repl("apply", "--auto-approve")
             job.wait_for_slots()
             assert_no_secret_is_seen(job, there)
+            for pid in job.slots().values():
+                libraries = libraries_of(pid)
+                assert any("/numpy/" in library for library in libraries)
+                assert [library for library in libraries if not library.startswith(str(yarn.folder))] == []
 
             hit = min(job.slots().values())
             lost(job, "an executor's container", executor_of(hit).kill, hit)
 
-            (master,) = processes_of(_MASTER)
-            lost(
-                job, "the ApplicationMaster", master.kill, *job.slots().values()
-            )  # its containers end with it
+            for attempt in (1, 2):  # YARN makes no third one: the driver ends, and submits a new application
+                (master,) = processes_of(_MASTER)
+                ended = job.slots().values()  # its containers end with it
+                lost(job, f"the ApplicationMaster of attempt {attempt}", master.kill, *ended)
+            assert sorted(map(str, states(yarn, job.name))) == ["FAILED", "RUNNING"]
 
             before = set(job.slots().values())
             yarn.kill("resourcemanager")
             yarn.up()
-            wait_for(lambda: states(yarn, job.name) == ["RUNNING"], _WITHIN_S, about=job.log)
+            wait_for(lambda: "RUNNING" in states(yarn, job.name), _WITHIN_S, about=job.log)
             job.wait_for_slots()
             assert set(job.slots().values()) == before  # executors do not notice
             print("the ResourceManager started again: the slots run on")
@@ -184,7 +223,7 @@ def test_a_job_survives_each_loss_and_is_stopped_from_another_checkout(
             job.topology.topic(fresh("unrelated"))  # a topology that declares nothing is an error
             plan = job.repl("apply", "--auto-approve", home=tmp_path / "another-checkout")
             assert f"job.{job.name}" in plan
-            wait_for(lambda: states(yarn, job.name) == ["FINISHED"], _WITHIN_S, about=job.log)
+            wait_for(lambda: "FINISHED" in states(yarn, job.name), _WITHIN_S, about=job.log)
             assert not processes_of(_EXECUTOR)
         finally:
             job.repl("destroy", "--auto-approve")
@@ -237,6 +276,11 @@ def lost(job: YarnJob, what: str, kill: Callable[[], None], *hit: int) -> None:
 def working_folder(pid: int) -> str:
     """Where a slot runs: below the folder of its NodeManager."""
     return str(psutil.Process(pid).cwd())
+
+
+def libraries_of(pid: int) -> list[str]:
+    """The compiled modules of installed packages that a process has loaded."""
+    return [part.path for part in psutil.Process(pid).memory_maps() if "/site-packages/" in part.path]
 
 
 def assert_no_secret_is_seen(job: YarnJob, there: dict[str, object]) -> None:
