@@ -103,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=turn)
     for item in items:
         if item.get_closest_marker("integration") or item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.timeout(_HANGS_S))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(_HANGS_S))
             if not _is_marked_in(item.path):
                 wanted = "pytest.mark.integration or pytest.mark.spark"
                 raise pytest.UsageError(
