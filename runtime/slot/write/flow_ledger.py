@@ -8,7 +8,6 @@ positions which it commits. So each of them is written once, whatever aborts in 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,6 +35,7 @@ from runtime.kafka.records import InternalRecord, batches_of
 from runtime.kafka.transactions import add_partitions
 from runtime.ledger.ledger import Ledger, UndecidedProgress, register
 from runtime.ledger.transaction_writer import send
+from runtime.slot import log
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, with_topic_ids
 from runtime.slot.write.sender import ProduceSender
@@ -185,8 +185,11 @@ class FlowLedger:
     async def decided_progress(self, key: PartitionKey) -> Progress | None:
         """Returns the committed progress, once no open transaction has written to it."""
         while True:
-            with contextlib.suppress(WireError):
+            try:
                 await self._ledger.refresh(self.flow)
+            except WireError as error:
+                log.info("ledger_retry", key=self.flow, flow=self.flow, error=str(error), decision="retry")
+            else:
                 found = self._ledger.progress(key)
                 if not isinstance(found, UndecidedProgress):
                     return found

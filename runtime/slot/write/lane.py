@@ -573,6 +573,15 @@ class Lane:
                     open_outcome = True
                 elif not open_outcome and error.code not in _COORDINATOR_AWAY:
                     return False  # The partitions were not added.
+                log.warning(
+                    "markers_retry",
+                    key=self.transactional_id,
+                    flow=self._ledger.flow,
+                    transactional_id=self.transactional_id,
+                    phase=phase,
+                    error=str(error),
+                    decision="retry",
+                )
             else:
                 return True
             await asyncio.sleep(_MAX_PAUSE_S / 4)
