@@ -641,7 +641,8 @@ FAMILIES: tuple[MetricFamily | LatencyHistogram, ...] = (
     ),
     _of_slot_flows(
         "repl_slot_stuck_lanes",
-        "Transactional ids that wait for a partition which can't take its marker.",
+        "Transactional ids that can't copy: they wait for a partition which can't take its marker, for their"
+        " coordinator, or for the ledger.",
         lambda stats: len(stats.stuck_lanes),
     ),
     _of_slot_flows(
