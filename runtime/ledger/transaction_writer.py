@@ -25,7 +25,14 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, TimedOut, WireError
+from runtime.kafka.errors import (
+    BrokerError,
+    ConnectionFailure,
+    ErrorCode,
+    PartitionsRefused,
+    TimedOut,
+    WireError,
+)
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
@@ -50,6 +57,7 @@ _BYTES = 4 << 20
 _PURPOSE = "produce"
 _PRODUCE_TIMEOUT_MS = 10_000
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_NOT_WRITABLE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 _ANSWER_WITHIN_S = 15.0
 
 
@@ -197,6 +205,7 @@ class TransactionWriter:
         self._sequences: dict[TopicPartition, int] = {}
         self._lock = asyncio.Lock()
         self._unfinished = False
+        self._late: set[TopicPartition] = set()  # a broker may still read a request for them
 
     @classmethod
     async def open(
@@ -265,10 +274,13 @@ class TransactionWriter:
         Returns the acknowledged base offsets, in the order of the batches.
         """
         limit = min(within, _ANSWER_WITHIN_S)
-        return {
-            at: await send_in_order(self._cluster, at, self._stamped(at, some), self._transactional_id, limit)
-            for at, some in batches.items()
-        }
+        bases: dict[TopicPartition, list[int]] = {}
+        for at, some in batches.items():
+            self._late.add(at)
+            stamped = self._stamped(at, some)
+            bases[at] = await send_in_order(self._cluster, at, stamped, self._transactional_id, limit)
+            self._late.discard(at)
+        return bases
 
     def _stamped(self, at: TopicPartition, batches: Sequence[Batch]) -> Iterator[StampedBatch]:
         for batch in batches:
@@ -292,9 +304,29 @@ class TransactionWriter:
         return {at: batches_of(some) for at, some in placed.items()}
 
     async def _abort_unfinished(self, within: float) -> None:
-        """Aborts the transaction that failed before, and begins its sequences anew on a new epoch."""
+        """Aborts the transaction that failed before, and begins its sequences anew on a new epoch.
+
+        A request without a response may arrive behind that abort, of which the markers carry its own epoch.
+        So its partitions get markers of the new epoch as well: it is refused behind them, or aborted by them.
+        """
         if not self._unfinished:
             return
+        await self._renew(within)
+        if self._late:
+            try:
+                await self._add(self._late, within)
+            except PartitionsRefused as error:
+                if error.code in _NOT_WRITABLE:
+                    self._late.difference_update(error.partitions)
+                raise
+            by = self._cluster, self._transactional_id, self._identity
+            await end_transaction(*by, commit=False, within=within)
+            self._late.clear()
+            await self._renew(within)
+        self._unfinished = False
+
+    async def _renew(self, within: float) -> None:
+        """Aborts what is open, and takes a new epoch. Raises WireError."""
         self._identity = await abort_and_renew(
             self._cluster,
             self._transactional_id,
@@ -303,7 +335,6 @@ class TransactionWriter:
             min(within, _ANSWER_WITHIN_S),
         )
         self._sequences.clear()
-        self._unfinished = False
 
 
 def _topic_and_flow(key: LedgerKey) -> tuple[str, str]:

@@ -96,7 +96,8 @@ class Destination:
     `add_errors` are answers to the next additions of partitions, `add_error` to all others.
     `connecting` says how a connection to the brokers in it ends. `end_errors` are answers to the end of a
     transaction, and failures, before the first one that succeeds. `open` are the ids in a transaction.
-    `decisions` are the ends that were asked for, True for a commit.
+    `decisions` are the ends that were asked for, True for a commit. `markers` are the epochs of the newest
+    marker of each partition: before Kafka 3.6, its leader takes a request of that epoch.
     """
 
     def __init__(self) -> None:
@@ -119,6 +120,8 @@ class Destination:
         self.open: set[str] = set()
         self.end_errors: list[ErrorCode | WireError] = []
         self.decisions: list[bool] = []
+        self.markers: dict[tuple[str, int], int] = {}
+        self._members: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
 
     def leader(self, topic: str, number: int) -> Partition:
         node = self.leader_of.get(number, 1)
@@ -157,15 +160,7 @@ class Destination:
     async def call(self, node: int, request: object, purpose: str, within: float | None) -> object:
         match request:
             case InitProducerIdRequest():
-                error = self.init_errors.pop(0) if self.init_errors else ErrorCode.NONE
-                name, epochs = request.transactional_id or "", self.epochs
-                if request.identity != NO_IDENTITY:
-                    fenced = request.identity.epoch < epochs[name] or name in self.open
-                    error = ErrorCode.PRODUCER_FENCED if fenced else error
-                if error:
-                    return error
-                epochs[name] += 1
-                return ProducerIdentity(7, epochs[name])
+                return self._initialised(request)
             case AddPartitionsRequest():
                 self.open.add(request.transactional_id)
                 self.added.set()
@@ -176,11 +171,13 @@ class Destination:
                 match self.add_errors.pop(0) if self.add_errors else self.add_error:
                     case WireError() as failure:
                         raise failure
-                    case error:
-                        return {("orders", 0): error} if error else {}
+                    case error if error:
+                        return {("orders", 0): error}
+                self._members[request.transactional_id].update(request.partitions)
+                return {}
             case EndTransactionRequest(commit=False):
                 self.decisions.append(False)
-                self.open.discard(request.transactional_id)
+                self._end(request)
                 return ErrorCode.NONE
             case EndTransactionRequest():
                 self.decisions.append(True)
@@ -190,11 +187,28 @@ class Destination:
                         raise failure
                     case ErrorCode() as code:
                         return code
-                self.open.discard(request.transactional_id)
+                self._end(request)
                 for link in self.links.values():
                     link.end_offset += 1
                 return ErrorCode.NONE
         raise AssertionError(request)
+
+    def _initialised(self, request: InitProducerIdRequest) -> ProducerIdentity | ErrorCode:
+        error = self.init_errors.pop(0) if self.init_errors else ErrorCode.NONE
+        name, epochs = request.transactional_id or "", self.epochs
+        if request.identity != NO_IDENTITY:
+            fenced = request.identity.epoch < epochs[name] or name in self.open
+            error = ErrorCode.PRODUCER_FENCED if fenced else error
+        if error:
+            return error
+        epochs[name] += 1
+        return ProducerIdentity(7, epochs[name])
+
+    def _end(self, request: EndTransactionRequest) -> None:
+        """Writes a marker into each partition of the transaction."""
+        name, epoch = request.transactional_id, request.identity.epoch
+        self.open.discard(name)
+        self.markers |= dict.fromkeys(self._members.pop(name, set()), epoch)
 
 
 class LedgerInMemory:

@@ -87,6 +87,7 @@ async def write_quarantined(
             try:
                 await send(cluster, at, stamped, transactional_id, f"produce {transactional_id}")
             except WireError as error:
+                sender.late.add(at)
                 raise TransactionFailure(ErrorPhase.QUARANTINE, error, (copy,)) from error
 
 

@@ -131,7 +131,8 @@ class ProduceSender:
 
     `wake` is called when a response has arrived, or when a broker's quota allows requests again.
     `ready` holds the partitions of the open transaction that have a batch queued, by their leader's node id.
-    A request that is made but not sent is the last one to its broker; `flush` sends it.
+    A request that is made but not sent is the last one to its broker; `flush` sends it. `late` are the
+    partitions of requests that got no response: a broker may still read them, under an older epoch.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class ProduceSender:
     ) -> None:
         self.identity = NO_IDENTITY
         self.ready: dict[int, dict[PartitionCopy, None]] = {}
+        self.late: set[TopicPartition] = set()
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._purpose = f"produce {transactional_id}"
@@ -282,11 +284,15 @@ class ProduceSender:
         self._unsent.clear()
         now = asyncio.get_running_loop().time()
         for one in self._unanswered:
+            self._add_late(one)
             self._windows[one.node].given_up(one.size, one.at, now)
             self._links[one.node].drop()
             for sent in one.batches:
                 sent.queued.held.release_memory()
         self._unanswered.clear()
+
+    def _add_late(self, request: InFlightRequest) -> None:
+        self.late.update(TopicPartition(part.topic, part.partition) for part in request.partitions)
 
     def _window(self, node: int) -> InFlightWindow:
         return self._windows.setdefault(node, InFlightWindow(REQUESTS * self._request_bytes))
@@ -365,6 +371,7 @@ class ProduceSender:
         for one in request.batches:
             one.queued.held.release_memory()
         if error is not None:
+            self._add_late(request)
             window.given_up(request.size, request.at, now)
             if not isinstance(error, WireError):
                 raise error
