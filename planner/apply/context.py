@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from planner.kafka.changes import change_request, refusals_of
 from planner.kafka.client import BrokerConnection, ClusterClient
-from planner.kafka.failures import ClusterFailure, RequestRefused
+from planner.kafka.failures import ClusterFailure, NoConnection, RequestRefused
 from planner.kafka.log import LogWriter
 from planner.kafka.topics import topic_id_text
 from planner.model.address import Address
@@ -80,35 +80,52 @@ async def send_with_retries(
     deadline = time.monotonic() + within
     results: dict[str, StepResult] = {}
     left = list(steps)
+    again: list[tuple[S, ClusterFailure]] = []
     pause = _FIRST_PAUSE
     while left:
         if (stop_reason := await guard.before_request()) is not None:
             results.update({step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left})
+            results.update(
+                {
+                    step.id: failed(f"{failure.why}; it was not sent again: {stop_reason}")
+                    for step, failure in again
+                    if _may_be_done(failure)
+                }
+            )
             break
         failures: Mapping[str, ClusterFailure]
         try:
             failures = await send(left)
         except ClusterFailure as failure:
             failures = {step.id: failure for step in left}
-        again: list[tuple[S, str]] = []
+        again = []
         for step in left:
             match failures.get(step.id):
                 case None:
                     results[step.id] = DONE
                 case ClusterFailure(transient=True) as passing:
-                    again.append((step, passing.why))
+                    again.append((step, passing))
                 case RequestRefused() as refused:
                     results[step.id] = await classify(step, refused)
                 case final:
                     results[step.id] = failed(final.explained)
         if again and time.monotonic() + pause > deadline:
-            results.update({step.id: failed(f"given up after {within:.0f} s: {why}") for step, why in again})
+            results.update(
+                {step.id: failed(f"given up after {within:.0f} s: {failure.why}") for step, failure in again}
+            )
             break
         left = [step for step, _ in again]
         if left:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads retries, guards nothing
             pause = min(pause * 2, _LONGEST_PAUSE)
     return results
+
+
+def _may_be_done(failure: ClusterFailure) -> bool:
+    """Returns whether the cluster may have carried out a request that failed so: its answer was lost."""
+    if isinstance(failure, RequestRefused):
+        return failure.code is ErrorCode.REQUEST_TIMED_OUT
+    return not isinstance(failure, NoConnection)
 
 
 Launchers = Callable[[LaunchSpec, str], Launcher]

@@ -7,7 +7,7 @@ import pytest
 from planner.apply.context import RequestGuard, refusal_is_final, send_with_retries
 from planner.apply.denials import denial_in_log, lines_since, naming_right
 from planner.kafka import ClusterFailure, run
-from planner.kafka.failures import Closed, NoAnswer, Refused, RequestRefused
+from planner.kafka.failures import Closed, NoAnswer, NoConnection, Refused, RequestRefused
 from planner.model.address import topic_address
 from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
@@ -81,6 +81,14 @@ LOGIN = Refused("dc1:1 refused the credentials of u", "look at sasl.password")
         "a guard is asked before every try": (
             *([ErrorCode.NOT_CONTROLLER], {"may": [None, "interrupted"]}),
             *(1, Result.NOT_STARTED, "interrupted"),
+        ),
+        "a request that never left": (
+            *([NoConnection("dc1:1 refuses")], {"may": [None, "interrupted"]}),
+            *(1, Result.NOT_STARTED, "interrupted"),
+        ),
+        "a request whose answer was lost may be done": (
+            *([Closed("dc1:1 closed it")], {"may": [None, "interrupted"]}),
+            *(1, Result.FAILED, "dc1:1 closed it; it was not sent again: interrupted"),
         ),
     },
 )
