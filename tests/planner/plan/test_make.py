@@ -85,6 +85,15 @@ def test_a_silent_cluster_leaves_the_rest_plannable_and_is_named_with_its_place(
         assert plan_for(want, SILENT, DC2, targets=[target]).complete is complete
 
 
+def test_what_a_silent_cluster_makes_unknown_elsewhere_is_not_named_beside_it() -> None:
+    rule = DesiredAcl(MIRRORED_RULE, MirroredBy("dc1-to-dc2", "dc1", "orders"))
+    there = cluster(name="dc2", acls=[MIRRORED_RULE], owned=[acl_entry(rule, SHOP, created=True)])
+    made = plan_for(desired(flows=(selecting(FLOW, known=False),)), SILENT, there, shop=FLOWS)
+    (left,) = [change for change in made.changes if change.address == rule.address]
+    assert left.reason == "(unknown: dc1 unreachable)"
+    assert made.unknown == {"dc1": "connection refused"}
+
+
 def test_a_lint_that_names_the_silent_cluster_is_enough() -> None:
     said = warning("dc1 does not answer", address="dc1")
     assert plan_for(desired(diagnostics=(said,)), SILENT).diagnostics == (said,)
