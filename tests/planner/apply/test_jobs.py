@@ -211,7 +211,7 @@ def test_a_pod_that_is_left_fails_no_stop_of_a_job_that_has_ended(here: Here) ->
     verdict = here.perform(here.stop(launch=kubernetes))
     assert verdict.result is Result.FAILED
     assert "it does not stop, and runs as" in verdict.why
-    assert verdict.why.endswith(here.jobs.left)
+    assert verdict.why.endswith(f"{here.jobs.left}; end it there, then apply again")
 
 
 def test_a_partition_that_may_not_be_copied_ends_the_wait(here: Here) -> None:
