@@ -33,9 +33,6 @@ def test_a_mirror_has_the_replication_of_its_flow(
     spec = spec_of(lab, fresh("job"), [flow], destination="three")
     clusters = {"dc1": spec.clusters["dc1"], "three": ClusterSpec(bootstrap=three["bootstrap.servers"])}
 
-    running = start_job(replace(spec, clusters=clusters), tmp_path)
-    try:
+    with start_job(replace(spec, clusters=clusters), tmp_path):
         wait_for(lambda: replicas(three, topic) == [2, 2])
         wait_for(lambda: sorted(one.value or b"" for one in read(three, topic)) == [b"a", b"b", b"c"])
-    finally:
-        running.kill()

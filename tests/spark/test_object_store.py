@@ -19,9 +19,10 @@ from tests.commands import repl
 from tests.records import create_topic, wait_for
 from tests.s3 import ADMIN, SECRET, S3Server, s3_server
 from tests.spark.exported import Line, expected, files_of, lines_of
-from tests.spark.job import Running, flow_of, start_job
+from tests.spark.job import flow_of, start_job
 from tests.spark.test_files import job_of, why
 from tests.spark.test_restore import contents
+from tests.topologies import at, declared
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 _STARTS_S = 180
@@ -83,21 +84,17 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
 
     for failpoint in ("before_end:3", "after_end:2"):  # the first commit of a flow holds its positions
         checker.write(client, topic, checker.Spec(records=400, large_every=0))
-        job = start_job(spec, tmp_path, environ={**environ, "REPL_FAILPOINT": failpoint})
-        try:
+        with start_job(spec, tmp_path, environ={**environ, "REPL_FAILPOINT": failpoint}) as job:
             if failpoint.startswith("before"):
                 job.wait_for(lambda status: f"the bucket {bucket.name} is not there" in why(status))
                 server.create_bucket(bucket.name)
             assert job.ended() != JobExit.STOPPED, job.tail()
-        finally:
-            job.kill()
         for form in ("raw", "parquet"):
             lines = bucket.lines(form)
             assert len(set(lines)) == len(lines)
 
     checker.write(client, topic, checker.Spec(records=400, large_every=0))
-    job = start_job(spec, tmp_path, environ=environ)
-    try:
+    with start_job(spec, tmp_path, environ=environ) as job:
 
         def copied() -> None:
             wanted = expected(consume(client, topic))
@@ -127,8 +124,6 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
         merged = [one.name for form in ("raw", "parquet") for one in files_of(bucket.seen(form))]
         assert any(".m" in name for name in merged), merged
         assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        job.kill()
     staged = [name for name in server.objects(bucket.name) if "/staging/" in name]
     assert staged == []
     assert environ[SECRET] not in job.log.read_text() + spec_text(tmp_path)
@@ -140,28 +135,17 @@ def spec_text(folder: Path) -> str:
     return "".join(path.read_text() for path in folder.glob("*.json"))
 
 
-def copied(bucket: Bucket, client: dict[str, Any], topic: str, job: Running) -> None:
-    wanted = expected(consume(client, topic))
-    wait_for(lambda: bucket.lines("json") == wanted, _STARTS_S, about=job.tail)
-
-
 def restored(
     lab: Lab, bucket: Bucket, flow: FlowSpec, topic: str, folder: Path, environ: dict[str, str]
 ) -> None:
     """The backup comes back into dc2 with the same records, from a saved plan without a secret."""
     assert flow.files is not None
+    topology = at(lab, flow.name, folder, ("dc1", "dc2"))
     endpoint = {"file": flow.files.folder, "format": "raw", "client": flow.files.client}
-    topology = {
-        "apiVersion": "repl/v1",
-        "name": flow.name,
-        "clusters": {one: {"bootstrap": lab.clusters[one].bootstrap} for one in ("dc1", "dc2")},
-        "endpoints": {"raw": endpoint},
-        "flows": [{"name": flow.name, "from": "dc1", "to": "raw", "topics": {"include": [topic]}}],
-    }
-    (folder / "t.yaml").write_text(json.dumps(topology))
-    verified(flow, bucket, folder, environ)
+    topology.more = {"endpoints": {"raw": endpoint}, "flows": [declared(flow.name, topic, destination="raw")]}
+    verified(flow, bucket, topology.write(), environ)
     plan = folder / "restore.plan"
-    asked = ["--path", str(folder / "t.yaml"), "--to", "dc2", "--topics", topic, "--out", str(plan)]
+    asked = ["--path", str(topology.file), "--to", "dc2", "--topics", topic, "--out", str(plan)]
     done = repl("restore", "raw", *asked, env=environ, timeout=120)
     assert done.returncode in (0, 2), done.stdout + done.stderr
     assert environ[SECRET].encode() not in plan.read_bytes()
@@ -171,9 +155,9 @@ def restored(
     assert contents(consume(dict(lab.clusters["dc2"].client), topic)) == contents(wanted)
 
 
-def verified(flow: FlowSpec, bucket: Bucket, folder: Path, environ: dict[str, str]) -> None:
+def verified(flow: FlowSpec, bucket: Bucket, topology: Path, environ: dict[str, str]) -> None:
     """`repl verify` finds the bucket equal to the topic, and then an object that was overwritten."""
-    asked = ["verify", flow.name, str(folder / "t.yaml"), "--json"]
+    asked = ["verify", flow.name, str(topology), "--json"]
     done = repl(*asked, env=environ, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["equal"], done.stdout

@@ -71,8 +71,7 @@ def test_schemas_are_in_the_backup_before_their_records_and_come_back_with_their
         here.add(10, ITEM, "of-no-topic")
         here.levels[f"{topic}-value"] = "FULL"
         write(client, topic, [framed(9, b"1")])
-        job = start_job(spec, tmp_path)
-        try:
+        with start_job(spec, tmp_path) as job:
             wait_for(lambda: at_position(job, 1), _STARTS_S, about=job.tail)
             here.down = True
             here.add(12, MORE, f"{topic}-value", version=4, references=[item])
@@ -82,8 +81,6 @@ def test_schemas_are_in_the_backup_before_their_records_and_come_back_with_their
             here.down = False
             wait_for(lambda: at_position(job, 2), _STARTS_S, about=job.tail)
             assert job.stop() == JobExit.STOPPED, job.tail()
-        finally:
-            job.kill()
         here.down = True  # the source and its registry are not needed any more
         restored(lab, topic, folder, there, fresh("restored"), tmp_path / "restored.yaml")
 

@@ -29,6 +29,7 @@ from tests.records import PATIENCE_S
 from tests.runtime.driver.slot_processes import SlotProcesses
 from tests.runtime.slot.world import FAST, Side, flow_spec
 from tests.spark.arrivals import Arrivals
+from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
@@ -51,23 +52,18 @@ class Job:
         reports = self._runner._reports()
         return {one.partition: report.status.slot for report in reports for one in report.status.partitions}
 
-    async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.05)
-
     async def all_arrive(self) -> None:
         """Returns when each partition has brought a record that comes from now on."""
         began = time.monotonic()
-        await self.until(lambda: not self.arrivals.silent_since(began))
+        await until(lambda: not self.arrivals.silent_since(began))
 
     async def level(self) -> None:
         """Returns when each slot runs and copies partitions."""
         slots = self._runner._slots
         assert slots is not None
-        await self.until(lambda: {view.state for view in slots.views()} == {"running"})
-        await self.until(lambda: set(self.placed().values()) == set(range(SLOTS)))
-        await self.until(lambda: len(self.placed()) == PARTITIONS)
+        await until(lambda: {view.state for view in slots.views()} == {"running"})
+        await until(lambda: set(self.placed().values()) == set(range(SLOTS)))
+        await until(lambda: len(self.placed()) == PARTITIONS)
 
 
 @asynccontextmanager
@@ -120,13 +116,13 @@ async def lose(job: Job, slot: int, moment: random.Random) -> tuple[float, float
     job.slots.lost.add(slot)
     job.arrivals.begin()
     process.send_signal(signal.SIGSTOP)  # nothing closes its connections
-    await job.until(lambda: slot not in job.placed().values() and len(job.placed()) == PARTITIONS)
+    await until(lambda: slot not in job.placed().values() and len(job.placed()) == PARTITIONS)
     await job.all_arrive()
     again, others = job.arrivals.longest(hit), job.arrivals.longest(set(range(PARTITIONS)) - hit)
     if moment.random() < 0.5:
         process.kill()
     process.send_signal(signal.SIGCONT)
-    await job.until(lambda: process.poll() is not None)
+    await until(lambda: process.poll() is not None)
     job.slots.give_up(slot)
     await job.level()
     print(f"slot {slot}: {len(hit)} partitions copied again after {again:.1f} s, others {others:.1f} s")
