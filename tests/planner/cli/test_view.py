@@ -137,6 +137,8 @@ def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
             "group": "billing",
             "cluster": "dc2",
             "topics": ["dc1.orders"],
+            "kept": 0,
+            "why": "",
         },
     ]
 
