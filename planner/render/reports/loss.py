@@ -129,7 +129,8 @@ def unsent_lines(flows: Mapping[str, Mapping[str, int]]) -> Iterator[Text]:
 def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
     """Yields a line for each group and cluster, with its topics over all flows into that cluster.
 
-    The last line is the consumers' condition for reading each record once.
+    A group that was not moved in some partitions has a line more, which says why. The last line is the
+    consumers' condition for reading each record once.
     """
     topics: dict[tuple[str, str], set[str]] = {}
     for one in groups:
@@ -139,6 +140,10 @@ def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
         yield Text.assemble(
             ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
         )
+    for one in groups:
+        if one.kept:
+            what = f"not moved in {plural(one.kept, 'partition')} of flow.{one.flow}: {one.why}"
+            yield Text.assemble(("  ", ""), (one.group, "bold"), ("  ", ""), (what, "yellow"))
     if topics:
         yield Text(READ_COMMITTED)
 

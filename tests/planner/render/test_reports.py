@@ -387,7 +387,9 @@ def loss() -> dict[str, Shown]:
     subscribed = [
         GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.refunds", "dc1.orders"]),
         GroupTopics(flow="more", group="billing", cluster="dc2", topics=["dc1.payments"]),
-        GroupTopics(flow="there", group="audit", cluster="dc2", topics=["dc1.orders"]),
+        GroupTopics(
+            flow="there", group="audit", cluster="dc2", topics=["dc1.orders"], kept=2, why="a reader"
+        ),
     ]
     return {
         "known": flow_lines([cost], 97_000),
