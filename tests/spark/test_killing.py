@@ -27,7 +27,7 @@ from runtime.driver.application import start_application
 from runtime.slot import log
 
 async def main():
-    application = start_application("stopped", None, None, False)
+    application = start_application("stopped", None, None)
     SparkContext._active_spark_context._jsc.sc().stop()  # as a cluster does that ends the application
     await application.submit_round("slot", list, [b""])
 
