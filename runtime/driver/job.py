@@ -159,12 +159,7 @@ class JobRunner:
             self._application = await self._unless_ended(self._await_spark(application, waits_for))
             await self._start(destination, writer, self._leadership)
             self._editing = self._tasks.spawn(commands.run(), "edits")
-            stopping = asyncio.create_task(self._stopping.wait())
-            waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed]
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if self._tasks.failed.done():
-                self._tasks.failed.result()
+            await self._until_ended()
             await self._stop_gracefully()
         except DriverFenced as error:
             return await self._fenced(error, destination)
@@ -246,17 +241,23 @@ class JobRunner:
         Raises StoppedMeanwhile, or the failure.
         """
         work = asyncio.ensure_future(duty)
-        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            waiting: list[asyncio.Future[Any]] = [work, stopping, self._tasks.failed]
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if self._tasks.failed.done():
-                self._tasks.failed.result()
+            await self._until_ended(work)
             if not work.done():
                 raise StoppedMeanwhile
             return work.result()
         finally:
             work.cancel()
+
+    async def _until_ended(self, *work: asyncio.Future[Any]) -> None:
+        """Waits until the job is stopped, or one of `work` is done. Raises the failure of the job."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            waiting: list[asyncio.Future[Any]] = [stopping, self._tasks.failed, *work]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if self._tasks.failed.done():
+                self._tasks.failed.result()
+        finally:
             stopping.cancel()
 
     async def _send_last_heartbeat(self) -> None:
