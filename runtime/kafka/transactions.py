@@ -147,6 +147,43 @@ async def abort_and_renew(
     return await init_producer_id(cluster, transactional_id, transaction_timeout_ms, within, identity)
 
 
+_NOT_WRITABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+
+async def abort_late(
+    cluster: Coordinated,
+    transactional_id: str,
+    identity: ProducerIdentity,
+    late: set[TopicPartition],
+    within: float,
+    add_within: float,
+) -> None:
+    """Writes abort markers of a new epoch where a request without a response may still arrive.
+
+    `late` are the partitions of such requests; it is empty on return, and the caller then renews the epoch.
+    The markers of the failed transaction carry its own epoch. Behind them, a late request would begin another
+    transaction, which the next commit of the id would commit: before Kafka 3.6, leaders do not ask the
+    coordinator whether a transaction is open. Behind the new markers it is refused; if it came before, they
+    abort it. Partitions that are gone, or that this client may not write to, are removed from `late`.
+    Raises WireError.
+    """
+    try:
+        await add_partitions(cluster, transactional_id, identity, list(late), add_within)
+    except PartitionsRefused as error:
+        if error.code in _NOT_WRITABLE:
+            late.difference_update(error.partitions)
+        raise
+    await end_transaction(cluster, transactional_id, identity, commit=False, within=within)
+    late.clear()
+
+
 async def init_in_turn(
     cluster: KafkaCluster,
     transactional_id: str,

@@ -29,7 +29,6 @@ from runtime.kafka.errors import (
     BrokerError,
     ConnectionFailure,
     ErrorCode,
-    PartitionsRefused,
     TimedOut,
     WireError,
 )
@@ -41,6 +40,7 @@ from runtime.kafka.timing import in_time
 from runtime.kafka.transactions import (
     DEFAULT_S,
     abort_and_renew,
+    abort_late,
     add_partitions,
     end_transaction,
     init_in_turn,
@@ -57,7 +57,6 @@ _BYTES = 4 << 20
 _PURPOSE = "produce"
 _PRODUCE_TIMEOUT_MS = 10_000
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-_NOT_WRITABLE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 _ANSWER_WITHIN_S = 15.0
 
 
@@ -304,24 +303,13 @@ class TransactionWriter:
         return {at: batches_of(some) for at, some in placed.items()}
 
     async def _abort_unfinished(self, within: float) -> None:
-        """Aborts the transaction that failed before, and begins its sequences anew on a new epoch.
-
-        A request without a response may arrive behind that abort, of which the markers carry its own epoch.
-        So its partitions get markers of the new epoch as well: it is refused behind them, or aborted by them.
-        """
+        """Aborts the transaction that failed before, and begins its sequences anew on a new epoch."""
         if not self._unfinished:
             return
         await self._renew(within)
         if self._late:
-            try:
-                await self._add(self._late, within)
-            except PartitionsRefused as error:
-                if error.code in _NOT_WRITABLE:
-                    self._late.difference_update(error.partitions)
-                raise
             by = self._cluster, self._transactional_id, self._identity
-            await end_transaction(*by, commit=False, within=within)
-            self._late.clear()
+            await abort_late(*by, self._late, within, add_within=within)
             await self._renew(within)
         self._unfinished = False
 

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from runtime.contract.records.ledger import Progress
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, TimedOut, WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut, WireError
 from runtime.kafka.trace import TRACE
-from runtime.kafka.transactions import add_partitions, end_transaction
+from runtime.kafka.transactions import abort_late, add_partitions, end_transaction
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
@@ -600,33 +600,15 @@ class Lane:
         async def initialise() -> None:
             try:
                 await self._initialise()
-                if self._sender.late:
-                    await self._abort_late()
+                if late := self._sender.late:
+                    by = self._cluster, self.transactional_id, self._sender.identity
+                    await abort_late(*by, late, within=_END_S, add_within=_STUCK_AFTER_S)
                     await self._initialise()
             except WireError as error:
                 self._check_initialisation(error)
                 raise
 
         await self._retry(initialise)
-
-    async def _abort_late(self) -> None:
-        """Writes abort markers of the new epoch where a request without a response may still arrive.
-
-        The markers of the failed transaction carry its own epoch. Behind them, a late request would begin
-        another one, which the next commit of the id would commit: before Kafka 3.6, leaders do not ask the
-        coordinator whether a transaction is open. Raises WireError.
-        """
-        late, by = self._sender.late, (self._cluster, self.transactional_id, self._sender.identity)
-        try:
-            await add_partitions(*by, list(late), within=_STUCK_AFTER_S)
-        except PartitionsRefused as error:
-            if decide(ErrorPhase.ADD, error).action in (ErrorAction.INSPECT, ErrorAction.SUSPECT):
-                late.difference_update(
-                    error.partitions
-                )  # They are gone, or this client may not write to them.
-            raise
-        await end_transaction(*by, commit=False, within=_END_S)
-        late.clear()
 
     async def _retry(self, step: Callable[[], Awaitable[R]]) -> R:
         """Repeats a step until it succeeds, and returns its result.
