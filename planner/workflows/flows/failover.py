@@ -171,7 +171,7 @@ async def _cost(topology: Topology, request: FailoverRequest, progress: Progress
     jobs = {flow.job for flow in out}
     status = await status_of(topology, request.timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
     health = {flow.name: flow for flow in status.flows}
-    left = tuple(flow for flow in out if not has_ended(flow, health[flow.name]))
+    left = tuple(flow for flow in out if not _has_ended(flow, health[flow.name]))
     flows = tuple(flow for flow in out if flow in left or flow.state != "promoted")
     if not flows:
         cannot = f"no flow out of {cluster} can fail over: they are promoted already"
@@ -181,7 +181,7 @@ async def _cost(topology: Topology, request: FailoverRequest, progress: Progress
     return _Cost(status, flows, left, losses)
 
 
-def has_ended(flow: Flow, health: "FlowHealth") -> bool:
+def _has_ended(flow: Flow, health: "FlowHealth") -> bool:
     """Returns whether the end of a flow is complete; where the ledger does not say so, by its declared state.
 
     A promoted flow without a generation never copied.
