@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -34,6 +36,19 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 def saved(tmp_path: Path) -> Path:
     planfile.write(honest(), tmp_path / "saved")
     return tmp_path / "saved"
+
+
+@contextmanager
+def mute_cluster(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
+    """A cluster that takes connections and answers nothing, and a topology with it."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        file = folder / "shop.yaml"
+        file.write_text(
+            f"apiVersion: repl/v1\nname: shop\nclusters: {{dc1: {{bootstrap: '127.0.0.1:{port}'}}}}\n"
+            "topics: [{name: orders, cluster: dc1}]\n"
+        )
+        yield mute, file
 
 
 def on_a_terminal(columns: int, *arguments: str, **environment: str) -> str:
@@ -217,13 +232,7 @@ def test_an_apply_is_taken_back_as_a_whole(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.slow
 def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        port = mute.getsockname()[1]
-        file = tmp_path / "shop.yaml"
-        file.write_text(
-            f"apiVersion: repl/v1\nname: shop\nclusters: {{dc1: {{bootstrap: '127.0.0.1:{port}'}}}}\n"
-            "topics: [{name: orders, cluster: dc1}]\n"
-        )
+    with mute_cluster(tmp_path) as (mute, file):
         planning = begin("plan", "--timeout", "60s", str(file))
         connection, _ = mute.accept()
         planning.send_signal(signal.SIGINT)
@@ -235,13 +244,7 @@ def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
 
 
 def test_the_timeout_of_a_rollback_is_that_of_the_history_too(tmp_path: Path, capsys) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        port = mute.getsockname()[1]
-        file = tmp_path / "shop.yaml"
-        file.write_text(
-            f"apiVersion: repl/v1\nname: shop\nclusters: {{dc1: {{bootstrap: '127.0.0.1:{port}'}}}}\n"
-            "topics: [{name: orders, cluster: dc1}]\n"
-        )
+    with mute_cluster(tmp_path) as (_, file):
         code = run(["plan", str(file), "--rollback", "2026", "--timeout", "200ms"])
 
     assert code == ExitCode.ERROR
