@@ -246,16 +246,27 @@ def committed(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENC
     try:
         partitions = consumer.list_topics(topic, timeout=timeout).topics[topic].partitions
         # Where records never stop coming, the end is where it was when we began to read.
-        marks = {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout)
-            for number in partitions
-        }
+        marks = {number: watermarks(consumer, topic, number, timeout) for number in partitions}
         ends = {number: end for number, (begin, end) in marks.items() if begin < end}
         consumer.assign([TopicPartition(topic, number, marks[number][0]) for number in ends])
         found = _until_ends(consumer, ends, time.monotonic() + timeout)
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
     finally:
         consumer.close()
+
+
+def watermarks(
+    consumer: Consumer, topic: str, partition: int, timeout: float = PATIENCE_S
+) -> tuple[int, int]:
+    """The first and the next offset. The client asks once, and a partition may have no leader yet."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout)
+        except KafkaException as error:
+            if not passing(error.args[0]) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def settled(client: Mapping[str, Any], topic: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from tests.records import PATIENCE_S, passing, wait_for
+from tests.records import PATIENCE_S, passing, wait_for, watermarks
 
 _AT_ONCE = 500
 
@@ -41,7 +41,7 @@ class Arrivals:
         self._error: BaseException | None = None
         places = [TopicPartition(topic, one) for one in partitions]
         for place in places:
-            _, place.offset = self._consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+            _, place.offset = watermarks(self._consumer, topic, place.partition)
         self._consumer.assign(places)
         self.begin(partitions)
 

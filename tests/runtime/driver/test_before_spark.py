@@ -71,6 +71,7 @@ async def waiting(sides: Mapping[str, Side], fresh: Fresh, folder: Path) -> Asyn
             yield driver
     finally:
         driver.running.cancel()
+        await asyncio.gather(driver.running, return_exceptions=True)  # its connections are closed
 
 
 async def test_a_job_is_stopped_before_spark_has_started(

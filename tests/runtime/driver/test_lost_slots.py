@@ -103,6 +103,7 @@ async def job_of(sides: Mapping[str, Side], topic: str, name: str, folder: Path)
             await running
     finally:
         running.cancel()
+        await asyncio.gather(running, return_exceptions=True)  # its connections are closed
         slots.end()
 
 

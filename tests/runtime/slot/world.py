@@ -48,7 +48,7 @@ from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.idle_session import IdleSessions
 from runtime.slot.slot import Slot
-from tests.records import PATIENCE_S, admin_of, committed, known_everywhere, settled
+from tests.records import PATIENCE_S, admin_of, committed, known_everywhere, settled, watermarks
 
 FAST = CopySettings(
     retry_ms=50, retry_max_ms=1_000, stop_retry_ms=1_000, tail_every_ms=200, transaction_timeout_ms=10_000
@@ -131,10 +131,7 @@ class Side:
         isolation = "read_committed" if committed else "read_uncommitted"
         consumer = Consumer({**self.client, "group.id": "ends-for-a-test", "isolation.level": isolation})
         try:
-            return [
-                consumer.get_watermark_offsets(TopicPartition(topic, one), PATIENCE_S)
-                for one in range(partitions)
-            ]
+            return [watermarks(consumer, topic, one) for one in range(partitions)]
         finally:
             consumer.close()
 
