@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Container, Iter
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
 from runtime.batch import AbortedTransactions, Batch, RecordSet, records, walk
@@ -25,7 +25,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Refusal, WireError
-from runtime.kafka.fetch import fetch_once
+from runtime.kafka.fetch import fetch_committed
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import known_offsets, log_start, offsets_of, topic_configs
@@ -52,7 +52,7 @@ async def _fetch(
     topic_id: bytes | None = None,
 ) -> FetchedPartition:
     """Fetches once what a read_committed reader may read. Raises WireError, RecordsExpired."""
-    answer = await fetch_once(cluster, at, position, max_bytes, purpose, topic_id=topic_id)
+    answer = await fetch_committed(cluster, at, position, max_bytes, purpose, topic_id=topic_id)
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         start = await log_start(cluster, at)
         if start > position:
@@ -64,7 +64,7 @@ async def _fetch(
 def _sets(answer: FetchedPartition, at: TopicPartition) -> list[tuple[RecordSet, bool]]:
     """Returns the batches of a response, also markers, and whether a read_committed reader sees each.
 
-    Without any, no record follows: the log ends, or compaction removed the rest. Raises BatchFailure.
+    Without any, the log ends, or a transaction is open. Raises BatchFailure.
     """
     walked = walk(answer.records, at)
     if walked.failure is not None and not walked.sets:
@@ -223,19 +223,31 @@ async def bounds_of(
 
 
 class PartitionLogs(Struct, frozen=True):
-    """Holds the facts about one cluster's logs; a partition whose leader does not answer has no bounds."""
+    """Holds the facts about one cluster's logs; a partition whose leader does not answer has no bounds.
+
+    `refused` are the topics whose metadata the cluster does not give, for example without the right to it.
+    """
 
     ids: Mapping[str, bytes]
     bounds: Mapping[TopicPartition, LogBounds]
     compacted: frozenset[str]
+    refused: Mapping[str, ErrorCode] = field(default_factory=dict)
 
     def problem(self, at: TopicPartition, topic_id: bytes, cluster: str, did: str) -> str:
         """Returns why the partition can't be compared, or nothing. The topic of this id `did` something."""
+        if at.topic in self.refused:
+            return self.refusal(at.topic, cluster)
         if at.topic not in self.ids:
             return f"there is no topic {at.topic} at {cluster}"
         if is_other_topic(topic_id, self.ids[at.topic]):
             return f"{at.topic} at {cluster} is not the topic that {did}: it was recreated"
         return self.leaderless(at, cluster)
+
+    def refusal(self, topic: str, cluster: str) -> str:
+        """Returns a text where the cluster does not say whether the topic exists."""
+        if topic not in self.refused:
+            return ""
+        return f"the metadata of {topic} at {cluster} can't be read: {self.refused[topic].name}"
 
     def leaderless(self, at: TopicPartition, cluster: str) -> str:
         """Returns a text where the partition's leader did not answer."""
@@ -277,6 +289,11 @@ async def logs_of(
         compacted=frozenset(
             topic for topic, config in settings.items() if "compact" in config["cleanup.policy"]
         ),
+        refused={
+            name: topic.error
+            for name, topic in topics.items()
+            if topic.error and topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        },
     )
 
 
@@ -339,40 +356,46 @@ class CommittedRecordReader:
     async def next_sets(self) -> list[tuple[RecordSet, bool]]:
         """Returns the batches of one fetch, also markers, and whether a read_committed reader sees them."""
         answer = await self._answer()
+        if answer is None:
+            self.position = self._high
+            return []
         self._bucket.take(len(answer.records))
         sets = _sets(answer, self._at)
-        if not sets:
-            self.position = self._high
         for number, (member, _) in enumerate(sets, 1):
             self.position = max(self.position, member.next_offset)
             if self.ended:
                 return sets[:number]
         return sets
 
-    async def _answer(self) -> FetchedPartition:
-        """Returns a response that holds records, or one that shows that no more records follow."""
+    async def _answer(self) -> FetchedPartition | None:
+        """Returns a response that holds records; None where the log ends before: the rest is missing."""
         settling, timeout = RetryDeadline(_SETTLE_S), RetryDeadline(self._within_s)
         while True:
             while (wait := self._bucket.wait_s()) > 0:
                 await asyncio.sleep(wait)
                 timeout.extend(wait)
+            failure: WireError | OpenTransactionTimeout
             try:
                 answer = await _fetch(
                     self._cluster, self._at, self.position, self._max_bytes, "verify", self._topic_id
                 )
-                if len(answer.records) or answer.last_stable_offset >= self._high:
+                if len(answer.records):
                     return answer
-                settled, timed_out = settling.over(), timeout.over()
-                if answer.high_watermark < self._high and settled:
-                    return answer  # the log ends before: the records behind its end are missing
-                if timed_out:
-                    raise OpenTransactionTimeout(
-                        f"a transaction is open at offset {answer.last_stable_offset}"
-                    )
+                short = answer.high_watermark < self._high
+                failure = OpenTransactionTimeout(
+                    f"a transaction is open at offset {answer.last_stable_offset}"
+                )
             except WireError as error:
-                retriable = isinstance(error, ConnectionFailure)
-                if isinstance(error, BrokerError):
-                    retriable = error.code.retriable and error.code not in _GONE
-                if not retriable or timeout.over():
+                code = error.code if isinstance(error, BrokerError) else None
+                short = code is ErrorCode.OFFSET_OUT_OF_RANGE  # it is behind the end of the log
+                if code is not None and not short and (not code.retriable or code in _GONE):
                     raise
+                if code is None and not isinstance(error, ConnectionFailure):
+                    raise
+                failure = error
+            settled, timed_out = settling.over(), timeout.over()
+            if short and settled:
+                return None
+            if timed_out:
+                raise failure
             await asyncio.sleep(_PAUSE_S)

@@ -32,7 +32,7 @@ from runtime.files.manifest import EndpointUnavailable, ManifestFolder, Manifest
 from runtime.files.tasks import RoundTicket, TaskKind, TaskResult, encode
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.fetch import fetch_once
+from runtime.kafka.fetch import fetch_committed
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.schemas.client import RegistryUnavailable
@@ -235,8 +235,6 @@ class _PartitionExport:
             raise walked.failure
         if walked.sets:
             self._position = max(self._position, walked.sets[-1].next_offset)
-        elif answer.last_stable_offset >= self._partition.end:
-            self._position = self.done.position = self._partition.end  # compaction removed the rest
         return walked.sets
 
     def _fetch(self) -> asyncio.Task[FetchedPartition]:
@@ -245,7 +243,9 @@ class _PartitionExport:
 
         async def fetched() -> FetchedPartition:
             await asyncio.sleep(self._bucket.wait_s())
-            answer = await fetch_once(self._cluster, at, position, _FETCH_BYTES, "files", topic_id=topic_id)
+            answer = await fetch_committed(
+                self._cluster, at, position, _FETCH_BYTES, "files", topic_id=topic_id
+            )
             self._bucket.take(len(answer.records))
             return answer
 

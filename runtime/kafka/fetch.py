@@ -39,6 +39,8 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import in_time
 
+_LOAD_WAITS_MS = (0, 500, 2_000, 8_000)  # brokers before Kafka 3.8 load for as long as a fetch waits
+
 
 async def fetch_once(
     cluster: KafkaCluster,
@@ -80,6 +82,38 @@ async def fetch_once(
     if answer.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
         raise BrokerError(answer.error, str(at))
     return answer
+
+
+async def fetch_committed(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    offset: int,
+    most_bytes: int,
+    purpose: str,
+    *,
+    topic_id: bytes | None = None,
+) -> FetchedPartition:
+    """Fetches as `fetch_once` does, and waits for records that the broker has to load.
+
+    A broker with older segments in remote storage answers without records, and without an error, where it
+    has not loaded them in time. A log always ends with a batch, whatever compaction removed. So without
+    records there are none below the last stable offset. Raises a BrokerError where they do not come.
+    """
+    for wait_ms in _LOAD_WAITS_MS:
+        answer = await fetch_once(
+            cluster,
+            at,
+            offset,
+            most_bytes,
+            purpose,
+            wait_ms=wait_ms,
+            topic_id=topic_id,
+            within=wait_ms / 1000 + cluster.settings.request_timeout_s,
+        )
+        if answer.error or len(answer.records) or offset >= answer.last_stable_offset:
+            return answer
+    why = f"no records from offset {offset} on, though the log goes on to {answer.last_stable_offset}"
+    raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(at), why)
 
 
 async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -> bool:

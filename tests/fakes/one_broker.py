@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
@@ -38,6 +39,7 @@ class OneBroker:
     takes_s: float = 0.0
     asked: list[FetchRequest] = field(default_factory=list)
     gathered: dict[Any, Any] = field(default_factory=dict)
+    settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {}))
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         return {AT.topic: self.topic(AT.topic)}

@@ -151,7 +151,11 @@ class StoredPartition(FlowPartition):
         self.gaps = [(gap.low, gap.end, f"given up: {gap.why}") for gap in position.gaps]
         gone = self._gone(logs, flow.source, newest=newest)
         at = TopicPartition(lineage.name, partition)
-        self.unread = self._cut(committed.get(key)) or ("" if gone else logs.leaderless(at, flow.source))
+        self.unread = (
+            self._cut(committed.get(key))
+            or logs.refusal(lineage.name, flow.source)
+            or ("" if gone else logs.leaderless(at, flow.source))
+        )
         if not self.unread:
             start = self.end if gone else logs.bounds[at].start
             why = gone or f"retention passed at {flow.source}"

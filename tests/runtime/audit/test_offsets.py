@@ -34,6 +34,7 @@ from runtime.kafka.protocol.groups import GroupState, MemberState
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.budget import TokenBucket
+from tests.fakes.clock import jumping
 from tests.fakes.one_broker import AT, END, GONE, ID, LONG_S, PATIENCE_S, OneBroker, answered
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.fakes.progress import progress
@@ -281,14 +282,18 @@ def test_only_offsets_within_a_log_have_records() -> None:
 # How long one side of a verification is waited for
 
 OPEN = answered(stable=3)
+LAST = answered(batch_bytes([record(END - 1)]))
 
 
 @pytest.mark.parametrize(
     ("answers", "takes_s", "raised"),
     [
         # The time that a quota took leaves its patience.
-        ([GONE, answered()], LONG_S, None),
-        ([OPEN, answered()], LONG_S, None),
+        ([GONE, LAST], LONG_S, None),
+        ([OPEN, LAST], LONG_S, None),
+        # A broker had not loaded the records from its remote storage in time.
+        ([answered(), answered(), LAST], 0, None),
+        ([answered()] * 8, 0, BrokerError),
         ([GONE] * 3, 0, Disconnected),
         ([OPEN] * 3, 0, OpenTransactionTimeout),
     ],
@@ -300,7 +305,7 @@ def test_a_side_is_waited_for(
         bucket = TokenBucket(None, asyncio.get_running_loop().time)
         broker: Any = OneBroker(list(answers), takes_s=takes_s)
         reader = CommittedRecordReader(broker, AT, ID, 3, END, PATIENCE_S, bucket)
-        assert [records async for records in reader] == [[]]
+        assert [[each.offset for each in records] async for records in reader] == [[END - 1]]
         assert reader.ended
 
     if raised is None:
@@ -308,3 +313,13 @@ def test_a_side_is_waited_for(
     else:
         with pytest.raises(raised):
             asyncio.run(side())
+
+
+@jumping
+async def test_a_log_that_ends_before_a_range_lacks_its_records() -> None:
+    """A mirror whose leader lost its tail: the rest is missing, it is no error."""
+    cluster: Any = PartitionLogs({AT: PartitionLog([batch_bytes([record(5)])], start=5)}, {AT.topic: ID})
+    for low, found in ((20, [[]]), (5, [[5], []])):
+        reader = CommittedRecordReader(cluster, AT, ID, low, 30, 10.0)
+        assert [[each.offset for each in records] async for records in reader] == found
+        assert reader.ended

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.files.backup import TopicLineage
 from runtime.files.formats import PartitionFiles, Row
 from runtime.files.manifest import ManifestFolder
+from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from tests.fakes import verification
@@ -279,6 +281,7 @@ def planned(
     start: int | None,
     topic_id: str = ID,
     committed: Mapping[PartitionKey, Progress] | None = None,
+    refused: Mapping[str, ErrorCode] = MappingProxyType({}),
     **asked: Any,
 ) -> PlannedPartition:
     """The plan of a partition whose files hold the offsets 10 to 99; the source begins at `start`."""
@@ -293,7 +296,7 @@ def planned(
     )
     at = TopicPartition("orders", 0)
     ids = {} if start is None else {"orders": bytes.fromhex(topic_id)}
-    logs = PartitionLogs(ids, {at: LogBounds(start or 0, 120)}, frozenset())
+    logs = PartitionLogs(ids, {at: LogBounds(start or 0, 120)}, frozenset(), refused)
     made = request(into_files("/lake"), **asked)
     return StoredPartition(made.flow, 0, lineage, 0, logs, committed or {}, newest=True).planned(made)
 
@@ -318,6 +321,12 @@ def test_what_is_not_comparable_is_said(
     (piece,) = found.pieces
     assert piece.kept_from == low  # files below are checked, and not compared
     assert len(piece.files) == (1 if given.get("last") else 2)
+
+
+def test_a_topic_that_may_not_be_described_is_not_taken_for_deleted() -> None:
+    found = planned(None, refused={"orders": ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+    assert found.unread == "the metadata of orders at dc1 can't be read: TOPIC_AUTHORIZATION_FAILED"
+    assert not found.not_comparable
 
 
 @pytest.mark.parametrize(
