@@ -224,7 +224,7 @@ def _salvage(request: SalvageFlowRequest, output: ApprovedOutput, export: Path |
     output.show(lambda: document(seen), lambda width: screen(seen, width))
     if export is not None:
         click.echo(f"{seen.records:,} records written to {export}", err=True)
-    return ExitCode.ERROR if seen.unread else ExitCode.DONE
+    return ExitCode.DONE if seen.complete else ExitCode.ERROR
 
 
 @command

@@ -5,11 +5,13 @@ It only reads.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from runtime.audit.ledger import FlowRecords, existing_ledger, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
+    LogBounds,
     OpenTransactionTimeout,
     RecordsExpired,
     log_bounds,
@@ -28,9 +30,10 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import router_of
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.queries import known_offsets
 
 
 async def salvage(
@@ -46,14 +49,21 @@ async def salvage(
         destination_id = destination.cluster_id
     async with open_spec(job.clusters[flow.source], flow.source) as source:
         listed = await source.all_topics()
+        copied = {key.topic for key in ledger.progress} - listed.keys()
+        topics = {**listed, **await source.topics(copied, fresh=True)}
+        places = _places(job, flow.name, ledger, listed)
+        exist = [key.at for key in places if not topics[key.topic].error]
+        logs, highs = await asyncio.gather(
+            log_bounds(source, exist, within_s), known_offsets(source, exist, LATEST, within=within_s)
+        )
         producers = await producers_at(source)
         partitions = []
-        for key, destination_topic in sorted(_places(job, flow.name, ledger, listed).items()):
+        for key, destination_topic in sorted(places.items()):
             filter_ = ProvenanceFilter(
                 flow, key.topic, ClusterTopic(destination_id, destination_topic), producers
             )
             partition = _Partition(flow, source, filter_, key.partition, within_s)
-            await partition.read(listed.get(key.topic), ledger, take)
+            await partition.read(topics[key.topic], logs.get(key.at), highs.get(key.at), ledger, take)
             partitions.append(partition.result)
         return Salvage(
             flow=flow.name,
@@ -93,38 +103,50 @@ class _Partition:
 
     async def read(
         self,
-        topic: TopicMetadata | None,
+        topic: TopicMetadata,
+        log: LogBounds | None,
+        high: int | None,
         ledger: FlowRecords,
         take: Callable[[SalvagedRecord], None],
     ) -> None:
+        """Reads what was not copied up to the last stable offset. `high` is the high watermark."""
         result, key = self.result, PartitionKey(self._flow.name, *self._at)
         progress = ledger.progress.get(key)
         result.begun = progress is not None
-        if topic is None:
+        if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             result.unread = f"{self._at.topic} is not there any more"
-            return
-        if progress is not None and is_other_topic(progress.source_topic_id, topic.id):
+        elif topic.error:
+            result.unread = f"the metadata of {self._at.topic} can't be read: {topic.error.name}"
+        elif progress is not None and is_other_topic(progress.source_topic_id, topic.id):
             result.unread = f"{self._at.topic} is not the topic that was copied: it was recreated"
+        elif log is None or high is None:
+            result.unread = "it has no leader that answers"
+        if result.unread or log is None:
             return
+        start, end = log
+        result.open_from = end if high is not None and high > end else None
+        orphans, offsets = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
         try:
-            bounds = (await log_bounds(self._source, [self._at], self._within_s)).get(self._at)
-            if bounds is None:
-                result.unread = "it has no leader that answers"
-                return
-            start, end = bounds
-            orphans, offsets = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
-            for low, high, why in uncopied_ranges(progress, orphans, offsets, topic.id, end):
-                result.lost += max(min(start, high) - low, 0)
-                if max(low, start) < high:
-                    result.stretches.append((max(low, start), high, why))
-                    await self._read(topic, max(low, start), high, take)
-        except (WireError, BatchFailure, RecordsExpired, OpenTransactionTimeout) as error:
+            for low, stop, why in uncopied_ranges(progress, orphans, offsets, topic.id, end):
+                result.lost += max(min(start, stop) - low, 0)
+                if max(low, start) < stop:
+                    result.stretches.append((max(low, start), stop, why))
+                    await self._read(topic, max(low, start), stop, take)
+        except (WireError, BatchFailure, OpenTransactionTimeout) as error:
             result.unread = str(error)
 
     async def _read(
         self, topic: TopicMetadata, low: int, high: int, take: Callable[[SalvagedRecord], None]
     ) -> None:
         side = CommittedRecordReader(self._source, self._at, topic.id, low, high, self._within_s)
+        try:
+            await self._take(side, take)
+        except RecordsExpired as expired:  # retention went on meanwhile
+            self.result.lost += min(expired.start, high) - side.position
+            if expired.start < high:
+                await self._read(topic, expired.start, high, take)
+
+    async def _take(self, side: CommittedRecordReader, take: Callable[[SalvagedRecord], None]) -> None:
         async for records in side:
             for record in records:
                 if self._filter.drops(record) or self._filter.originated_at_destination(record):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -157,11 +157,13 @@ async def leave_orphans(
     why: str,
     *,
     mirrors: Mapping[PartitionKey, str] = NO_MIRRORS,
+    only: Collection[PartitionKey] | None = None,
     within_s: float = _WITHIN_S,
 ) -> OrphanMarks:
     """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
-    All partitions are written in one transaction. A repeated call marks the records that came since.
+    All partitions, or `only` these, are written in one transaction, so the leader of each must answer. A
+    repeated call marks the records that came since.
     `mirrors` are partitions that the flow has never copied, with their topics at the destination: all their
     records are orphaned. All records that the destination has of them are other producers', so their progress
     ends at the log's start there: a failback begins behind it.
@@ -178,7 +180,8 @@ async def leave_orphans(
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
     new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
     own |= await _never_copied(source, destination, new, mine.number)
-    ends = await _ends(source, own, within_s)
+    chosen = own if only is None else {key: made for key, made in own.items() if key in only}
+    ends = await _ends(source, chosen, within_s)
     marks: dict[LedgerKey, LedgerValue | None] = {}
     now_ms = int(time.time() * 1000)
     for key, end in ends.items():

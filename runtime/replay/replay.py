@@ -33,7 +33,7 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.rename import Table
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.fetch import fetch_once
+from runtime.kafka.fetch import fetch_committed
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, register
@@ -53,17 +53,18 @@ if TYPE_CHECKING:
 
 
 async def orphan_uncopied(request: ReplayRequest) -> None:
-    """Records all uncopied source offsets as orphaned. Raises FlowNotEnded, AuditFailure.
+    """Records the uncopied source offsets of the partitions as orphaned. Raises FlowNotEnded, AuditFailure.
 
-    From then on the flow never sends them itself: only the replay does.
+    From then on the flow never sends them itself: only the replay does. Other partitions need not answer.
     """
     flow = request.flow
-    new = {part.key(flow.name): part.mirror for part in request.parts if not part.begun}
+    parts = {part.key(flow.name): part for part in request.parts}
+    new = {key: part.mirror for key, part in parts.items() if not part.begun}
     async with (
         open_spec(request.source, flow.source) as source,
         open_spec(request.destination, flow.destination) as destination,
     ):
-        await leave_orphans(flow.name, source, destination, "replay", mirrors=new)
+        await leave_orphans(flow.name, source, destination, "replay", mirrors=new, only=parts)
 
 
 class PartitionReplay(RepeatedCopy):
@@ -141,7 +142,7 @@ class PartitionReplay(RepeatedCopy):
         position, copied, destination_end = stretch.low, 0, -1
         while position < stretch.end:
             at, most_bytes = self._source_partition, self._request.bytes
-            answer = await fetch_once(self._source, at, position, most_bytes, "salvage")
+            answer = await fetch_committed(self._source, at, position, most_bytes, "salvage")
             if answer.error is not ErrorCode.NONE:
                 raise BrokerError(answer.error, str(at))
             kept = self._keep(answer, position, stretch.end)
@@ -198,9 +199,7 @@ class PartitionReplay(RepeatedCopy):
     def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
         walked = walk(answer.records, self._spec.where)
         if not walked.sets and walked.failure is None:
-            if answer.last_stable_offset < end:
-                raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
-            return FilteredBatches([], Cursor(end, -1), (), None)  # compaction removed all remaining records
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
         returning = self._returning_producer_ids(walked)
         spec = replace(self._spec, end=end)
         return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())

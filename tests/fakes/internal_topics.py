@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runtime.batch import Batch, records, walk
+from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, encode_key, encode_value
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol import offsets
@@ -40,7 +41,7 @@ class InternalTopics:
 
     The records of a topic in `committing` are one transaction. Its end was acknowledged, and its marker is
     written after the records were fetched once. `starts` are log starts; topics in `gone` are no more. A
-    record's timestamp is its offset.
+    record's timestamp is its offset. Of topics in `unlisted` a broker lists no offset.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class InternalTopics:
     ) -> None:
         self.replaced: set[str] = set()
         self.gone: set[str] = set()
+        self.unlisted: set[str] = set()
         self.starts: dict[str, int] = {}
         self._committing = dict.fromkeys(committing, False)
         self.gathered: dict[Any, Any] = {}
+        self.settings = wire_settings("one:9092", {})
         self._records = {topic: list(some) for topic, some in records.items()}
 
     def grow(self, topic: str, record: InternalRecord) -> None:
@@ -73,7 +76,12 @@ class InternalTopics:
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, ListOffsetsRequest):
             times = request.times.items()
-            return {at: ListedOffset(self._offset(at.topic, time), -1, 5) for at, time in times}
+            return {
+                at: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                if at.topic in self.unlisted
+                else ListedOffset(self._offset(at.topic, time), -1, 5)
+                for at, time in times
+            }
         assert isinstance(request, FetchRequest)
         ((topic_id, _),) = request.partitions
         topic = next(name for name in self._records if self._id(name) == topic_id)

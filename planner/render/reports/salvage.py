@@ -51,7 +51,7 @@ def screen(seen: Salvage, width: int | None) -> Iterator[Text]:
     rows = [
         _row(partition)
         for partition in seen.partitions
-        if partition.records or partition.unread or partition.lost
+        if partition.records or partition.unread or partition.lost or partition.open_from is not None
     ]
     if rows:
         yield from table(_PARTITIONS, rows, width)
@@ -109,6 +109,7 @@ def _row(partition: SalvagedPartition) -> Row:
         why.append(f"retention deleted {plural(partition.lost, 'offset')} before they were copied")
     if partition.kept_back:
         why.append(f"{plural(partition.kept_back, 'record')} filtered by provenance are not counted")
+    why += _open(partition)
     if partition.unread:
         why.append(f"not read to the end: {partition.unread}")
     return [
@@ -121,6 +122,12 @@ def _row(partition: SalvagedPartition) -> Row:
         moment(partition.last_timestamp_ms),
         "; ".join(why),
     ]
+
+
+def _open(partition: SalvagedPartition) -> Iterator[str]:
+    if partition.open_from is not None:
+        at = partition.open_from
+        yield f"a transaction is open at offset {at}: what follows can be read once it has ended"
 
 
 def _record(salvaged: SalvagedRecord) -> Row:
@@ -139,6 +146,10 @@ def _record(salvaged: SalvagedRecord) -> Row:
 def _summary(seen: Salvage, shown: int) -> Iterator[Text]:
     if seen.state == "active":
         yield Text(f"{seen.flow} is active: what is listed may only be on its way.", style="yellow")
+    if not seen.records and not seen.complete:
+        what = f"Nothing that could be read at {seen.source} is missing at {seen.destination}"
+        yield Text(f"{what}, but not everything could be read.", style="bold yellow")
+        return
     if not seen.records:
         yield Text(f"Nothing at {seen.source} is missing at {seen.destination}.", style="bold")
         return
@@ -185,7 +196,10 @@ def replay_plan(seen: Salvage, to: str | None, width: int | None) -> Iterator[Te
         yield Text("")
     yield from (Text(line, style="yellow") for line in _left_out(seen))
     if not wanted:
-        yield Text(f"Nothing is left to replay from {seen.source} into {seen.destination}.", style="bold")
+        what, style = (
+            ("is left to replay", "bold") if seen.complete else ("can be replayed now", "bold yellow")
+        )
+        yield Text(f"Nothing {what} from {seen.source} into {seen.destination}.", style=style)
         return
     what = plural(sum(partition.records for partition in wanted), "record")
     yield Text(
@@ -236,6 +250,11 @@ def replay_document(seen: Salvage, to: str | None, parts: Sequence[ReplayedParti
             for partition in seen.partitions
             if partition.unread
         ],
+        "open": [
+            json_fields(partition, "topic", "partition", "open_from")
+            for partition in seen.partitions
+            if partition.open_from is not None
+        ],
         "replayed": [
             {
                 **json_fields(partition, "topic", "partition", "records", "into", "note"),
@@ -266,12 +285,12 @@ def _note(partition: SalvagedPartition) -> str:
         notes.append(f"retention deleted {plural(partition.lost, 'offset')}: they are lost")
     if partition.kept_back:
         notes.append(f"{plural(partition.kept_back, 'record')} filtered by provenance")
-    return "; ".join(notes)
+    return "; ".join([*notes, *_open(partition)])
 
 
 def _left_out(seen: Salvage) -> Iterator[str]:
     for partition in seen.partitions:
         if partition.unread:
             yield f"{partition.topic}-{partition.partition} is left out: {partition.unread}"
-        elif partition.lost and not partition.records:
+        elif not partition.records and (partition.lost or partition.open_from is not None):
             yield f"{partition.topic}-{partition.partition}: {_note(partition)}"

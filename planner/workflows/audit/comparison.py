@@ -172,7 +172,7 @@ class ReplayResult(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        return not self.salvaged.unread and not any(part.unread for part in self.parts)
+        return self.salvaged.complete and not any(part.unread for part in self.parts)
 
 
 def ignore_record(_record: SalvagedRecord) -> None:

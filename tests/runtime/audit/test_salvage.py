@@ -15,6 +15,7 @@ from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
+from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.replay.replay import PartitionReplay, rewrite_spec
 from runtime.replay.replay_target import ReplayTarget, parts, unfit
@@ -160,3 +161,19 @@ def test_records_that_do_not_travel_are_progress_too(answers: Answers, copied: i
     assert isinstance(done, Replayed)
     assert (done.end, done.records) == (3, copied)
     assert writer.records == {"orders": copied, **({"bad": bad} if bad else {})}
+
+
+def test_records_that_the_broker_has_not_loaded_are_not_skipped() -> None:
+    """A range of a segment in remote storage is no range that compaction emptied."""
+    source: Any = Source([answered()] * 4)
+    writer: Any = Writer()
+    cluster = ClusterSpec(bootstrap="127.0.0.1:1", client={})
+    part = ReplayPartition("orders", 0, "orders", "orders", 1 << 20, begun=True)
+    asked = ReplayRequest(flow=flow_spec("one"), source=cluster, destination=cluster, parts=[part])
+    replay = PartitionReplay(asked, part, source, source)
+    with pytest.raises(BrokerError, match="no records from offset 0 on, though the log goes on to 10"):
+        asyncio.run(replay._stretch(writer, OrphanedRange(0, 3, "replay"), b""))
+    assert (writer.ledger, replay.progress) == ([], 0)
+    source.answers.append(answered(batch_bytes([record(at) for at in range(3)])))
+    asyncio.run(replay._stretch(writer, OrphanedRange(0, 3, "replay"), b""))
+    assert (writer.records, replay.progress) == ({"orders": 3}, 3)

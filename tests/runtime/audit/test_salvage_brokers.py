@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from runtime.ledger.positions import FlowNotEnded
 from tests.commands import repl
@@ -121,6 +122,30 @@ def test_what_retention_took_before_it_was_copied_is_said(
     file = of_flows(sides, tmp_path, declared(orders.flow.name, orders.topic))
     (one,) = salvage(orders.flow.name, file)["partitions"]
     assert (one["records"], one["lost"], one["stretches"]) == (6, 4, [[9, 15, "not copied"]])
+
+
+def test_what_follows_an_open_transaction_is_named(
+    sides: Mapping[str, Side], fresh: Fresh, tmp_path: Path
+) -> None:
+    """Its committed records can't be read yet: the report does not say that nothing is missing."""
+    orders = copying(sides, fresh)
+    here, topic, name = orders.source, orders.topic, orders.flow.name
+    here.write(topic, [{"value": b"copied"}] * 5)
+    orders.copy_through()
+    producer = Producer({**here.client, "transactional.id": fresh("open")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"undecided", partition=0)
+    assert producer.flush(30) == 0
+    here.write(topic, [{"value": b"behind it"}] * 2)
+    file = of_flows(sides, tmp_path, declared(name, topic))
+    seen = repl("salvage", name, "--path", str(file))
+    assert seen.returncode == 1, seen.stderr
+    assert "a transaction is open at offset 5" in seen.stdout
+    assert "not everything could be read" in seen.stdout
+    producer.abort_transaction(30)
+    (one,) = salvage(name, file)["partitions"]
+    assert (one["records"], one["open_from"]) == (2, None)
 
 
 def _place(line: str) -> tuple[str, int]:

@@ -185,6 +185,18 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
     assert (taken.number, taken.transactional_ids, marks.generation) == (4, [OWN], 4)
 
 
+async def test_a_partition_that_does_not_answer_keeps_no_other_from_being_orphaned() -> None:
+    source: Any = InternalTopics({topic: [RECORD] * 25 for topic in ("orders", "silent")})
+    copied = [(topic, progress(10, source_topic_id=source.topic(topic).id)) for topic in ("orders", "silent")]
+    source.unlisted = {"silent"}
+    there: Any = TransactionalTopics({naming.LEDGER: left_by(ENDED, *copied)})
+    with pytest.raises(BrokerError, match="silent-0"):
+        await leave_orphans("flow", source, there, "failback")
+    orders = PartitionKey("flow", "orders", 0)
+    marks = await leave_orphans("flow", source, there, "replay", only={orders})
+    assert [(key.of, key.low, one.end) for key, one in marks.orphaned.items()] == [(orders, 10, 25)]
+
+
 @pytest.mark.parametrize(
     ("generation", "why"),
     [
