@@ -177,7 +177,7 @@ def _progress(
 ) -> WaveProgress:
     gate = wave.wave.gate
     healths = healths_of(wave, status)
-    lags = [topic.lag_records for topic in healths]
+    known = all(topic.lag_is_known for topic in healths)
     moved = has_moved(wave, status)
     source = source_of(wave.cutover, topology)
     made = fence_at_source(wave, topology, fences.get((source, wave.cutover.fence)))
@@ -191,7 +191,7 @@ def _progress(
         state=state,
         fence=made.text,
         topics=tuple(wave.names),
-        left=None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags),
+        left=sum(topic.lag_records or 0 for topic in healths) if known else None,
         gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
         pause_ms=until_ms - fenced_ms if fenced_ms is not None and until_ms is not None else None,
         stragglers=stragglers(healths, clients[source].topics, moved_ms)

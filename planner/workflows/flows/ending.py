@@ -207,7 +207,7 @@ def without_known_lag(topics: "Sequence[TopicHealth]") -> str:
     """Says which partitions wait for a decision, or have a lag that is not known; "" where there is none."""
     if stopped := _stopped(topics):
         return f"{_reason_of(stopped)}. Next: {stopped[0].next}"
-    unknown = sorted(topic.topic for topic in topics if topic.lag_records is None)
+    unknown = sorted(topic.topic for topic in topics if not topic.lag_is_known)
     return f"the lag of {', '.join(unknown[:3])} is not known yet" if unknown else ""
 
 

@@ -158,7 +158,7 @@ class FlowFacts:
             lag_records=sum_known(partition.lag_records for partition in partitions),
             lag_ms=lag,
             rpo_ms=declared.rpo_ms,
-            rpo_met=lag <= declared.rpo_ms if lag is not None and declared.rpo_ms is not None else None,
+            rpo_met=self._rpo_met(lag, partitions),
             records_per_s=sum_known(partition.records_per_s for partition in partitions),
             bytes_per_s=sum_known(partition.bytes_per_s for partition in partitions),
             latency_p50_ms=quantile(latencies, 0.5),
@@ -179,6 +179,15 @@ class FlowFacts:
             quarantined=sum(partition.quarantined for partition in partitions),
             tombstones=sum(partition.tombstones for partition in partitions),
         )
+
+    def _rpo_met(self, lag_ms: int | None, partitions: list[PartitionHealth]) -> bool | None:
+        """Returns whether the longest wait is within the RPO; None where an unknown wait may be longer."""
+        rpo_ms = self.declared.rpo_ms
+        if rpo_ms is None or lag_ms is None:
+            return None
+        if lag_ms > rpo_ms:
+            return False
+        return True if all(partition.lag_ms is not None for partition in partitions) else None
 
     def _why(self, state: str, partitions: list[PartitionHealth]) -> str:
         """Returns what hinders the flow, in one line: clusters first, its job, then its worst partition."""

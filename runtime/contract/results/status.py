@@ -198,6 +198,13 @@ class TopicHealth(msgspec.Struct, frozen=True, kw_only=True):
     latency: LatencyFigures | None = None
 
     @property
+    def lag_is_known(self) -> bool:
+        """Returns whether the lag of each partition is known. `lag_records` is the sum of those known."""
+        return self.lag_records is not None and all(
+            partition.lag_records is not None for partition in self.partitions
+        )
+
+    @property
     def records_behind(self) -> int:
         """Returns how many records the source holds behind the positions, promoted topics included.
 

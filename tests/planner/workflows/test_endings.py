@@ -101,6 +101,13 @@ def test_a_failback_waits_while_a_lag_is_not_known() -> None:
     assert CopyGoal().left(topics) == left_to_copy(topics) == "the lag of a, b, c is not known yet"
 
 
+def test_a_partition_without_a_leader_is_not_taken_for_copied() -> None:
+    """The other partitions of its topic have no lag: promote and the gate of a wave must not pass."""
+    partitions = partition_health(lag_records=0), partition_health(partition=1, lag_records=None)
+    topics = [replace(topic_health(*partitions, topic="orders"), lag_records=0)]
+    assert CopyGoal().left(topics) == left_to_copy(topics) == "the lag of orders is not known yet"
+
+
 def test_of_many_topics_those_with_the_largest_lags_are_named() -> None:
     lags = {"a": 1, "b": 0, "c": 3_000, "d": 20, "e": 7, "f": 2}
     topics = [topic_health(partition_health(lag_records=lag), topic=topic) for topic, lag in lags.items()]

@@ -106,6 +106,7 @@ CAUGHT_UP = told(S.CAUGHT_UP, 100)
 RECREATED = {TOPIC: TopicFacts(b"o" * 16, 1)}
 PASSED_ON = replace(progress(), dropped=7, gaps=(Gap(10, 14, "lost", NOW),))
 WAITED = source(first_missing={KEY: NOW - 7_000})
+LEADERLESS = dataclasses.replace(WAITED, topics={TOPIC: TopicFacts(HERE, 2)})  # partition 1 is
 
 
 def promoted(state: str = "active", **topics: list[str]) -> LedgerFacts:
@@ -252,6 +253,8 @@ PAYMENTS = replace(generation("failed_over"), promoted=("payments",))
         (partial(seen, told(S.COPYING, note="no GUIDs")), {"notes": ["no GUIDs"]}),
         (partial(seen, told(S.COPYING), WAITED, rpo_ms=5_000), {"rpo_met": False}),
         (partial(seen, told(S.COPYING), WAITED, rpo_ms=8_000), {"rpo_met": True}),
+        (partial(seen, told(S.COPYING), LEADERLESS, rpo_ms=5_000), {"rpo_met": False}),
+        (partial(seen, told(S.COPYING), LEADERLESS, rpo_ms=8_000), {"rpo_met": None, "lag_ms": 7_000}),
         (partial(seen, told(S.COPYING), files=lake(60_000)), {"destination": "lake"}),
         (
             partial(seen, topics_of(CAUGHT_UP, "__repl.heartbeats", BEATS)),
