@@ -6,7 +6,9 @@ A record is also found where salvage replayed it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import NamedTuple, assert_never
 
 from msgspec.structs import replace
@@ -16,7 +18,9 @@ from runtime.audit.ledger import (
     FlowAccess,
     NothingCopied,
     OpenLedger,
+    as_audit_failure,
     open_cluster,
+    open_if_answering,
     open_ledger,
     producers_at,
 )
@@ -37,9 +41,12 @@ from runtime.contract.records.offset_map import (
 from runtime.contract.records.provenance import ClusterPartition
 from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.naming import is_other_topic
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
+
+_SOURCE_WITHIN_S = 3.0
 
 
 async def with_replays(
@@ -107,30 +114,58 @@ async def with_replays(
 async def locate(access: FlowAccess, record: LocatedRecord) -> LocatedRecord:
     """Locates a record that is known at one side: `topic` and `partition`, and its offset or timestamp there.
 
-    Raises AuditFailure where something can't be read, or the flow never copied the partition.
+    Raises AuditFailure where something can't be read, the flow never copied the partition, or a topic is not
+    the one that was copied. A source that does not answer soon is not asked for its topic.
     """
     if record.timestamp_ms is not None:
         side = access.destination if record.reverse else access.source
         record = await first_as_late(side, record, access.within_s)
-    async with open_ledger(access.destination, access.within_s) as opened:
-        await opened.refresh(access.flow)
-        copied = opened.ledger.all_progress(access.flow)
-        for key, progress in copied.items():
-            name = progress.destination_topic if record.reverse else key.topic
-            if name == record.topic and key.partition == record.partition:
-                offsets = opened.maps.get(key)
-                assert offsets is not None, "there is progress"
-                located = _located(record, key, progress.destination_topic, offsets)
-                return await with_replays(opened, located, key, offsets, access.within_s)
-        for key, orphans in opened.ledger.orphans(access.flow).items():
-            elsewhere = {replayed.topic for _, replayed in orphans.replayed}
-            if record.reverse and record.topic in elsewhere and key.partition == record.partition:
-                offsets = OffsetMap([])  # a replay into another topic is in no map
-                located = _located(record, key, record.topic, offsets)
-                located = await with_replays(opened, located, key, offsets, access.within_s)
-                if located.found is LocateResult.REPLAYED:
-                    return located
+    briefly = dataclasses.replace(access.source, at_most_s=_SOURCE_WITHIN_S)
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(open_ledger(access.destination, access.within_s))
+        source, _ = await open_if_answering(replace(access, source=briefly), stack)
+        return await locate_between(access, record, opened, source)
+
+
+async def locate_between(
+    access: FlowAccess, record: LocatedRecord, opened: OpenLedger, source: KafkaCluster | None
+) -> LocatedRecord:
+    """Locates a record whose offset is known, if there is one, by an open ledger.
+
+    Without a source, it is not checked whether its topic is the one that was copied. Raises AuditFailure,
+    WireError and UnreadableRecord.
+    """
+    await opened.refresh(access.flow)
+    copied = opened.ledger.all_progress(access.flow)
+    for key, progress in copied.items():
+        name = progress.destination_topic if record.reverse else key.topic
+        if name == record.topic and key.partition == record.partition:
+            offsets = opened.maps.get(key)
+            assert offsets is not None, "there is progress"
+            if source is not None:
+                with as_audit_failure(access.source.cluster):
+                    await _check_topic(source, access.source.cluster, key.topic, progress.source_topic_id)
+            mirror, mirror_id = progress.destination_topic, progress.destination_topic_id
+            await _check_topic(opened.cluster, access.destination.cluster, mirror, mirror_id)
+            located = _located(record, key, mirror, offsets)
+            return await with_replays(opened, located, key, offsets, access.within_s)
+    for key, orphans in opened.ledger.orphans(access.flow).items():
+        elsewhere = {replayed.topic for _, replayed in orphans.replayed}
+        if record.reverse and record.topic in elsewhere and key.partition == record.partition:
+            offsets = OffsetMap([])  # a replay into another topic is in no map
+            located = _located(record, key, record.topic, offsets)
+            located = await with_replays(opened, located, key, offsets, access.within_s)
+            if located.found is LocateResult.REPLAYED:
+                return located
     raise not_copied(access, record, copied)
+
+
+async def _check_topic(cluster: KafkaCluster, name: str, topic: str, copied_id: bytes) -> None:
+    """Raises AuditFailure where a topic is not the one with the given id: its offsets name other records."""
+    known = (await cluster.topics([topic], fresh=True))[topic]
+    if known.error is ErrorCode.NONE and is_other_topic(copied_id, known.id):
+        why = f"{topic} is not the topic that was copied: it was deleted and created again"
+        raise AuditFailure(name, why, "repl status shows its partitions, and the next step")
 
 
 def not_copied(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -73,28 +73,52 @@ async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> G
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
-        opened = await existing_ledger(destination, access.destination.cluster)
         source, why = await open_if_answering(access, stack)
-        at_source = _Side(why=why)
-        if source is not None:
-            at_source = await _read_source(source, access, group)
         with as_audit_failure(access.destination.cluster):
-            at_destination = await _read(destination, group)
-            if source is not None and not at_source.why:
-                offsets = {
-                    GroupPartition(group, *at): offset
-                    for at, offset in at_source.offsets.items()
-                    if access.destination_topic(at.topic) is not None
-                }
+            return await offsets_between(access, group, source, destination, why, unsynced)
+
+
+async def offsets_between(
+    access: FlowAccess,
+    group: str,
+    source: KafkaCluster | None,
+    destination: KafkaCluster,
+    why: str = "",
+    unsynced: str = "",
+) -> GroupOffsets:
+    """Returns the offsets of a group at two open clusters. `why` says why there is no source.
+
+    Where the source fails meanwhile, its side is that of the checkpoints. Raises AuditFailure and WireError
+    of the destination.
+    """
+    ledger = (await existing_ledger(destination, access.destination.cluster)).ledger
+    at_source = _Side(why=why)
+    if source is not None:
+        at_source = await _read_source(source, access, group)
+    at_destination = await _read(destination, group)
+    if at_destination.why:
+        what = f"the offsets of {group} can't be read: {at_destination.why}"
+        raise AuditFailure(access.destination.cluster, what, "run this again")
+    rows: list[GroupOffset] | None = None
+    if source is not None and not at_source.why:
+        offsets = {
+            GroupPartition(group, *at): offset
+            for at, offset in at_source.offsets.items()
+            if access.destination_topic(at.topic) is not None
+        }
+        try:
+            with as_audit_failure(access.source.cluster):
+                sides = await _sides(access, source, destination, ledger, offsets)
                 waiting = UNSYNCED if unsynced else WAITING
-                sides = await _sides(access, source, destination, opened.ledger, offsets)
                 rows = await _translated(access, sides, offsets, at_destination.offsets, waiting)
-            else:
-                rows = [
-                    _from_checkpoint(key, checkpoint, at_destination.offsets)
-                    for key, checkpoint in (await _checkpoints(access, destination)).items()
-                    if key.group == group
-                ]
+        except AuditFailure as failure:  # a failure of the destination is raised by what follows
+            at_source = _Side(why=failure.why)
+    if rows is None:
+        rows = [
+            _from_checkpoint(key, checkpoint, at_destination.offsets)
+            for key, checkpoint in (await _checkpoints(access, destination)).items()
+            if key.group == group
+        ]
     return GroupOffsets(
         flow=access.flow,
         group=group,
@@ -261,20 +285,33 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         with as_audit_failure(access.destination.cluster):
-            opened = await ledger_of(destination, access.destination.cluster)
-            if opened is None:
+            if await ledger_of(destination, access.destination.cluster) is None:
                 return []
-            offsets = {
-                GroupPartition(key.group, key.topic, key.partition): checkpoint.source
-                for key, checkpoint in (await _checkpoints(access, destination)).items()
-                if checkpoint.state is not State.OURS and _is_synced(access, key.group, key.topic)
-            }
         source, _ = await open_if_answering(access, stack)
-        at_source = await _committed_at_source(access, source)
-        if at_source is None:
-            source = None
         with as_audit_failure(access.destination.cluster):
-            return await _losses(access, source, destination, opened.ledger, {**offsets, **(at_source or {})})
+            return await losses_between(access, source, destination)
+
+
+async def losses_between(
+    access: FlowAccess, source: KafkaCluster | None, destination: KafkaCluster
+) -> list[GroupLoss]:
+    """Returns the loss of each group at two open clusters.
+
+    Where the source fails meanwhile, the groups' offsets are those of the checkpoints. Raises AuditFailure
+    and WireError of the destination.
+    """
+    ledger = (await existing_ledger(destination, access.destination.cluster)).ledger
+    offsets = {
+        GroupPartition(key.group, key.topic, key.partition): checkpoint.source
+        for key, checkpoint in (await _checkpoints(access, destination)).items()
+        if checkpoint.state is not State.OURS and _is_synced(access, key.group, key.topic)
+    }
+    at_source = await _committed_at_source(access, source)
+    if source is not None and at_source is not None:
+        # A failure of the destination is raised by what follows.
+        with suppress(AuditFailure), as_audit_failure(access.source.cluster):
+            return await _losses(access, source, destination, ledger, {**offsets, **at_source})
+    return await _losses(access, None, destination, ledger, offsets)
 
 
 async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
@@ -374,7 +411,10 @@ async def _losses(
             flow=access.flow, group=item.group, topics=sorted(topics[item.group])
         )
         listed_group = listed.every.get(item.group)
-        if listed_group is not None and listed_group.state not in NO_MEMBERS:
+        if item.group in read.failed:
+            why = f"its offsets at {access.destination.cluster} can't be read: {read.failed[item.group]}"
+            losses[item.group] = replace(before, kept=before.kept + 1, why=why)
+        elif listed_group is not None and listed_group.state not in NO_MEMBERS:
             why = f"a member is connected at {access.destination.cluster}"
             losses[item.group] = replace(before, kept=before.kept + 1, why=why)
         else:

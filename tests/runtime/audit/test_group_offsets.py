@@ -1,0 +1,97 @@
+"""`repl offsets`, `repl locate` and the rehearsal of a failover, where a cluster is not as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from runtime.audit.ledger import AuditFailure, FlowAccess, existing_ledger
+from runtime.audit.offsets.locate import locate_between
+from runtime.audit.offsets.offsets import losses_between, offsets_between
+from runtime.contract.client.endpoint import ClusterEndpoint
+from runtime.contract.results.groups import LocatedRecord
+from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.route import Router
+from runtime.contract.spec.selection import SelectionSpec
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import Disconnected, ErrorCode
+from tests.runtime.driver.test_final_group_sync import TOPIC, Ending
+
+ACCESS = FlowAccess(
+    "flow",
+    Router([Route("flow", "dc1", "dc2", SelectionSpec((TOPIC,)))]),
+    ClusterEndpoint("dc1", ""),
+    ClusterEndpoint("dc2", ""),
+)
+
+
+def clusters(world: Ending) -> tuple[KafkaCluster, KafkaCluster]:
+    return cast(KafkaCluster, world.source), cast(KafkaCluster, world.destination)
+
+
+def going_away(answers: Callable[..., Any], calls: int) -> Callable[..., Any]:
+    """Returns what answers the first calls, and then fails."""
+    left = [calls]
+
+    async def answer(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Disconnected("dc1:9092", "it went away", sent=True)
+        return await answers(*arguments, **options)
+
+    return answer
+
+
+async def test_a_group_is_translated() -> None:
+    seen = await offsets_between(ACCESS, "billing", *clusters(Ending({}, {"billing": 7})))
+    (row,) = seen.partitions
+    assert (row.source, row.translation, row.committed, row.state) == (7, 107, None, "waiting")
+
+
+async def test_a_group_that_cannot_be_read_at_the_destination_is_not_shown_without_offsets() -> None:
+    world = Ending({}, {"billing": 7})
+    world.destination.unreadable["billing"] = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    with pytest.raises(AuditFailure, match="dc2: the offsets of billing can't be read: GROUP_AUTHORIZATION"):
+        await offsets_between(ACCESS, "billing", *clusters(world))
+
+
+async def test_a_source_that_goes_away_meanwhile_is_named_and_its_checkpoints_are_shown() -> None:
+    world = Ending({"billing": 6}, {"billing": 7})
+    assert world.source is not None
+    world.source.topics = going_away(world.source.topics, 0)  # type: ignore[method-assign]
+    seen = await offsets_between(ACCESS, "billing", *clusters(world))
+    (row,) = seen.partitions
+    assert (seen.source_answers, row.source, row.as_of_ms) == (False, 6, 9)
+    assert "it went away" in seen.source_why
+    (loss,) = await losses_between(ACCESS, *clusters(world))
+    assert (loss.group, loss.exact) == ("billing", 1)
+
+
+async def test_a_group_that_cannot_be_read_at_the_destination_does_not_count_as_moved() -> None:
+    world = Ending({}, {"billing": 7, "audit": 8})
+    world.destination.unreadable["billing"] = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    audit, billing = await losses_between(ACCESS, *clusters(world))
+    assert (audit.exact, billing.exact, billing.kept) == (1, 0, 1)
+    assert billing.why == "its offsets at dc2 can't be read: GROUP_AUTHORIZATION_FAILED"
+
+
+async def locate(world: Ending, source: KafkaCluster | None) -> LocatedRecord:
+    asked = LocatedRecord(flow="flow", cluster="dc1", topic=TOPIC, partition=0, offset=7, other_cluster="dc2")
+    opened = await existing_ledger(cast(KafkaCluster, world.destination), "dc2")
+    return await locate_between(ACCESS, asked, opened, source)
+
+
+async def test_a_record_of_a_topic_that_was_made_again_is_not_located() -> None:
+    world = Ending({}, {})
+    source, destination = clusters(world)
+    for known in (source, None):
+        assert (await locate(world, known)).other_offset == 107
+    recreated = "orders is not the topic that was copied: it was deleted and created again"
+    cast(Any, source).replaced = {TOPIC}
+    with pytest.raises(AuditFailure, match=f"dc1: {recreated}"):
+        await locate(world, source)
+    cast(Any, destination).replaced = {TOPIC}
+    with pytest.raises(AuditFailure, match=f"dc2: {recreated}"):
+        await locate(world, None)
