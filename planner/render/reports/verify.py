@@ -40,7 +40,7 @@ def screen(seen: VerificationReport, width: int | None) -> Iterator[Text]:
 
 
 def document(seen: VerificationReport) -> dict[str, Any]:
-    return {"equal": not seen.different and not seen.unread, **msgspec.to_builtins(seen)}
+    return {"equal": seen.equal, **msgspec.to_builtins(seen)}
 
 
 def _row(partition: VerifiedPartition) -> Row:
@@ -131,7 +131,8 @@ def _summary(seen: VerificationReport) -> Text:
     if seen.unread:
         return Text(f"No difference, but not everything could be compared; {records}.", style="bold yellow")
     if not compared:
-        return Text("Nothing to compare.", style="bold yellow")
+        what = "Nothing could be compared." if seen.nothing_comparable else "Nothing to compare."
+        return Text(what, style="bold yellow")
     left = any(partition.not_comparable for partition in seen.partitions)
     text = f"Equal, as far as comparable: {records}." if left else f"Equal: {records}."
     return Text(text, style="bold green")

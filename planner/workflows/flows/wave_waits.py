@@ -196,6 +196,9 @@ class WaveWaits(Struct, frozen=True):
                 ]
                 hint = f"nothing was changed. repl verify {flow} shows what and where"
                 raise Failure(error(f"records of the wave {self.wave.wave.name} {what}: {few(named)}", hint))
+            if report.nothing_comparable:
+                what = f"no record of flow.{flow} in the wave {self.wave.wave.name} could be compared"
+                self.progress(Noticed(warning(what, f"repl verify {flow} says why")))
 
 
 def _not_answering(wave: WaveTopics, status: "ReplicationStatus") -> str:

@@ -249,6 +249,17 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
         """Returns whether any partition could not be compared completely."""
         return any(partition.unread for partition in self.partitions)
 
+    @property
+    def nothing_comparable(self) -> bool:
+        """Returns whether there was something to compare, and nothing of it could be compared."""
+        compared = any(partition.compared for partition in self.partitions)
+        return not compared and any(partition.not_comparable for partition in self.partitions)
+
+    @property
+    def equal(self) -> bool:
+        """Returns whether all that was to be compared is equal, as far as it is comparable."""
+        return not (self.different or self.unread or self.nothing_comparable)
+
 
 class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a committed record of the source that never reached the destination.
@@ -275,7 +286,8 @@ class SalvagedPartition(msgspec.Struct, kw_only=True):
     `stretches`: the source offsets `low … end-1` that were read, and why the flow did not copy them.
     `kept_back` counts the records that the provenance filter dropped. `lost` is the number of offsets that
     retention deleted before they were copied; `begun` is false where the flow never reached the partition.
-    `unread`: why it could not be read to its end. `first`: some of the records.
+    `open_from`: a transaction is open at this offset, and from it on nothing was read. `unread`: why the
+    partition could not be read to its end otherwise. `first`: some of the records.
     """
 
     topic: str
@@ -292,6 +304,7 @@ class SalvagedPartition(msgspec.Struct, kw_only=True):
     first_timestamp_ms: int | None = None
     last_timestamp_ms: int | None = None
     first: list[SalvagedRecord] = []
+    open_from: int | None = None
     unread: str = ""
 
     def count(self, salvaged: SalvagedRecord) -> None:
@@ -330,6 +343,11 @@ class Salvage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unread(self) -> bool:
         return any(partition.unread for partition in self.partitions)
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether every partition was read to its end, and no transaction is open in it."""
+        return not self.unread and all(partition.open_from is None for partition in self.partitions)
 
     @property
     def replayable(self) -> list[SalvagedPartition]:

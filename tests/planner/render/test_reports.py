@@ -136,6 +136,10 @@ def verify() -> dict[str, Shown]:
         "a sample": change(replace(REPORT, sample=5.0)),
         "not comparable": change(verified(not_comparable=[BEHIND])),
         "nothing to compare": change(verified(compared=0)),
+        "nothing comparable": change(verified(compared=0, not_comparable=[BEHIND])),
+        "nothing comparable, for programs": against(
+            tree(verified(compared=0)), tree(verified(compared=0, not_comparable=[BEHIND]))
+        ),
         "not read": change(verified(unread=UNREAD)),
         "many differences": change(verified(differences=[MISSING] * 12, equal_up_to=417)),
         "counts of their own": change(
@@ -217,6 +221,10 @@ def salvage() -> dict[str, Shown]:
     return {
         "one": page,
         "nothing": screen(partition()),
+        "nothing that could be read": against(
+            screen(partition()), screen(partition(unread="it is gone"), partition(open_from=1_343))
+        ),
+        "behind an open transaction": of(open_from=1_343),
         "an active flow": against(screen(partition()), screen(partition(), state="active")),
         "some of many": of(records=31),
         "of several partitions": against(page, screen(*many)),
@@ -234,6 +242,7 @@ def salvage() -> dict[str, Shown]:
         "into another topic": against(planned(partition(RECORD)), planned(partition(RECORD), to="aside")),
         "nothing can be read": planned(partition(RECORD, unread="it was recreated")),
         "nothing is left": planned(partition(lost=4)),
+        "nothing can be replayed before a transaction ends": planned(partition(open_from=1_343)),
         "after a replay": replayed(*done),
         "after half a replay": against(replayed(*done), replayed(half)),
         "after a replay with a note": against(replayed(*done), replayed(*noted)),
