@@ -18,9 +18,9 @@ from planner.model.desired import Desired, DesiredFlow
 from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import Observed
 from planner.model.topology import Flow, Topology
-from runtime.contract.records.failback import can_start_failback
+from runtime.contract.records.failback import can_start_failback, is_restarting
 from runtime.contract.records.ledger import Generation
-from runtime.contract.spec.flow import RUNNING, FlowState
+from runtime.contract.spec.flow import ENDED, RUNNING, FlowState
 from runtime.contract.spec.selection import NamePatterns
 
 NEXT = {
@@ -38,20 +38,25 @@ def transitions(changes: Sequence[Change], topology: Topology, observed: Observe
     }
     for change in changes:
         flow = topology.flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
+        if flow is None or change.action not in (Action.CREATE, Action.UPDATE, Action.REPLACE):
+            continue
         moved = {field.path: field.old for field in change.fields}
-        before = cast(FlowState | None, moved.get(("state",)))
-        if flow is None or before is None or change.action not in (Action.UPDATE, Action.REPLACE):
-            continue
-        if change.action is Action.REPLACE:
-            if before not in RUNNING or flow.state not in RUNNING:
-                yield _ends_and_moves(change, before, flow)
-            continue
-        if before in RUNNING or _gives_up_promotion(flow, observed):
-            continue
+        before, by = cast(FlowState | None, moved.get(("state",))), ""
         restarts = flow.restart_from is not None and ("restart_from",) in moved
+        if change.action is Action.REPLACE and before and not {before, flow.state} <= set(RUNNING):
+            yield _ends_and_moves(change, before, flow)
+            continue
+        if change.action is not Action.UPDATE:
+            # A flow of this name may have ended at this destination: then its ledger is still there.
+            last = _generation(flow, observed)
+            before = last.state if last is not None and last.state in ENDED else None
+            restarts = last is not None and is_restarting(flow, last)
+            by = f" by its ledger at {flow.destination_cluster}"
+        if before is None or before in (flow.state, *RUNNING) or _gives_up_promotion(flow, observed):
+            continue
         may_restart = restarts or _may_restart(flow, topology, states, observed)
         if flow.state != "active" or not may_restart:
-            summary = f"was {before}, and can't become {flow.state}"
+            summary = f"was {before}{by}, and can't become {flow.state}"
             yield flow_refused(flow, summary, _hint(before, flow), "transition")
 
 
@@ -84,7 +89,7 @@ def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState]
     """
     opposite = opposite_of(flow, topology)
     before = states.get(opposite.name) if opposite is not None else None
-    if opposite is None or before is None or opposite.state in RUNNING:
+    if opposite is None or opposite.state in RUNNING:
         return False
     if before in RUNNING:
         return flow.reverse_of is None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import first_progress, start_over
@@ -29,6 +29,7 @@ from runtime.contract.records.offset_map import (
     encode_runs,
     invert_runs,
 )
+from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
 
@@ -56,6 +57,16 @@ def with_life_of(before: Generation | None, record: Generation) -> Generation:
         after=before.after,
         turning=before.turning or back,
     )
+
+
+def is_restarting(flow: FlowSettings, generation: Generation) -> bool:
+    """Returns whether the flow asks for a restart that has not been done yet."""
+    return flow.restart_from is not None and generation.restarted != restart_request(flow)
+
+
+def restart_request(flow: FlowSettings) -> str:
+    """Returns what the generation records once a restart is done, so that no later driver repeats it."""
+    return json.encode(flow.restart_from).decode() if flow.restart_from is not None else ""
 
 
 def can_complete_failback(mine: Generation, opposite: Generation) -> bool:

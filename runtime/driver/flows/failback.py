@@ -21,6 +21,7 @@ from runtime.contract.records.failback import (
     can_complete_failback,
     failback_start,
     foreign_offset_ranges,
+    is_restarting,
     single_before,
 )
 from runtime.contract.records.ledger import (
@@ -40,7 +41,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
-from runtime.driver.flows.start import DriverContext, FlowWaits, is_restarting
+from runtime.driver.flows.start import DriverContext, FlowWaits
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import holds_record

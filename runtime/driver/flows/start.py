@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.advance import start_over
 from runtime.contract.records.control import AssignedPartition, transactional_ids
-from runtime.contract.records.failback import with_life_of
+from runtime.contract.records.failback import is_restarting, restart_request, with_life_of
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -157,16 +157,6 @@ def _check_not_ended(spec: FlowSpec, before: Generation | None, opposite: str | 
         f" copied. Run repl apply with state: {before.state} for it. To copy again, use repl failback"
         f" {spec.source_name} or a new restart_from"
     )
-
-
-def is_restarting(spec: FlowSpec, generation: Generation) -> bool:
-    """Returns whether the spec asks for a restart that has not been done yet."""
-    return spec.restart_from is not None and generation.restarted != restart_request(spec)
-
-
-def restart_request(spec: FlowSpec) -> str:
-    """Returns what the generation records once a restart is done, so that no later driver repeats it."""
-    return msgspec.json.encode(spec.restart_from).decode() if spec.restart_from is not None else ""
 
 
 def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:

@@ -14,6 +14,7 @@ from planner.plan.steps.acls import DeleteAcl
 from planner.plan.steps.jobs import ReconfigureJob
 from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import may_follow
+from runtime.contract.records.failback import restart_request
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.flow import Earliest, FlowState, Latest
 from tests.fakes.states import acl, cluster, flow, live, observed, topology
@@ -120,6 +121,50 @@ def test_a_flow_begins_again_over_its_way_back(before, after, lives, found) -> N
         seen = at(seen, name, generations={one: generation})
     shop = topology(replace(X, state=after[0]), replace(BACK, state=after[1]))
     assert refusals(plan(shop, seen)) == found
+
+
+RESTART = replace(X, restart_from=LATEST)
+ENDED = Generation(3, "dc2", FAILED, "d", [], "", "", 0)
+
+
+@cases(
+    "after generation found",
+    {
+        "it ended": (X, ENDED, ["flow.x"]),
+        "paused": (replace(X, state=PAUSED), ENDED, ["flow.x"]),
+        "another end": (replace(X, state=PROMOTED), ENDED, ["flow.x"]),
+        "the same end": (replace(X, state=FAILED), ENDED, []),
+        "stopped": (X, replace(ENDED, state="stopped"), []),
+        "never there": (X, None, []),
+        "a new start": (RESTART, ENDED, []),
+        "the start of before": (
+            RESTART,
+            replace(ENDED, restarted=restart_request(RESTART)),
+            ["flow.x"],
+        ),
+    },
+)
+def test_a_flow_that_ended_and_left_the_topology_comes_back_as_its_ledger_allows(
+    after: Flow, generation: Generation | None, found: list[str]
+) -> None:
+    """The registry has forgotten it: only the ledger tells."""
+    seen = WORLD if generation is None else at(WORLD, "dc2", generations={"x": generation})
+    made = plan(topology(after), seen)
+    assert refusals(made) == found
+    if found:
+        (refusal,) = (str(one) for one in made.diagnostics if one.code == "transition")
+        assert f"was failed_over by its ledger at dc2, and can't become {after.state}" in refusal
+        assert "a new restart_from" in refusal
+
+
+def test_a_flow_that_moves_to_where_it_ended_before_is_refused() -> None:
+    named = tuple(Cluster(name, bootstrap=f"{name}:9092") for name in ("dc1", "dc2", "dc3"))
+    world = observed(cluster(live("orders")), cluster(name="dc2"), cluster(name="dc3"))
+    there_before = replace(X, destination_cluster="dc3")
+    seen = applied(topology(there_before, clusters=named), world)
+    ended = at(seen, "dc2", generations={"x": ENDED})
+    assert refusals(plan(topology(X, clusters=named), seen)) == []
+    assert refusals(plan(topology(X, clusters=named), ended)) == ["flow.x"]
 
 
 # Topics that a flow promotes on their own.

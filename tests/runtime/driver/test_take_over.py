@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.records.failback import restart_request
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import Earliest, FlowState
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.driver.flows.flow import retry_pause
-from runtime.driver.flows.start import DriverContext, restart_request, take_over
+from runtime.driver.flows.start import DriverContext, take_over
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, WireError
