@@ -33,6 +33,8 @@ from planner.model.observed import (
     ID,
     MIRRORED,
     REPLACED,
+    SOURCE_CLUSTER,
+    SOURCE_TOPIC,
     LiveJob,
     Observed,
     ObservedCluster,
@@ -44,8 +46,6 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
 REPLICATION = "replication"
-SOURCE_CLUSTER = "source.cluster"
-SOURCE_TOPIC = "source.topic"
 
 
 def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ from planner.diff.compared import (
     not_planned,
     unknown,
 )
-from planner.diff.record import SOURCE_CLUSTER, SOURCE_TOPIC, topic_spec
+from planner.diff.record import topic_spec
 from planner.diff.typed_values import (
     PARTITIONS,
     REPLICATION,
@@ -174,7 +174,7 @@ class ComparedTopics(ComparedKind):
         for topic in desired.topics:
             cluster, entry = observed.reachable(topic.cluster), owned.get(topic.address)
             if cluster is not None and topic.name in cluster.hidden:
-                changes.append(_hidden(topic.address))
+                changes.append(_hidden(topic.address, cluster))
             elif (change := not_planned(topic.address, observed, owned, desired.topology)) is not None:
                 changes.append(change)
             elif cluster is not None and (live := cluster.topics.get(topic.name)) is not None:
@@ -193,7 +193,7 @@ class ComparedTopics(ComparedKind):
     def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
         name = entry.address.name
         if name in cluster.hidden:
-            return _hidden(entry.address)
+            return _hidden(entry.address, cluster)
         live = cluster.topics.get(name)
         if live is None:
             return Change(entry.address, Action.FORGET, GONE)
@@ -226,7 +226,7 @@ class ComparedTopics(ComparedKind):
         for entry, cluster in applied:
             live = cluster.topics.get(entry.address.name)
             if entry.address.name in cluster.hidden:
-                changes.append(_hidden(entry.address))
+                changes.append(_hidden(entry.address, cluster))
             elif live is None:
                 changes.append(
                     Change(entry.address, Action.DELETE, DELETED, before=_applied_state(entry, None))
@@ -240,8 +240,8 @@ class ComparedTopics(ComparedKind):
         return changes
 
 
-def _hidden(address: Address) -> Change:
-    return unknown(address, f"not authorized to describe {address.cluster}/{address.name}")
+def _hidden(address: Address, cluster: ObservedCluster) -> Change:
+    return unknown(address, cluster.why_hidden(address.name))
 
 
 def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedCluster) -> Change:
@@ -366,7 +366,7 @@ def _mirror(
     if cluster.name != flow.destination_cluster:
         why = f"flow.{flow.name} copies to {flow.destination_cluster} now; its mirror stays"
         return Change(entry.address, Action.FORGET, why)
-    source = f"{entry.spec.get(SOURCE_CLUSTER, flow.source_cluster)}/{entry.spec.get(SOURCE_TOPIC, '')}"
+    source = "/".join(entry.source or (flow.source_cluster, ""))
     if not _source_is_gone(entry, leaving, flow):
         return Change(entry.address, Action.FORGET, f"flow.{flow.name} no longer selects {source}; it stays")
     if flow.on_source_delete == "delete" and flow.state == "active":
@@ -377,9 +377,9 @@ def _mirror(
 
 def _source_is_gone(entry: RegistryEntry, leaving: Leaving, flow: Flow) -> bool:
     """Returns whether the source topic of a mirror is deleted, or is deleted by this plan."""
-    name = entry.spec.get(SOURCE_TOPIC)
+    cluster, name = entry.source or ("", "")
     source = leaving.observed.reachable(flow.source_cluster)
-    if name is None or source is None or entry.spec.get(SOURCE_CLUSTER) != flow.source_cluster:
+    if source is None or cluster != flow.source_cluster:
         return False
     address = topic_address(flow.source_cluster, name)
     leaves, live = leaving.entries.get(address), source.topics.get(name)

@@ -26,6 +26,8 @@ from runtime.schemas.versions import SchemaVersion
 CONFIG = "config."
 BEFORE = "before."  # the value before a failback lifted the setting
 ID = "id"
+SOURCE_CLUSTER = "source.cluster"
+SOURCE_TOPIC = "source.topic"
 MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
 REPLACED = "replaced"  # a rule that `protect: acl` has taken away, to be restored
 ANNOUNCED = "announced"  # an object that is about to be created, so that an interrupted apply leaves it owned
@@ -52,15 +54,20 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         return {key.removeprefix(CONFIG): value for key, value in self.spec.items() if key.startswith(CONFIG)}
 
     @property
-    def mirrored(self) -> frozenset[str] | None:
-        """Returns the settings of a declared topic that a flow set; None if the entry does not list them."""
-        listed = self.spec.get(MIRRORED)
-        return None if listed is None else frozenset(filter(None, listed.split(","))) & self.config.keys()
+    def mirrored(self) -> frozenset[str]:
+        """Returns the settings of a declared topic that a flow set."""
+        return frozenset(self.spec.get(MIRRORED, "").split(",")) & self.config.keys()
 
     @property
     def before(self) -> dict[str, str]:
         """Returns the values to restore after a failback, by setting; "" if the topic had none of its own."""
         return {key.removeprefix(BEFORE): value for key, value in self.spec.items() if key.startswith(BEFORE)}
+
+    @property
+    def source(self) -> tuple[str, str] | None:
+        """Returns the cluster and the topic that a mirror is copied from; None for another object."""
+        cluster = self.spec.get(SOURCE_CLUSTER)
+        return None if cluster is None else (cluster, self.spec.get(SOURCE_TOPIC, ""))
 
     def is_another(self, topic_id: str) -> bool:
         """Returns whether the topic was recreated: its id is not the applied one.
@@ -285,6 +292,13 @@ class ObservedCluster(
     imports_schemas: bool = True
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
+
+    def why_hidden(self, topic: str) -> str:
+        """Returns why a topic is not described."""
+        why = self.unreadable.get(f"topic.{topic}")
+        if why is None:
+            return f"not authorized to describe {self.name}/{topic}"
+        return f"the settings of {self.name}/{topic} could not be read: {why}"
 
     def lack(self, feature: str) -> FeatureReport | None:
         """Returns which broker lacks one of the FEATURE_…; None if all have it."""

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from msgspec import structs
 
 from planner.diff.differ import diff, drift, owned_by_address
-from planner.diff.record import JOB, JOBS, REGISTRY, SOURCE_CLUSTER, SOURCE_TOPIC
+from planner.diff.record import JOB, JOBS, REGISTRY
 from planner.graph.expansion import expand
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
@@ -37,6 +37,7 @@ from planner.plan.guards import check, destroyed_topics
 from planner.plan.ordering import make_steps
 from planner.plan.restore import restore_plan
 from planner.plan.rollback import rollback, rollback_steps
+from planner.plan.staleness import entries_by_place
 from planner.plan.steps.registry import Own
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.flow import RUNNING
@@ -173,13 +174,13 @@ def select(
     changes: Sequence[Change],
     targets: Sequence[str],
     desired: Desired,
-    owned: Mapping[Address, RegistryEntry],
+    observed: Observed,
     topology: Topology,
 ) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
     """Returns the targeted changes, with a note that the plan is partial; all of them without targets."""
     if not targets:
         return tuple(changes), ()
-    needs = _needs(desired, owned, topology, changes)
+    needs = _needs(desired, observed, topology, changes)
     known = {change.address for change in changes} | needs.keys()
     problems: list[Diagnostic] = []
     wanted: set[Address] = set()
@@ -216,14 +217,15 @@ def _with_needs(address: Address, needs: Mapping[Address, frozenset[Address]]) -
 
 
 def _needs(
-    desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology, changes: Iterable[Change]
+    desired: Desired, observed: Observed, topology: Topology, changes: Iterable[Change]
 ) -> dict[Address, frozenset[Address]]:
     """Returns what each object needs.
 
-    A job and its flows need each other, since they share one spec. A flow also needs the job that it leaves,
-    its mirror topics, its ACLs, its quotas and its schemas. A mirror topic needs its source if this topology
-    owns it.
+    A job and its flows need each other, since they share one spec: also a flow that leaves the topology. A
+    flow also needs the job that it leaves, its mirror topics, its ACLs, its quotas and its schemas. A mirror
+    topic needs its source if this topology owns it.
     """
+    owned = owned_by_address(observed)
     flows = topology.job_flows
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in flows}
     for topic in desired.topics:
@@ -247,12 +249,17 @@ def _needs(
         flow = entry.flow
         if flow is not None and entry.topology == topology.name:
             needs.setdefault(flow_address(flow), set()).add(entry.address)
-        if SOURCE_CLUSTER in entry.spec and entry.address.kind is Kind.TOPIC:
-            source = topic_address(entry.spec[SOURCE_CLUSTER], entry.spec.get(SOURCE_TOPIC, ""))
-            needs.setdefault(entry.address, set()).add(source)
-    for flow_name, declared in flows.items():
-        needs.setdefault(job_address(declared.job), set()).add(flow_address(flow_name))
-        needs.setdefault(flow_address(flow_name), set()).add(job_address(declared.job))
+        if entry.source is not None and entry.address.kind is Kind.TOPIC:
+            needs.setdefault(entry.address, set()).add(topic_address(*entry.source))
+    jobs = [(flow_address(name), job_address(declared.job)) for name, declared in flows.items()]
+    jobs += [
+        (entry.address, job_address(entry.spec.get(JOB, "")))
+        for (_, address), entry in entries_by_place(observed).items()
+        if address.kind is Kind.FLOW and address.name not in flows and entry.topology == topology.name
+    ]
+    for flow_at, job_at in jobs:
+        needs.setdefault(job_at, set()).add(flow_at)
+        needs.setdefault(flow_at, set()).add(job_at)
     for change in changes:
         left = (field.old for field in (change.field(JOB),) if field is not None)
         needs.setdefault(change.address, set()).update(job_address(str(job)) for job in left)
@@ -312,7 +319,7 @@ def make_plan(
     """
     topology, observed, targets = inputs.topology, inputs.observed, inputs.targets
     owned = owned_by_address(observed)
-    kept, about_targets = select(changes, targets, desired, owned, topology)
+    kept, about_targets = select(changes, targets, desired, observed, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
     steps = make_steps(kept, desired, seen or observed, owned_by_address(seen) if seen else owned)
     taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from planner.diff.differ import diff
-from planner.diff.record import JOB, PARTITIONS, REPLICATION, SOURCE_CLUSTER, SOURCE_TOPIC
+from planner.diff.record import JOB, PARTITIONS, REPLICATION
 from planner.model.address import Address, Kind, job_address
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import (
@@ -285,7 +285,7 @@ class _StateBefore:
             unset=frozenset(key for key, value in config.items() if value is None),
             protect=before.protect,
             on_remove=before.on_remove,
-            mirrored=base.mirrored or frozenset(),
+            mirrored=base.mirrored,
             lifted=LiftedLimits(base.flow or "", base.before) if base.before else None,
         )
 
@@ -344,7 +344,7 @@ def _only(step: AlterConfigs | AlterQuota, keys: Collection[str]) -> AlterConfig
 
 def _origin(entry: RegistryEntry) -> Declared | MirroredBy | QuarantineOf:
     if entry.flow is not None:
-        return MirroredBy(entry.flow, entry.spec.get(SOURCE_CLUSTER, ""), entry.spec.get(SOURCE_TOPIC, ""))
+        return MirroredBy(entry.flow, *(entry.source or ("", "")))
     if entry.origin == DECLARED:
         return Declared()
     return QuarantineOf(entry.origin.removeprefix(quarantine_origin("")), "")

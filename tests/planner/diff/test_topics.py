@@ -128,6 +128,11 @@ CREATED_WEEK = f"partitions: None -> 12; replication: None -> None; retention.ms
             "no-op: owned by topology 'billing'",
         ),
         "hidden": (PLAIN, at(**HIDDEN), NOT_TOLD),
+        "settings that can't be read": (
+            PLAIN,
+            at(HAS, unreadable={"topic.orders": "no leader"}, **HIDDEN),
+            "unknown: (unknown: the settings of dc1/orders could not be read: no leader)",
+        ),
         "an entry without an id": (SIX, at(HAS, owned(SIX, spec={"partitions": "6"})), SAME),
         "a silent cluster": (PLAIN, Unreachable("dc1", "refused"), "unknown: (unknown: dc1 unreachable)"),
         "a cluster that refuses the login": (

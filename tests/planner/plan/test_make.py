@@ -10,7 +10,7 @@ from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
 from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, FeatureReport, RegistryEntry, Unreachable
 from planner.model.plan import Mode, Plan
-from planner.model.topology import Acl, OnRemove, Policies, Requirement, Topic
+from planner.model.topology import Acl, OnRemove, Policies, Requirement, Selection, Topic
 from planner.plan.make import adoption, expected_dead, with_diagnostics
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
@@ -292,6 +292,18 @@ def test_a_target_brings_what_it_needs(targets, addresses) -> None:
     made = plan_for(WANT, *clusters, shop=FLOWS, targets=sorted(targets))
     assert [str(change.address) for change in made.changes] == sorted(addresses)
     assert (made.diagnostics[-1].code, made.diagnostics[-1].severity) == ("partial", Severity.NOTE)
+
+
+@pytest.mark.parametrize("target", ["flow.x", "flow.y", "job.dc2"])
+def test_a_flow_that_left_the_topology_brings_the_job_that_still_copies_it(target: str) -> None:
+    staying = flow("y", topics=Selection(("b",)))
+    seen = applied(
+        topology(flow("x", topics=Selection(("a",))), staying),
+        observed(cluster(live("a")), cluster(name="dc2")),
+    )
+    whole, partial = plan(topology(staying), seen), plan(topology(staying), seen, target)
+    assert {change.action for change in partial.changes} >= {Action.DELETE, Action.UPDATE}
+    assert partial.steps == whole.steps
 
 
 def test_a_flow_brings_the_quarantine_of_its_mirror() -> None:
