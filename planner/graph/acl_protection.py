@@ -143,7 +143,7 @@ class _ClusterProtection:
         return live | self._declared | replaced
 
     def _find_mirrors(self, flows: Iterable[Flow]) -> None:
-        shared = {node for loop in replication_loops(self._graph.live.edges) for node in loop.nodes}
+        shared = {node for loop in replication_loops(self._graph.carried) for node in loop.nodes}
         for flow in flows:
             for edge in self._graph.live.by_flow.get(flow.name, ()):
                 if edge.destination in shared:  # both sides write it: no writer is foreign there

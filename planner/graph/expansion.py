@@ -21,6 +21,7 @@ from planner.graph.quotas import quotas_of, quotas_unknown
 from planner.graph.replication_graph import (
     ReplicationGraph,
     ReplicationLoop,
+    TopicNode,
     provenance_of,
     replication_graph_of,
     replication_loops,
@@ -60,13 +61,18 @@ def read_requests(topology: Topology, observed: Observed) -> dict[str, ClusterDe
     clusters = [cluster for name in sorted(topology.clusters) if (cluster := observed.reachable(name))]
     names = {cluster.name: cluster.topics.keys() | cluster.hidden for cluster in clusters}
     graph = replication_graph_of(topology, names)
-    return {cluster.name: _read_request(cluster, graph) for cluster in clusters}
+    sources = [source for source in _recorded_mirrors(topology, clusters).values() if source is not None]
+    return {cluster.name: _read_request(cluster, graph, sources) for cluster in clusters}
 
 
-def _read_request(cluster: ObservedCluster, graph: ReplicationGraph) -> ClusterDetailsRequest:
+def _read_request(
+    cluster: ObservedCluster, graph: ReplicationGraph, sources: Iterable[TopicNode]
+) -> ClusterDetailsRequest:
     name, topology, flows = cluster.name, graph.topology, graph.topology.flows.values()
     declared = [topic for topic in topology.topics if topic.cluster == name]
     topics = {topic.name for topic in declared}
+    # Without the right to describe it, a topic is in no listing: only its name tells it from a deleted one.
+    topics |= {node.topic for node in sources if node.cluster == name and node.topic not in cluster.topics}
     every_key = set()
     for edge in (*graph.live.edges, *graph.declared.edges):
         nodes = (edge.source, edge.destination, *quarantine_nodes(graph, [edge]))
@@ -130,6 +136,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
             for name, cluster in live.items()
         },
         undescribable={name: cluster.hidden for name, cluster in live.items()},
+        mirrors=_recorded_mirrors(topology, live.values()),
     )
     edges = graph.every_edge
     loops_found = replication_loops(edges)
@@ -160,6 +167,18 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
             ]
         ),
     )
+
+
+def _recorded_mirrors(
+    topology: Topology, clusters: Iterable[ObservedCluster]
+) -> dict[TopicNode, TopicNode | None]:
+    """Returns the topics that these registries know as mirrors, each with its source if they name it."""
+    return {
+        TopicNode(cluster.name, entry.address.name): TopicNode(*entry.source) if entry.source else None
+        for cluster in clusters
+        for entry in cluster.owned
+        if entry.topology == topology.name and (entry.source is not None or entry.mirrored)
+    }
 
 
 def topics_to_delete(topology: Topology, cluster: ObservedCluster) -> frozenset[str]:
@@ -289,7 +308,9 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
             for flow in graph.flows
             if graph.copied.copies(flow.name, node.topic)
         ):
-            unknown[str(topic_address(*node))] = f"not authorized to describe {node}"
+            hiding = observed.reachable(node.cluster)
+            assert hiding is not None
+            unknown[str(topic_address(*node))] = hiding.why_hidden(node.topic)
     return dict(sorted(unknown.items()))
 
 

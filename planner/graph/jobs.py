@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from planner.graph.acl_protection import job_principal
-from planner.graph.replication_graph import ReplicationGraph, ReplicationLoop
+from planner.graph.replication_graph import ReplicationGraph, ReplicationLoop, grouped
 from planner.graph.routes import file_route, route_of, router_of
 from planner.graph.topics import existing_mirrors
 from planner.model.change import SENSITIVE
@@ -48,6 +48,7 @@ def flows_of(
 ) -> tuple[DesiredFlow, ...]:
     """Returns every flow with the topics that it selects now."""
     looping = {node for loop in loops for node in loop.nodes}
+    into = grouped(graph.carried, lambda edge: edge.destination)
     readable = {flow.name for flow in graph.flows}
     desired = []
     for name, flow in sorted(graph.topology.flows.items()):
@@ -67,10 +68,7 @@ def flows_of(
                 selection_known=selection_known,
                 native_only=name in native_only,
                 # Other flows or clients write the destination topic by design.
-                shared=any(
-                    edge.destination in looping or len(graph.live.incoming[edge.destination]) > 1
-                    for edge in own
-                ),
+                shared=any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own),
                 promoted=promoted_topics(graph, observed, flow),
             )
         )

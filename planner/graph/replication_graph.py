@@ -167,9 +167,11 @@ class ReplicationGraph(Struct, frozen=True):
     """Topics and copies of a topology, with the topics of the clusters that could be read.
 
     `names` are the live topics by cluster; a cluster that could not be read has no entry. `live` holds topics
-    that exist or will exist after this plan. `declared` adds names that flows write out and that do not
-    exist. `sampled` adds one example name for each regex. The last two answer questions about rules and never
-    make changes. `undescribable` topics are known by name only: the right to describe them is missing.
+    that exist or will exist after this plan. `silent` holds the copies out of clusters that could not be
+    read, of the topics that flows into them, registries and names that are written out tell: so such a
+    cluster does not change how the others copy. `declared` adds names that flows write out and that do not
+    exist, `sampled` one example name for each regex. These three answer questions about rules and never make
+    changes. `undescribable` topics are known by name only: the right to describe them is missing.
     """
 
     topology: Topology
@@ -180,13 +182,19 @@ class ReplicationGraph(Struct, frozen=True):
     declared_topics: Mapping[TopicNode, Topic]
     flows: tuple[Flow, ...]  # those whose source could be read
     live: CopyGraph
+    silent: CopyGraph
     declared: CopyGraph
     sampled: CopyGraph
 
     @property
+    def carried(self) -> list[CopyEdge]:
+        """Returns the copies of topics that exist, also those out of clusters that could not be read."""
+        return [*self.live.edges, *self.silent.edges]
+
+    @property
     def every_edge(self) -> list[CopyEdge]:
         """Returns all copies, also those of names that do not exist."""
-        return [*self.live.edges, *self.declared.edges, *self.sampled.edges]
+        return [*self.carried, *self.declared.edges, *self.sampled.edges]
 
     @property
     def all_carried(self) -> bool:
@@ -211,10 +219,15 @@ def replication_graph_of(
     topology: Topology,
     names: Mapping[str, Collection[str]],
     undescribable: Mapping[str, Collection[str]] | None = None,
+    mirrors: Mapping[TopicNode, TopicNode | None] | None = None,
     *,
     offline: bool = False,
 ) -> ReplicationGraph:
-    """Builds the graph. With `offline`, every cluster counts as readable and holds what is declared."""
+    """Builds the graph. With `offline`, every cluster counts as readable and holds what is declared.
+
+    `mirrors` are the topics that registries know as mirrors, each with its source; None where a declared
+    topic has settings of a flow.
+    """
     router = router_of(topology)
     copied = CopiedTopics(topology)
     undescribable = undescribable or {}
@@ -235,12 +248,55 @@ def replication_graph_of(
         TopicNode(cluster, name) for cluster in names for name in names[cluster] if not is_reserved(name)
     )
     live = build_copy_graph(router, flows, [*observed_nodes, *declared_topics], copies)
-    declared = build_copy_graph(router, flows, _written_out(router, flows), copies, live.nodes)
-    known = live.nodes | declared.nodes
-    sampled = build_copy_graph(router, flows, list(_samples(topology, flows)), copies, known)
-    return ReplicationGraph(
-        topology, router, copied, names, undescribable, declared_topics, flows, live, declared, sampled
+    unread = {flow.source_cluster for flow in by_name} - {flow.source_cluster for flow in flows}
+    sources = _sources(
+        mirrors or {}, live, [flow for flow in by_name if flow.source_cluster in unread], router
     )
+    silent = build_copy_graph(
+        router,
+        by_name,
+        [node for node in (*live.nodes, *sources) if node.cluster in unread],
+        copies,
+        [node for node in live.nodes if node.cluster not in unread],
+    )
+    known = live.nodes | silent.nodes
+    declared = build_copy_graph(router, flows, _written_out(router, flows), copies, known)
+    known |= declared.nodes
+    sampled = build_copy_graph(router, by_name, list(_samples(topology, by_name)), copies, known)
+    return ReplicationGraph(
+        topology,
+        router,
+        copied,
+        names,
+        undescribable,
+        declared_topics,
+        flows,
+        live=live,
+        silent=silent,
+        declared=declared,
+        sampled=sampled,
+    )
+
+
+def _sources(
+    mirrors: Mapping[TopicNode, TopicNode | None], live: CopyGraph, unread: Sequence[Flow], router: Router
+) -> Iterator[TopicNode]:
+    """Yields topics of clusters that could not be read: written out, or the sources of mirrors.
+
+    A declared topic with settings of a flow that no live copy fills has its source at such a cluster.
+    """
+    yield from _written_out(router, unread)
+    for mirror, source in mirrors.items() if unread else ():
+        if source is not None:
+            yield source
+        elif mirror not in live.incoming:
+            for flow in unread:
+                route = router.routes[flow.name]
+                topic = (
+                    route.source_topic(mirror.topic) if flow.destination_cluster == mirror.cluster else None
+                )
+                if topic is not None and route.answer(topic).taken:
+                    yield TopicNode(flow.source_cluster, topic)
 
 
 def _written_out(router: Router, flows: Iterable[Flow]) -> list[TopicNode]:
@@ -370,7 +426,7 @@ def possible_edges(graph: ReplicationGraph) -> list[CopyEdge]:
 def _reached_by_all(graph: ReplicationGraph) -> list[CopyEdge]:
     """Returns the copies of all flows as if every flow ran."""
     flows = graph.topology.flows.values()
-    starts = {*graph.live.nodes, *graph.declared.nodes, *graph.sampled.nodes}
+    starts = {*graph.live.nodes, *graph.silent.nodes, *graph.declared.nodes, *graph.sampled.nodes}
     starts.update(_written_out(graph.router, flows))
     return build_copy_graph(graph.router, flows, starts, lambda _flow, _topic: True).edges
 

@@ -126,7 +126,7 @@ def topics_of(
 ) -> "DesiredTopics":
     """Returns the desired topics of all clusters."""
     made = DesiredTopics(graph, observed, provenance)
-    for component in strongly_connected(graph.live.edges):
+    for component in strongly_connected(graph.carried):
         made.build(component)
     for node in sorted(graph.declared_topics.keys() - made.settings.keys()):
         made.build([node])
@@ -168,11 +168,12 @@ class DesiredTopics:
 
     def build(self, component: list[TopicNode]) -> None:
         """Builds the topics of one component. In a loop, topics that exist come first, then their mirrors."""
-        ready = [node for node in component if len(component) == 1 or self._exists_or_declared(node)]
+        known = [node for node in component if node in self.graph.live.nodes]
+        ready = [node for node in known if len(component) == 1 or self._exists_or_declared(node)]
         for node in ready:
-            outside = [edge for edge in self._copies(node) if edge.source not in component]
+            outside = [edge for edge in self._copies_into(node) if edge.source not in component]
             self._build_topic(node, outside[0] if outside else None)
-        rest = [node for node in component if node not in ready]
+        rest = [node for node in known if node not in ready]
         while rest:
             node, edge = next(
                 (node, edge) for node in rest for edge in self.into[node] if edge.source in self.settings
@@ -193,6 +194,11 @@ class DesiredTopics:
             return edges
         return [edge for edge in edges if self.graph.flow(edge.flow).reverse_of is None]
 
+    def _copies_into(self, node: TopicNode) -> list[CopyEdge]:
+        """Returns the copies whose settings a topic may follow, also those out of silent clusters."""
+        copies = self._copies(node) or self.into.get(node, ())
+        return sorted([*copies, *self.graph.silent.incoming.get(node, ())])
+
     def _build_topic(self, node: TopicNode, parent: CopyEdge | None) -> None:
         """Builds one topic. `parent` is the copy whose source the settings follow; in a loop
         there is none.
@@ -206,8 +212,8 @@ class DesiredTopics:
         lifting = self._limits_to_lift(node, failback_edges, now) if failback_edges and not copies else {}
         before = self._saved_values(node)
         topic = self.graph.declared_topics.get(node)
-        if topic is not None and not copies and not failback_edges:
-            given = dict(self._settings_left_by_flow(node))
+        if topic is not None and not failback_edges and (not copies or self._is_unread(parent)):
+            given = {**self._settings_left_by_flow(node), **given}
         declared = topic.config if topic is not None else {}
         config = {**given, **lifting, **declared}
         restored = (
@@ -222,7 +228,7 @@ class DesiredTopics:
             made = (
                 self._declared(node, topic, config, frozenset(given) - declared.keys())
                 if topic is not None
-                else self._mirror(node, parent or [*copies, *failback_edges][0], config, unset)
+                else self._mirror(node, parent or self._copies_into(node)[0], config, unset)
             )
             self.topics[node] = replace(
                 made,
@@ -240,12 +246,18 @@ class DesiredTopics:
         self, node: TopicNode, parent: CopyEdge | None, now: PlannedTopicSettings
     ) -> tuple[dict[str, str], frozenset[str]]:
         """Returns the settings that flows give a mirror, and those that they take back."""
-        if parent is None or self.graph.is_undescribable(parent.source):
+        if parent is None or self._is_unread(parent):
             return dict(BOUNDS), frozenset()
         rule = self.rules[parent.flow]
         self.mirrored[node] = rule.mirrored(self.settings[parent.source])
         config = {**BOUNDS, **self.mirrored[node]}
         return config, rule.taken_back(now.explicit, config)
+
+    def _is_unread(self, parent: CopyEdge | None) -> bool:
+        """Returns whether the settings of the copy's source could not be read."""
+        return parent is not None and (
+            parent.flow not in self.rules or self.graph.is_undescribable(parent.source)
+        )
 
     def _limits_to_lift(
         self, node: TopicNode, failback_edges: list[CopyEdge], now: PlannedTopicSettings
@@ -271,35 +283,31 @@ class DesiredTopics:
         return self.owned.get(topic_address(node.cluster, node.topic))
 
     def _settings_left_by_flow(self, node: TopicNode) -> Mapping[str, str]:
-        """Returns the settings that an ended flow gave to a declared topic: they stay.
+        """Returns the settings that a flow gave to a declared topic and that stay while none is mirrored.
 
-        A registry entry of an earlier release does not list them. Then all recorded settings stay.
+        Its flow has ended, its source does not answer or may not be described, or the source topic is gone. A
+        flow that leaves the topology leaves none of them.
         """
         entry = self._entry(node)
-        filled = entry is not None and any(
-            self._flow_ended(flow, node)
-            for flow in self.graph.topology.flows.values()
-            if flow.reverse_of is None
-        )
-        if entry is None or not filled:
+        if entry is None or not any(
+            self._may_fill(flow, node) for flow in self.graph.topology.flows.values()
+        ):
             return {}
-        given = entry.mirrored
-        return entry.config if given is None else {key: entry.config[key] for key in given}
+        return {key: entry.config[key] for key in entry.mirrored}
 
-    def _flow_ended(self, flow: Flow, node: TopicNode) -> bool:
-        """Returns whether the flow filled this topic before and copies it no longer."""
+    def _may_fill(self, flow: Flow, node: TopicNode) -> bool:
+        """Returns whether the flow takes a topic that has this name at its destination."""
+        if flow.reverse_of is not None or flow.destination_cluster != node.cluster:
+            return False
         route = self.graph.router.routes[flow.name]
-        source_topic = route.source_topic(node.topic) if flow.destination_cluster == node.cluster else None
-        return (
-            source_topic is not None
-            and route.answer(source_topic).taken
-            and not self.graph.copied.copies(flow.name, source_topic)
-        )
+        source_topic = route.source_topic(node.topic)
+        return source_topic is not None and route.answer(source_topic).taken
 
     def _declared(
         self, node: TopicNode, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]
     ) -> DesiredTopic:
-        partitions = self.partitions.get(node) if node in self.into else None
+        is_filled = node in self.into or node in self.graph.silent.incoming
+        partitions = self.partitions.get(node) if is_filled else None
         return DesiredTopic(
             cluster=topic.cluster,
             name=topic.name,

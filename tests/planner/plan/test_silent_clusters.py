@@ -1,0 +1,114 @@
+"""A cluster that does not answer, or hides a topic, changes nothing at the others."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from msgspec import structs
+
+from planner.graph.expansion import read_requests
+from planner.model.observed import Observed, ObservedCluster, Unreachable
+from planner.model.topology import Flow, Topic, Topology
+from tests.fakes.simulated import simulate
+from tests.fakes.states import acl
+from tests.fakes.tables import cases
+from tests.fakes.worlds import states, topologies
+from tests.planner.graph.build import cluster, flow, live, observed, topic, topology
+from tests.planner.plan.jobs import at, changes, plan, there
+
+CLUSTERS = ("dc1", "dc2", "dc3")
+MESH = tuple(flow(f"{source}>{destination}") for source, destination in permutations(CLUSTERS, 2))
+RING = (flow("dc1>dc2"), flow("dc2>dc3"), flow("dc3>dc1"))
+TRIANGLE = (flow("dc1>dc2"), flow("dc1>dc3"), flow("dc2>dc3"))
+CHAIN = (flow("dc1>dc2", "orders"), flow("dc2>dc3", "orders"))
+PROTECTED = tuple(structs.replace(one, protect="acl") for one in RING)
+BOTH = (topic("dc2/orders"), topic("dc3/orders"))
+
+
+def applied(*parts: Flow | Topic) -> tuple[Topology, Observed]:
+    """A topology with its clusters after an apply."""
+    shop = topology(*parts)
+    secured = {
+        name: structs.replace(declared, principal="User:job") for name, declared in shop.clusters.items()
+    }
+    shop = topology(*parts, clusters=secured)
+    rules = [acl("WRITE", cluster=name, principal="User:shop") for name in CLUSTERS]
+    seen = observed(
+        *(
+            cluster(name, *topics, acls=[rule for rule in rules if rule.cluster == name])
+            for name, topics in {
+                "dc1": [live("orders", 3, cleanup_policy="compact", retention_ms="123")],
+                "dc2": [live("orders", 3, retention_ms="5")],
+                "dc3": [],
+            }.items()
+        )
+    )
+    seen = simulate(plan(shop, seen).steps, seen)
+    assert plan(shop, seen).steps == ()
+    return shop, seen
+
+
+def without(seen: Observed, *names: str) -> Observed:
+    return Observed({**seen.clusters, **{name: Unreachable(name, "timed out") for name in names}})
+
+
+@cases(
+    "parts",
+    {
+        "a mesh": (MESH,),
+        "a mesh of declared topics": ((*MESH, *BOTH),),
+        "a ring": (RING,),
+        "a ring of protected topics": (PROTECTED,),
+        "a triangle": (TRIANGLE,),
+        "a triangle of declared topics": ((*TRIANGLE, *BOTH),),
+        "a chain": (CHAIN,),
+        "a chain of declared topics": ((*CHAIN, *BOTH),),
+    },
+)
+@pytest.mark.parametrize("silent", [("dc1",), ("dc2",), ("dc3",), ("dc1", "dc2"), ("dc2", "dc3")])
+def test_while_clusters_are_silent_a_plan_changes_nothing_at_the_others(parts, silent) -> None:
+    shop, seen = applied(*parts)
+    assert plan(shop, without(seen, *silent)).steps == ()
+
+
+def hiding(seen: Observed, name: str) -> Observed:
+    topics = {topic: live for topic, live in there(seen, name).topics.items() if topic != "orders"}
+    return at(seen, name, topics=topics, hidden=frozenset({"orders"}))
+
+
+@pytest.mark.parametrize("parts", [CHAIN, (*CHAIN, *BOTH), TRIANGLE, (*TRIANGLE, *BOTH)])
+def test_a_source_topic_that_is_hidden_leaves_its_mirrors_as_they_are(parts) -> None:
+    shop, seen = applied(*parts)
+    assert plan(shop, hiding(seen, "dc1")).steps == ()
+
+
+def test_the_source_of_a_mirror_that_no_listing_shows_is_asked_for_by_name() -> None:
+    """A listing leaves out topics without the right to describe them: these must not count as deleted."""
+    shop, seen = applied(flow("dc1>dc2", "ord.*", on_source_delete="delete"))
+    unlisted = at(seen, "dc1", topics={})
+    assert "orders" in read_requests(shop, unlisted)["dc1"].configs
+    assert plan(shop, hiding(seen, "dc1")).steps == ()
+
+
+@pytest.mark.parametrize("state", ["active", "failed_over"])
+def test_a_declared_mirror_keeps_its_settings_when_its_source_is_gone(state) -> None:
+    shop, seen = applied(flow("dc1>dc2", "orders"), topic("dc2/orders"))
+    ended = topology(flow("dc1>dc2", "orders", state=state), topic("dc2/orders"), clusters=shop.clusters)
+    made = plan(ended, at(seen, "dc1", topics={}))
+    assert {field.path[0] for field in changes(made)["topic.dc2.orders"].fields} <= {"recorded"}
+
+
+SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=SLOW)
+@given(topologies(), states())
+def test_whatever_was_applied_rests_while_a_cluster_is_silent(shop: Topology, seen: Observed) -> None:
+    made = plan(shop, seen)
+    assume(not made.errored)
+    seen = simulate(made.steps, seen)
+    assume(plan(shop, seen).steps == ())
+    for name, known in seen.clusters.items():
+        assert isinstance(known, ObservedCluster)
+        assert plan(shop, without(seen, name)).steps == ()
