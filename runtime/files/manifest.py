@@ -353,10 +353,12 @@ class ManifestFolder:
         with as_unavailable(self.store):
             return self.store.remove_older(f"{self.own}/{_REPLACED}", retention_s)
 
-    def clear_staging(self) -> None:
-        """Removes what is staged and not committed, by a round that failed too. What can't be removed stays.
+    def clear_staging(self, generation: int) -> None:
+        """Removes what this generation and those before it have staged and not committed, also in a round
+        that failed. What can't be removed stays.
 
-        The last commit must be published before. Raises ManifestProblem.
+        The last commit must be published before. Files of a later generation stay: its driver may have
+        committed them, and not yet moved them (R3). Raises ManifestProblem.
         """
         with as_unavailable(self.store):
             try:
@@ -364,7 +366,8 @@ class ManifestFolder:
             except OSError:
                 return  # the next round finds the same, and says why
             for name in names:
-                self.store.remove_folder(f"{self.own}/{_STAGING}/{name}")
+                if not name.isdecimal() or int(name) <= generation:
+                    self.store.remove_folder(f"{self.own}/{_STAGING}/{name}")
 
     def check_staged(self, files: Iterable[DataFile]) -> None:
         """Checks that the driver sees the files that tasks have staged. Raises EndpointUnavailable."""

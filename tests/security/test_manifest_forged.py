@@ -258,7 +258,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(lake: Lake, at: str) ->
     for refused in _operations(store, name):
         with pytest.raises(LeadsOutside, match=f"{path} is a symbolic link"):
             refused()
-    for clear in (lake.folder.clear_staging, lambda: lake.folder.remove_replaced(0)):
+    for clear in (lambda: lake.folder.clear_staging(1), lambda: lake.folder.remove_replaced(0)):
         with suppress(ManifestProblem):
             clear()
     assert lake.outside == before

@@ -93,7 +93,7 @@ class CompactionDuty:
             self.note = f"small files are not merged: {error}"
             self._due_at = time.monotonic() + min(_RETRY_S, self._spec.every_ms / 1000)
             log_event("compaction_failed", key=self._flow, flow=self._flow, error=str(error))
-            await asyncio.to_thread(self._folder.clear_staging)
+            await asyncio.to_thread(self._folder.clear_staging, generation)
             return []
         return merged
 

@@ -146,7 +146,7 @@ class FilesSink(RecordSink[FilePosition]):
                 commit=claim.number,
                 generation=generation,
             )
-        await asyncio.to_thread(self._folder.clear_staging)
+        await asyncio.to_thread(self._folder.clear_staging, generation)
         self._manifest, self._claimed = state, True
 
     async def copy(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> Copied[FilePosition]:

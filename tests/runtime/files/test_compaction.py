@@ -183,7 +183,7 @@ def test_wherever_the_driver_dies_the_next_one_finishes_and_the_manifest_is_neve
     assert state.last.number == (4 if done == 0 else 5)
     again.publish(state.last.files)
     again.hide(state.last.replaced)
-    again.clear_staging()
+    again.clear_staging(1)
     assert lines_of(tmp_path) == lines
     assert len(files_of(tmp_path)) == (4 if done == 0 else 2)
     assert lake.seen_by_the_manifest() == list(range(7))
@@ -341,7 +341,7 @@ def test_a_folder_that_takes_no_file_fails_the_pass_alone(tmp_path: Path) -> Non
     lake = Lake(tmp_path, "raw")
     for _ in range(2):
         lake.round(NOON)
-    lake.folder.clear_staging()
+    lake.folder.clear_staging(1)
     staging = root_of(lake.folder) / lake.folder.staging(1)
     staging.parent.rmdir()
     staging.parent.write_text("no folder")  # refuses root too, as a full disk does

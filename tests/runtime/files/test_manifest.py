@@ -157,6 +157,18 @@ def test_another_job_or_cluster_is_named(folder: ManifestFolder) -> None:
 def test_what_failed_rounds_and_older_generations_have_staged_is_removed(folder: ManifestFolder) -> None:
     staged(folder, b"abc")
     (root_of(folder) / folder.staging(2)).mkdir(parents=True)
-    folder.clear_staging()
+    folder.clear_staging(2)
     assert list((own_of(folder) / "staging").iterdir()) == []
-    folder.clear_staging()
+    folder.clear_staging(2)
+
+
+def test_a_driver_that_was_replaced_leaves_the_files_of_its_successor(folder: ManifestFolder) -> None:
+    """It was suspended while it had the flow; meanwhile its successor has committed a file (R3)."""
+    described = replace(staged(folder, b"old"), staged="staging/2/y.part")
+    theirs = root_of(folder) / folder.staging(2) / "y.part"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"new")
+    folder.clear_staging(1)
+    assert list((own_of(folder) / "staging").iterdir()) == [theirs.parent]
+    folder.publish([described])
+    assert (root_of(folder) / described.path).read_bytes() == b"new"

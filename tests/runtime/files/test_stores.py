@@ -153,7 +153,7 @@ def test_a_commit_is_finished_by_the_next_start_and_readable_before(place: Place
     assert last is not None
     for _ in range(2):
         again.publish(last.files)
-    again.clear_staging()
+    again.clear_staging(1)
     assert len(again.store.names("orders")) == 2
     assert again.store.names("_repl/f/staging") == []
     assert lake.seen_by_the_manifest() == [0, 1, 2, 3]
@@ -371,7 +371,7 @@ def test_a_store_that_is_away_damages_no_file(server: S3Server) -> None:
     away = ManifestFolder(lake.spec.folder, "f", {**server.settings, "endpoint": "http://127.0.0.1:9"})
     with pytest.raises(OSError, match="the connection is refused"):
         check_file(away, last.files[0])
-    away.clear_staging()
+    away.clear_staging(1)
 
 
 @pytest.mark.slow
