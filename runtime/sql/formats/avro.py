@@ -16,7 +16,7 @@ from fastavro.validation import validate
 
 from runtime.contract.records.schema_names import WIRE_PREFIX
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.avro_schema import SETTABLE, AvroSchema, Schema, kind_of
+from runtime.sql.formats.avro_schema import BRANCH, SETTABLE, AvroSchema, Schema, is_branch, kind_of
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import WriterSchema, WriterSchemas
 
@@ -58,7 +58,7 @@ class _RecordEdit:
             name, where = field["name"], f"{place}.{field['name']}"
             branches = schema.branches(field["type"])
             if name in changes.drop:
-                self._drop[name] = _dropped(field, branches, where)
+                self._drop[name] = _dropped(schema, field, where)
             elif name in changes.set:
                 self._set[name] = _NewValue(branches, changes.set[name], where)
             elif name in changes.inside:
@@ -67,7 +67,7 @@ class _RecordEdit:
                         schema, branch, changes.inside[name], where, declared=declared
                     )
                     for branch in branches
-                    if kind_of(branch) == "record"
+                    if kind_of(branch) == "record" and not is_branch(branch)
                 }
                 if not self._inside[name]:
                     raise BadSchema(f"{where} is no record")
@@ -130,17 +130,53 @@ def check_changes(text: str, changes: Changes) -> None:
     _RecordEdit(schema, schema.record(), changes, "value", declared=True)
 
 
-def _dropped(field: Mapping[str, Any], branches: Sequence[Schema], place: str) -> Any:
+def _dropped(schema: AvroSchema, field: Mapping[str, Any], place: str) -> Any:
     """Returns the value of a dropped field: null, or its default. Raises BadSchema where it has neither."""
-    if "null" in branches:
+    if "null" in schema.branches(field["type"]):
         return None
     if "default" not in field:
         raise BadSchema(
             f"{place} is neither nullable nor has it a default: a record without it would not be valid"
         )
-    default = field["default"]
-    is_bytes = kind_of(branches[0]) in ("bytes", "fixed")
-    return default.encode("iso-8859-1") if is_bytes and isinstance(default, str) else default
+    try:
+        value = _default(schema, field["type"], field["default"])
+        fits = validate(value, schema.of(field["type"]), raise_errors=False)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise BadSchema(f"the default of {place} does not fit its type")
+    return value
+
+
+def _default(schema: AvroSchema, kind: Schema, default: Any) -> Any:
+    """Returns a default, which a schema has as JSON, as fastavro writes it: that of a union is one of its
+    first branch.
+    """
+    resolved = schema.of(kind)
+    match kind_of(resolved):
+        case "union":
+            first = schema.of(resolved[0])
+            value = _default(schema, first, default)
+            return (first["name"], value) if kind_of(first) in ("record", "enum", "fixed") else value
+        case "record" if is_branch(resolved) and not (isinstance(default, dict) and BRANCH in default):
+            return {BRANCH: _default(schema, resolved["fields"][0]["type"], default)}
+        case "record":
+            return {
+                field["name"]: _default(
+                    schema,
+                    field["type"],
+                    default[field["name"]] if field["name"] in default else field["default"],
+                )
+                for field in resolved["fields"]
+            }
+        case "array":
+            return [_default(schema, resolved["items"], item) for item in default]
+        case "map":
+            return {key: _default(schema, resolved["values"], value) for key, value in default.items()}
+        case "bytes" | "fixed":
+            return default.encode("iso-8859-1")
+        case _:
+            return default
 
 
 class _Writer:
@@ -157,10 +193,9 @@ class _Writer:
             self._unreadable = self._unchangeable = str(error)
             return
         try:
-            # Values are those of the underlying types, such as a decimal's bytes: they can be written again.
-            plain = AvroSchema(written.text, written.references, logical=False)
-            self._plain = plain.root
-            self._edit = _RecordEdit(plain, plain.record(), changes, "value")
+            exact = AvroSchema(written.text, written.references, exact=True)
+            self._exact = exact.root
+            self._edit = _RecordEdit(exact, exact.record(), changes, "value")
         except BadSchema as error:
             self._unchangeable = str(error)
 
@@ -179,13 +214,13 @@ class _Writer:
         if self._unchangeable:
             raise UneditableValue(self._unchangeable)
         try:
-            record = _read(data, at, self._plain, None, named=True)
+            record = _read(data, at, self._exact, None, named=True)
         except UndecodableValue as error:
             raise UneditableValue(str(error)) from None
         self._edit.apply(record, [msgspec.json.decode(value) for value in values])
         stream = io.BytesIO()
         stream.write(data[:at])
-        schemaless_writer(stream, self._plain, record)
+        schemaless_writer(stream, self._exact, record)
         return stream.getvalue()
 
 

@@ -36,6 +36,7 @@ _LOGICAL = {
     ("string", "uuid"): "STRING",
 }
 SETTABLE = frozenset({*_PLAIN, "enum"})
+BRANCH = "__branch"  # the field of a record that stands for a branch of a union
 _MOST_LEVELS = 100
 _TOO_DEEP = f"the schema has more than {_MOST_LEVELS} types within one another"
 
@@ -43,17 +44,19 @@ _TOO_DEEP = f"the schema has more than {_MOST_LEVELS} types within one another"
 class AvroSchema:
     """An Avro schema as fastavro parses it. `root` is the schema itself; types are named in full."""
 
-    def __init__(self, text: str, references: Sequence[str] = (), *, logical: bool = True) -> None:
+    def __init__(self, text: str, references: Sequence[str] = (), *, exact: bool = False) -> None:
         """Raises BadSchema. `references` are the texts of schemas whose types it names.
 
-        Without `logical`, values are those of the underlying types, such as the bytes of a decimal.
+        With `exact`, a value that is read can be written again with the same bytes. It has the underlying
+        types in place of logical ones, such as the bytes of a decimal, and each branch of a union has a name.
         """
         self._named: dict[str, Schema] = {}
+        rewrite = _ExactTypes()
         for one in (*references, text):
             try:
                 declared = msgspec.json.decode(one)
                 self.root = parse_schema(
-                    declared if logical else _without_logical(declared), named_schemas=self._named
+                    rewrite.of(declared) if exact else declared, named_schemas=self._named
                 )
             except msgspec.DecodeError as error:
                 raise BadSchema(f"no JSON: {error}") from None
@@ -132,14 +135,54 @@ def _parts(schema: Schema) -> list[Schema]:
             return []
 
 
-def _without_logical(schema: Schema) -> Schema:
-    match schema:
-        case dict():
-            return {name: _without_logical(part) for name, part in schema.items() if name != "logicalType"}
-        case list():
-            return [_without_logical(branch) for branch in schema]
-        case _:
-            return schema
+class _ExactTypes:
+    """Rewrites schemas so that fastavro writes each value as it was read.
+
+    fastavro chooses the first branch of a union that a value fits, such as a double for a long. It keeps the
+    branch of a named type alone. So each branch without a name becomes a record with one field, of which the
+    bytes are those of the field.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of(self, schema: Schema) -> Schema:
+        """Returns the type that stands for this one."""
+        match schema:
+            case list():
+                branches = [self.of(branch) for branch in schema]
+                several = sum(branch != "null" for branch in branches) > 1
+                return [self._named(branch) for branch in branches] if several else branches
+            case dict():
+                exact = {name: part for name, part in schema.items() if name != "logicalType"}
+                exact |= {name: self.of(exact[name]) for name in ("type", "items", "values") if name in exact}
+                if isinstance(fields := exact.get("fields"), list):
+                    exact["fields"] = [self._field(field) for field in fields]
+                return exact
+            case _:
+                return schema
+
+    def _field(self, field: Any) -> Any:
+        exact = self.of(field)
+        union = exact["type"] if isinstance(exact, dict) and "default" in exact else None
+        if isinstance(union, list) and union and is_branch(union[0]):
+            exact["default"] = {BRANCH: exact["default"]}  # the default of a union is one of its first branch
+        return exact
+
+    def _named(self, branch: Schema) -> Schema:
+        kind = branch
+        while isinstance(kind, dict):
+            kind = kind.get("type")
+        if kind == "null" or not (kind in _PLAIN or kind in ("array", "map")):
+            return branch
+        self._count += 1
+        field = {"name": BRANCH, "type": branch}
+        return {"type": "record", "name": f"__branch{self._count}", "namespace": "", "fields": [field]}
+
+
+def is_branch(branch: Schema) -> bool:
+    """Returns whether a type of an exact schema stands for a branch of a union without a name."""
+    return isinstance(branch, dict) and [field["name"] for field in branch.get("fields", ())] == [BRANCH]
 
 
 def ddl_of(text: str) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro import AvroValues
-from runtime.sql.formats.avro_schema import AvroSchema, ddl_of
+from runtime.sql.formats.avro_schema import ddl_of
 from runtime.sql.formats.dispatch import change_problem
 from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 
@@ -112,7 +112,11 @@ UNIONS: dict[str, Any] = {
             "type": ["null", {"type": "enum", "name": "E", "symbols": ["A"]}, "string", ADDRESS],
         },
         {"name": "also", "type": [{"type": "map", "values": "string"}, "Address"]},
-        {"name": "number", "type": ["int", "long", "float", "double"]},
+        {"name": "number", "type": ["null", "double", "float", "int", "long"]},
+        {
+            "name": "part",
+            "type": {"type": "array", "items": [{"type": "fixed", "name": "F", "size": 1}, "bytes"]},
+        },
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
         {"name": "gone", "type": "bytes", "default": "\u00ff"},
@@ -120,17 +124,53 @@ UNIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("number", [5, 2**40, 0.1])
-@pytest.mark.parametrize("named", [None, ("E", "A"), "A", ("Address", {"street": None, "city": "x"})])
-def test_other_fields_keep_their_branch_of_a_union_and_their_bytes(named: Any, number: float) -> None:
+@pytest.mark.parametrize(
+    "number", [None, ("int", 5), ("long", 5), ("long", 2**53 + 1), ("float", 0.5), ("double", 5.0)]
+)
+@pytest.mark.parametrize(
+    "named", [None, ("E", "A"), ("string", "A"), ("Address", {"street": None, "city": "x"})]
+)
+def test_other_fields_keep_their_branch_of_a_union_and_their_bytes(named: Any, number: Any) -> None:
     """Also days that Python's dates don't have, and more digits than a decimal's precision."""
-    raw = AvroSchema(json.dumps(UNIONS), logical=False).root
+    raw = parse_schema(json.loads(json.dumps(UNIONS).replace("logicalType", "meaning")))
     value = {"named": named, "number": number, "price": b"\x7f" * 9, "day": 2**31 - 1, "gone": b"x"}
-    for also in ({"street": "s"}, ("Address", {"street": "s", "city": "c"})):
+    value["part"] = [("F", b"1"), ("bytes", b"2")]
+    for also in (("map", {"street": "s"}), ("Address", {"street": "s", "city": "c"})):
         edited = values_of(json.dumps(UNIONS), (), ["value.gone"]).edited(
             encoded({**value, "also": also}, raw), []
         )
         assert edited == encoded({**value, "also": also, "gone": b"\xff"}, raw)
+
+
+@pytest.mark.parametrize(
+    ("union", "default", "expected"),
+    [
+        (["double", "long"], 1.5, ("double", 1.5)),
+        (["long", "double"], 7, ("long", 7)),
+        (["bytes", "string"], "\u00ff", ("bytes", b"\xff")),
+        ([ADDRESS, "long"], {"street": None, "city": "x"}, ("Address", {"street": None, "city": "x"})),
+        (["double", "null"], 1.5, None),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": ["long", "double"]}, {"a": 7}, {"a": ("long", 7)}),
+    ],
+)
+def test_a_field_that_is_dropped_gets_its_default(union: Any, default: Any, expected: Any) -> None:
+    fields = [{"name": "gone", "type": union, "default": default}, {"name": "kept", "type": ["float", "int"]}]
+    schema = {"type": "record", "name": "R", "namespace": "org.example", "fields": fields}
+    parsed = parse_schema(json.loads(json.dumps(schema)))
+    named = isinstance(expected, tuple) and expected[0] == "Address"
+    value = {"gone": ("org.example.Address", expected[1]) if named else expected}
+    value["kept"] = ("int", 3)
+    edited = values_of(json.dumps(schema), (), ["value.gone"]).edited(encoded(value, parsed), [])
+    assert edited == encoded(value, parsed)
+
+
+@pytest.mark.parametrize(("kind", "default"), [("int", 2**31), ({"type": "array", "items": "bytes"}, [1])])
+def test_a_default_that_does_not_fit_is_known_before(kind: Any, default: Any) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind, "default": default}]}
+    form = FormatSpec(format="avro", schema=json.dumps(schema))
+    why = change_problem(form, "value.a", drop=True)
+    assert why == "the default of value.a does not fit its type"
 
 
 @pytest.mark.parametrize(
