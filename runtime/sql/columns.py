@@ -60,6 +60,7 @@ _PAD = bytes(16)  # behind the records: a varint is looked for in more bytes tha
 _TIMESTAMP_BYTES, _SIZE_BYTES = 5, 4  # of varints, behind the first one
 _JOINED = 512 * 1024  # bytes of records that are packed as one batch
 _FEW = 128  # records of a batch
+_MOST_MS = (2**63 - 1) // 1_000  # a time that a producer gave in nanoseconds is larger
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _MAPPED, _FREE = 16 << 20, 48 << 20  # bytes: larger ones are mapped alone, and so much is kept
 _TYPES = {
@@ -168,7 +169,7 @@ class RecordColumns:
                 raw = gathered(self.data, self.headers, self.stops).dictionary_encode()
                 return map_array(headers(raw.dictionary.to_pylist())).take(raw.indices)
             if name == "timestamp":
-                return pa.array(self.timestamps * 1000, mask=self.timestamps < 0).cast(kind)
+                return _times(self.timestamps)
             if name == "offset":
                 return pa.array(self.offsets)
             if name == "timestamp_type":
@@ -205,6 +206,12 @@ class RecordColumns:
         return KeptRecords(self.offsets[rows], self.timestamps[rows], data, places, gone)
 
 
+def _times(timestamps: Integers) -> pa.Array:
+    """Returns the times of records, null where a record has none that Spark can hold in microseconds."""
+    outside = (timestamps < 0) | (timestamps > _MOST_MS)
+    return pa.array(np.where(outside, 0, timestamps) * 1_000, mask=outside).cast(_TYPES["TIMESTAMP"])
+
+
 def map_array(maps: Sequence[Headers]) -> pa.Array:
     """Returns maps, built from their parts: that is much faster than from Python's."""
     ends = np.cumsum([0, *map(len, maps)])
@@ -231,7 +238,7 @@ def rows_of(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
         "topic": [record.topic for record in records],
         "partition": [record.partition for record in records],
         "offset": [record.offset for record in records],
-        "timestamp": [record.timestamp * 1000 if record.timestamp >= 0 else None for record in records],
+        "timestamp": _times(np.array([record.timestamp for record in records], np.int64)),
         "timestamp_type": [APPENDED if record.appended else 0 for record in records],
     }
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from runtime.batch import RewriteSpec, prepare
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.sql.columns import rows_of
+from runtime.sql.columns import columns_of, rows_of
 from runtime.sql.formats.encoded import RecordValues, UndecodableValue
 from runtime.sql.query_input import (
     InputRows,
@@ -18,7 +19,9 @@ from runtime.sql.query_input import (
     read_fields,
     reads_value,
 )
+from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets
 
+PLAIN = RewriteSpec(HERE, 1 << 20)
 JSON = FormatSpec(format="json", schema="id BIGINT, email STRING")
 FIELDS = [
     ("value.id > 1 AND VALUE . `Email` IS NULL", {"id", "email"}),
@@ -44,6 +47,29 @@ def test_the_columns_that_an_expression_reads() -> None:
     assert read_columns(where) == {"__value", "topic", "offset"}
     assert not reads_value(where)
     assert read_columns(TransformSpec(where="key IS NULL")) == {"__value", "__key"}
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "shown"),
+    [
+        (0, 0),
+        (1_700_000_000_000, 1_700_000_000_000_000),
+        (-1, None),
+        (-5, None),
+        (9_223_372_036_854_775, 9_223_372_036_854_775_000),
+        (1_700_000_000_000_000_000, None),
+    ],
+)
+def test_a_time_that_spark_cannot_hold_is_null(timestamp: int, shown: int | None) -> None:
+    """A producer that counts nanoseconds must not stop the flow, nor be shown another time."""
+    alone = rows_of([ConsumerRecord("t", 0, 0, timestamp, b"k", b"v", ())])
+    assert alone.column("timestamp").cast(pa.int64()).to_pylist() == [shown]
+    (out,) = prepare(
+        sets(batch_bytes([record(0, b"v")._replace(timestamp=timestamp)])), PLAIN, START
+    ).outgoing
+    columns = columns_of([out], [bytes(out.batch.body)])
+    batch = columns.rows(frozenset({"timestamp"}), [(HERE, 1)], lambda _: [])
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [shown]
 
 
 def rows(*found: bytes | None) -> pa.RecordBatch:
