@@ -182,7 +182,7 @@ def rewrite(
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, first.base_offset, f"unreadable records: {error}") from None
     if kept:
-        yield from fitting(kept, codec, group[-1].next_offset, spec, reason)
+        yield from fitting(kept, codec, min(group[-1].next_offset, spec.end), spec, reason)
 
 
 def records_of(member: RecordSet, limit: int) -> list[Raw]:

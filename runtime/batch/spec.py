@@ -82,7 +82,7 @@ class OutgoingBatch(NamedTuple):
 
     batch: Batch
     segments: tuple[OffsetDeltaRun, ...]
-    position: int  # the source offset to continue from once it is written
+    position: int  # the source offset to continue from once it is written, at most the end of the spec
     reason: RewriteReason
     tombstones: int = 0  # records that the flow's transform filtered, and that are copied as tombstones
 

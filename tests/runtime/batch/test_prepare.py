@@ -38,6 +38,14 @@ HOLED = [record(100), record(103), record(104)]
 MERGING = replace(SPEC, merge=Merge(records=8, size=2000, up_to=100_000))
 
 
+def test_a_batch_that_is_cut_at_the_end_stands_for_nothing_behind_it():
+    """A position behind it would be committed, and a copy that was killed then would leave out the rest."""
+    fetched = sets(batch_bytes(SOME, Codec.GZIP))
+    first, rest = (prepare(fetched, replace(SPEC, **cut), NOW) for cut in ({"end": 102}, {"start": 102}))
+    assert [out.position for out in (*first.outgoing, *rest.outgoing)] == [102, 104]
+    assert [record.offset for record in (*arrived(first), *arrived(rest))] == [100, 101, 102, 103]
+
+
 def test_a_whole_batch_passes_as_it_came():
     (source,) = batches(batch_bytes(SOME, Codec.GZIP))
     prepared = prepare([source], SPEC, NOW)

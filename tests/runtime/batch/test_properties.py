@@ -3,8 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from runtime.batch import Codec, Merge, PreparedBatches, Record, RewriteSpec, prepare, records, walk
+from runtime.batch.spec import NO_END
 from runtime.contract.records.provenance import HEADER, ClusterPartition, ClusterTopic, Origin, encode
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, legacy_bytes, sets
 
@@ -59,11 +61,12 @@ def test_every_wanted_record_arrives_once_in_order_unchanged_and_mapped(
 ):
     written, parts = log
     start = data.draw(st.integers(written[0].offset, written[-1].offset + 2))
-    spec = RewriteSpec(HERE, spec.max_batch, start, spec.codec, spec.provenance, spec.home, merge=spec.merge)
+    end = data.draw(st.just(NO_END) | st.integers(start, written[-1].offset + 3))
+    spec = replace(spec, start=start, end=end)
     prepared = prepare(sets(*parts), spec, START)
     if prepared.failure is None:
-        assert arrived(prepared) == [expected(one, spec) for one in written if one.offset >= start]
-        assert prepared.position == max(start, sets(*parts)[-1].next_offset)
+        assert arrived(prepared) == [expected(one, spec) for one in written if start <= one.offset < end]
+        assert prepared.position == max(start, min(sets(*parts)[-1].next_offset, end))
     else:  # two fields of 40 KB in one record: all that lies before it arrived
         stop = prepared.failure.offset
         assert arrived(prepared) == [expected(one, spec) for one in written if start <= one.offset < stop]
