@@ -280,43 +280,65 @@ def cut(
     """
     count = size = 0
     newest = -1
-    for file in lineage.files.get(partition, ()):
-        if until_ms is not None and file.last_timestamp > until_ms:
+    files = lineage.files.get(partition, ())
+    ends = {file.path: file.end for file in files}
+    for file in files_up_to(files, lineage.positions[partition].position):
+        is_later = until_ms is not None and file.last_timestamp > until_ms
+        if is_later or file.end < ends[file.path]:
             where = TopicPartition(lineage.name, partition)
-            found = _first_later(check_file(folder, file), where, file.first, until_ms)
-            if found is not None:
-                end, before, last = found
-                share = file.size * before // max(file.records, 1)
-                return PartitionCut(end, count + before, size + share, max(newest, last))
+            later, before, last = _first_later(check_file(folder, file), where, file, until_ms)
+            count, size = count + before, size + file.size * before // max(file.records, 1)
+            newest = max(newest, last)
+            if later is not None:
+                return PartitionCut(later, count, size, newest)
+            continue
         count, size = count + file.records, size + file.size
         newest = max(newest, file.last_timestamp)
     return PartitionCut(lineage.positions[partition].position, count, size, newest)
 
 
 def _first_later(
-    path: StoredFile, where: TopicPartition, first: int, until_ms: int
-) -> tuple[int, int, int] | None:
-    """Returns the offset of the first later record of a file, how many records precede it, and the newest
-    timestamp of those; None where no record is later.
+    path: StoredFile, where: TopicPartition, file: DataFile, until_ms: int | None
+) -> tuple[int | None, int, int]:
+    """Returns the offset of the first later record of a file, how many of its records precede it, and the
+    newest timestamp of those. The offset is None where no record is later: all records are counted then.
     """
     before, newest = 0, -1
     for sets in windows(path, where):
         for member in sets:
-            if isinstance(member, Batch) and member.max_timestamp <= until_ms and member.base_offset >= first:
+            inside = file.first <= member.base_offset and member.next_offset <= file.end
+            if (
+                isinstance(member, Batch)
+                and inside
+                and (until_ms is None or member.max_timestamp <= until_ms)
+            ):
                 before, newest = before + member.records, max(newest, member.max_timestamp)
                 continue
             for one in records(member, where):
-                if one.offset < first:
+                if not file.first <= one.offset < file.end:
                     continue
-                if one.timestamp > until_ms:
+                if until_ms is not None and one.timestamp > until_ms:
                     return one.offset, before, newest
                 before, newest = before + 1, max(newest, one.timestamp)
-    return None
+    return None, before, newest
 
 
 def files_up_to(files: Iterable[DataFile], end: int) -> list[DataFile]:
-    """Returns the files that hold offsets below `end`, in order; what a file holds beyond it is cut off."""
-    return [replace(one, end=min(one.end, end)) for one in files if one.first < end]
+    """Returns the files that hold offsets below `end`, in order; what a file holds beyond it is cut off.
+
+    Where the source had lost records, and the flow went back, a later file begins before the end of an
+    earlier one, perhaps in its place: then the records of the later one count, as they do at the source.
+    """
+    found: list[DataFile] = []
+    for file in files:
+        if file.first >= end:
+            continue
+        while found and found[-1].first >= file.first:
+            found.pop()
+        if found and found[-1].end > file.first:
+            found[-1] = replace(found[-1], end=file.first)
+        found.append(replace(file, end=min(file.end, end)))
+    return found
 
 
 class BackedUpRecords:

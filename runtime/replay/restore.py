@@ -216,7 +216,7 @@ class PartitionRestore(RepeatedCopy):
                     where=self._where,
                     max_batch=self._part.max_message_bytes,
                     start=max(position, file.first),
-                    end=self._part.end,
+                    end=file.end,
                 )
                 prepared = prepare(sets, spec, now_ms(), AbortedTransactions(()), ())
                 if prepared.failure is not None:

@@ -109,6 +109,25 @@ def test_a_partition_ends_before_its_first_later_record(
     assert offsets == [0, 1, 2, 3, 5, 6][: expected.records]
 
 
+@pytest.mark.parametrize(("first", "kept"), [(1, [(0, 10), (1, 31), (2, 32)]), (0, [(0, 31), (1, 32)])])
+def test_records_that_the_source_lost_are_not_restored_beside_those_that_took_their_place(
+    written: WrittenBackup, first: int, kept: list[tuple[int, int]]
+) -> None:
+    """The flow went back with `on_data_loss: skip`. A file that begins where another one did has its name."""
+    written.commit(100, ONE, 3, text_of(0, [10, 20]), text_of(2, [30]))
+    written.commit(200, ONE, first + 2, text_of(first, [31, 32]))
+    lineage = read_backup(str(written.folder), "f").topics()["orders"]
+    found = cut(written.manifest, lineage, 0)
+    assert (found.end, found.records, found.last_timestamp) == (first + 2, len(kept), 32)
+    assert cut(written.manifest, lineage, 0, 31).end == first + 1
+    files = files_up_to(lineage.files[0], found.end)
+    restored = BackedUpRecords(((one, check_file(written.manifest, one)) for one in files), WHERE)
+    seen = []
+    while (one := restored.pop()) is not None:
+        seen.append(one[:2])
+    assert seen == kept
+
+
 def test_a_file_that_changed_is_not_used(written: WrittenBackup) -> None:
     file = written.commit(100, ONE, 2, text_of(0, [1, 2]))
     assert file is not None
