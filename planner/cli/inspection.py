@@ -111,6 +111,8 @@ def read(
                 write(line)
         what = f"{len(seen.records):,} records of {request.topic} at {request.cluster}"
         say(f"{what} written to {export}", err=True)
+        for note in seen.notes:
+            say(note, err=True)
     else:
         seen = records(request, start, limit)
         output.show(lambda: rendered.document(seen), lambda _: rendered.screen(seen, full=full))

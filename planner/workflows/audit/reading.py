@@ -186,7 +186,8 @@ async def group_names(request: TopologyRequest) -> GroupNames:
     missing: list[Diagnostic] = []
     for name, access in endpoints_of(topology.clusters.values()).items():
         try:
-            states[name] = await answered(read_groups(access, request.timeout_ms / 1000))
+            states[name], unlisted = await answered(read_groups(access, request.timeout_ms / 1000))
+            missing += [warning(f"{name}: {why}", f"reload once {name} answers") for why in unlisted]
         except Failure as failure:
             missing += [warning(diagnostic.summary, diagnostic.hint) for diagnostic in failure.diagnostics]
     return GroupNames(states, tuple(missing))

@@ -39,16 +39,23 @@ from runtime.kafka.protocol.transactions import (
     ListTransactionsRequest,
     Producers,
 )
-from runtime.kafka.queries import active_producers, committed_by, known_offsets, list_groups
+from runtime.kafka.queries import Listed, active_producers, committed_by, known_offsets, list_groups
 
 _GROUPS_PER_REQUEST = 100
 
 
-async def read_groups(reach: ClusterEndpoint, within_s: float) -> dict[str, str]:
-    """Returns the groups of a cluster with Kafka's state of each. Raises AuditFailure."""
+async def read_groups(reach: ClusterEndpoint, within_s: float) -> tuple[dict[str, str], list[str]]:
+    """Returns the groups of a cluster with Kafka's state of each, and which brokers did not list theirs.
+
+    Raises AuditFailure.
+    """
     async with open_cluster(reach, within_s) as cluster:
-        listed = (await list_groups(cluster, within_s)).groups
-        return {name: group.state for name, group in sorted(listed.items())}
+        listed = await list_groups(cluster, within_s)
+        return {name: group.state for name, group in sorted(listed.groups.items())}, _unlisted(listed)
+
+
+def _unlisted(listed: Listed) -> list[str]:
+    return [f"the groups of broker {node} are not known: {why}" for node, why in listed.missing.items()]
 
 
 async def describe_groups(
@@ -205,7 +212,7 @@ async def read_clients(
             if not is_reserved(name) and topic in (None, name)
         }
         listed = await list_groups(cluster)
-        notes += [f"the groups of broker {node} are not known: {why}" for node, why in listed.missing.items()]
+        notes += _unlisted(listed)
         began = time.monotonic()
         before = await _offsets(cluster, listed.groups, notes)
         elsewhere = asyncio.gather(

@@ -52,9 +52,9 @@ async def read_records(
     """
     name = known.reach.cluster
     async with open_cluster(known.reach, within_s) as cluster:
-        logs = await _logs(cluster, name, topic, within_s)
+        topic_read = await _topic(cluster, name, topic)
         try:
-            records = await _records(cluster, logs, start, limit, within_s)
+            records, silent = await records_from(cluster, name, topic_read, start, limit, within_s)
         except BatchFailure as failure:
             raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
         trace = RecordTracer(ClusterLedger(cluster, known, names), others, within_s)
@@ -62,9 +62,10 @@ async def read_records(
             cluster=name,
             cluster_id=cluster.cluster_id,
             topic=topic,
-            partitions=len(logs),
+            partitions=len(topic_read.partitions),
             records=await trace.views(topic, records),
-            notes=trace.notes,
+            notes=[f"{at} has no leader that answers: its records are missing" for at in silent]
+            + trace.notes,
         )
 
 
@@ -89,9 +90,9 @@ async def read_newest(
             share = -(-(limit - len(records)) // (len(topics) - at))
             if share <= 0:
                 break
-            logs = await _logs(cluster, reach.cluster, topic, within_s)
+            topic_read = await _topic(cluster, reach.cluster, topic)
             try:
-                newest = await _records(cluster, logs, Latest(), share, within_s)
+                newest, _ = await records_from(cluster, reach.cluster, topic_read, Latest(), share, within_s)
             except BatchFailure as failure:
                 raise AuditFailure(
                     reach.cluster, str(failure), "read another place of it: repl read"
@@ -100,50 +101,54 @@ async def read_newest(
         return records
 
 
-async def _logs(
-    cluster: KafkaCluster, name: str, topic: str, within_s: float
-) -> dict[TopicPartition, LogBounds]:
+async def _topic(cluster: KafkaCluster, name: str, topic: str) -> TopicMetadata:
     known = (await cluster.topics([topic], fresh=True))[topic]
     if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise AuditFailure(name, f"there is no topic {topic}", f"repl read {name} lists those there are")
     if known.error is not ErrorCode.NONE:
         raise BrokerError(known.error, f"topic {topic}")
-    places = [TopicPartition(topic, number) for number in sorted(known.partitions)]
+    return known
+
+
+async def records_from(
+    cluster: KafkaCluster, name: str, topic: TopicMetadata, start: Start, limit: int, within_s: float
+) -> tuple[list[ConsumerRecord], list[TopicPartition]]:
+    """Returns the first, or the last, `limit` records of all partitions together, by time.
+
+    With them it returns the partitions whose leader does not answer. Raises AuditFailure where none of those
+    that are read does, or the partition does not exist; WireError, BatchFailure.
+    """
+    numbers = sorted(topic.partitions)
+    if isinstance(start, tuple):
+        if start[0] not in topic.partitions:
+            hint = f"its partitions are 0 to {numbers[-1]}"
+            raise AuditFailure(name, f"there is no {TopicPartition(topic.name, start[0])}", hint)
+        numbers = [start[0]]
+    places = [TopicPartition(topic.name, number) for number in numbers]
     logs = await log_bounds(cluster, places, within_s)
-    for at in places:
-        if at not in logs:
-            raise AuditFailure(name, f"{topic}-{at.partition} has no leader that answers", unanswered(name))
-    return logs
-
-
-async def _records(
-    cluster: KafkaCluster,
-    logs: Mapping[TopicPartition, LogBounds],
-    start: Start,
-    limit: int,
-    within_s: float,
-) -> list[ConsumerRecord]:
-    """Returns the first, or the last, `limit` records of all partitions together, by time."""
     match start:
-        case Latest():
-            each = await asyncio.gather(*(_newest(cluster, at, log, limit) for at, log in logs.items()))
-            return _by_time(each)[-limit:]
-        case Earliest():
+        case Latest() | Earliest():
             begin = {at: log.start for at, log in logs.items()}
         case AtTimestamp(timestamp_ms):
-            places = dict.fromkeys(logs, timestamp_ms)
-            answers = await list_offsets(cluster, places, Isolation.READ_COMMITTED, within_s)
+            times = dict.fromkeys(logs, timestamp_ms)
+            answers = await list_offsets(cluster, times, Isolation.READ_COMMITTED, within_s)
             begin = {
-                at: listed.offset
+                at: listed.offset if listed.offset >= 0 else logs[at].end
                 for at, listed in answers.items()
-                if isinstance(listed, ListedOffset) and listed.offset >= 0
+                if isinstance(listed, ListedOffset)
             }
-        case (partition, offset):
-            begin = {at: max(offset, log.start) for at, log in logs.items() if at.partition == partition}
+        case (_, offset):
+            begin = {at: max(offset, log.start) for at, log in logs.items()}
         case _:
             assert_never(start)
+    if places and not begin:
+        raise AuditFailure(name, f"{places[0]} has no leader that answers", unanswered(name))
+    silent = [at for at in places if at not in begin]
+    if isinstance(start, Latest):
+        newest = await asyncio.gather(*(_newest(cluster, at, logs[at], limit) for at in begin))
+        return _by_time(newest)[-limit:], silent
     wanted = (fetch_records(cluster, at, offset, logs[at].end, limit) for at, offset in begin.items())
-    return _by_time(await asyncio.gather(*wanted))[:limit]
+    return _by_time(await asyncio.gather(*wanted))[:limit], silent
 
 
 async def _newest(

@@ -18,6 +18,7 @@ from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionT
 from runtime.audit.predecessor.alignment import TailSearch, UnreadableOffset
 from runtime.audit.predecessor.progress import next_offsets
 from runtime.audit.read.clients import ClientFacts
+from runtime.audit.read.records import Start, records_from
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import GroupPartition
@@ -27,10 +28,12 @@ from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.results.groups import LocatedRecord
 from runtime.contract.results.records import TopicClients
+from runtime.contract.spec.flow import Earliest, Latest
 from runtime.contract.spec.route import Router
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.kafka.protocol.groups import GroupState, MemberState
+from runtime.kafka.protocol.metadata import NO_LEADER
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.budget import TokenBucket
@@ -42,6 +45,13 @@ from tests.fakes.verification import fetched
 from tests.runtime.batch.forge import batch_bytes, record
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
+BROKERS: Any = PartitionLogs(
+    {
+        ORDERS[0]: PartitionLog([batch_bytes([record(5), record(6), record(7)])], start=5),
+        ORDERS[1]: PartitionLog([batch_bytes([record(0)])], leader=NO_LEADER),
+    },
+    {"orders": ID},
+)
 
 
 @pytest.mark.parametrize(
@@ -323,3 +333,32 @@ async def test_a_log_that_ends_before_a_range_lacks_its_records() -> None:
         reader = CommittedRecordReader(cluster, AT, ID, low, 30, 10.0)
         assert [[each.offset for each in records] async for records in reader] == found
         assert reader.ended
+
+
+# What `repl read` shows of a topic of which one partition has no leader
+
+
+@pytest.mark.parametrize(
+    ("start", "offsets", "silent"),
+    [
+        (Earliest(), [5, 6], [ORDERS[1]]),
+        (Latest(), [6, 7], [ORDERS[1]]),
+        ((0, 6), [6, 7], []),
+    ],
+)
+def test_the_other_partitions_are_read(
+    start: Start, offsets: list[int], silent: list[TopicPartition]
+) -> None:
+    @jumping
+    async def read() -> None:
+        records, left_out = await records_from(BROKERS, "dc1", BROKERS.topic("orders"), start, 2, 1.0)
+        assert ([each.offset for each in records], left_out) == (offsets, silent)
+
+    read()
+
+
+@jumping
+async def test_a_partition_that_can_not_be_read_is_an_error_where_it_is_asked_for() -> None:
+    for number, why in ((1, "orders-1 has no leader that answers"), (7, "there is no orders-7")):
+        with pytest.raises(AuditFailure, match=why):
+            await records_from(BROKERS, "dc1", BROKERS.topic("orders"), (number, 0), 2, 1.0)
