@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -131,7 +131,6 @@ async def commit_first_positions(
 
 
 _WITHIN_S = 60.0
-NO_MIRRORS: Mapping[PartitionKey, str] = MappingProxyType({})
 
 
 class FlowNotEnded(Exception):
@@ -155,18 +154,16 @@ async def leave_orphans(
     source: KafkaCluster,
     destination: KafkaCluster,
     why: str,
+    partitions: Sequence[AssignedPartition] | None = None,
     *,
-    mirrors: Mapping[PartitionKey, str] = NO_MIRRORS,
-    only: Collection[PartitionKey] | None = None,
     within_s: float = _WITHIN_S,
 ) -> OrphanMarks:
     """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
-    All partitions, or `only` these, are written in one transaction, so the leader of each must answer. A
-    repeated call marks the records that came since.
-    `mirrors` are partitions that the flow has never copied, with their topics at the destination: all their
-    records are orphaned. All records that the destination has of them are other producers', so their progress
-    ends at the log's start there: a failback begins behind it.
+    All that the flow copied, or only these partitions, are written in one transaction, so the leader of each
+    must answer. A repeated call marks the records that came since. All records of a given partition that the
+    flow has never copied are orphaned. Those that the destination has of it are other producers', so its
+    progress ends at the log's start there: a failback begins behind it.
 
     The order is that of a driver that takes a flow over (fencing 3). A generation record with this writer's
     id is written, every earlier id is fenced, and only then progress is read. A process that takes the flow
@@ -178,10 +175,11 @@ async def leave_orphans(
     writer = await TransactionWriter.open(destination, orphans_transactional_id(flow))
     mine = await _take_over(flow, ledger, writer, destination, within_s)
     own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
-    new = [AssignedPartition(*key, destination_topic=mirrors[key]) for key in mirrors if key not in own]
-    own |= await _never_copied(source, destination, new, mine.number)
-    chosen = own if only is None else {key: made for key, made in own.items() if key in only}
-    ends = await _ends(source, chosen, within_s)
+    if partitions is not None:
+        new = [part for part in partitions if part.key not in own]
+        own = {part.key: own[part.key] for part in partitions if part.key in own}
+        own |= await _never_copied(source, destination, new, mine.number)
+    ends = await _ends(source, own, within_s)
     marks: dict[LedgerKey, LedgerValue | None] = {}
     now_ms = int(time.time() * 1000)
     for key, end in ends.items():

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from runtime.audit.ledger import SparkOutcome
 from runtime.audit.on_spark import argument_parser, results_of, run_application, spark_context
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.results.records import ReplayedPartition
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded
 from runtime.replay.replay import orphan_uncopied
 from runtime.replay.request import (
-    ReplayPartition,
     ReplayRequest,
     RestorePartition,
     decode_copied,
@@ -39,7 +39,7 @@ def main() -> None:
 def _copied(arguments: argparse.Namespace) -> SparkOutcome[list[ReplayedPartition]]:
     encoded = arguments.request.read_bytes()
     request = decode_request(encoded)
-    parts: Sequence[ReplayPartition | RestorePartition]
+    parts: Sequence[AssignedPartition | RestorePartition]
     try:
         if isinstance(request, ReplayRequest):
             asyncio.run(orphan_uncopied(request))

@@ -17,7 +17,7 @@ from runtime.audit.on_spark import show
 from runtime.audit.partition_logs import bounds_of, open_spec
 from runtime.batch import Batch, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import quarantine_batches
-from runtime.batch.spec import QuarantineLimit
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     LedgerKey,
@@ -27,7 +27,7 @@ from runtime.contract.records.ledger import (
     ReplayedKey,
     uncopied_ranges,
 )
-from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
+from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.rename import Table
@@ -41,12 +41,12 @@ from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import CopyStopped, RepeatedCopy, failpoint
-from runtime.replay.request import ReplayPartition, ReplayRequest
+from runtime.replay.request import ReplayRequest
 from runtime.replay.schemas import ReplayedSchemas
 from runtime.schemas.copier import SchemaCopier
 from runtime.schemas.id_map import SchemaIdMap
 from runtime.slot.partition import Cursor, now_ms
-from runtime.slot.read.batch_filter import MERGE, FilteredBatches, filter_batches, transformed
+from runtime.slot.read.batch_filter import FilteredBatches, filter_batches, rewrite_spec, transformed
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer
@@ -58,13 +58,11 @@ async def orphan_uncopied(request: ReplayRequest) -> None:
     From then on the flow never sends them itself: only the replay does. Other partitions need not answer.
     """
     flow = request.flow
-    parts = {part.key(flow.name): part for part in request.parts}
-    new = {key: part.mirror for key, part in parts.items() if not part.begun}
     async with (
         open_spec(request.source, flow.source) as source,
         open_spec(request.destination, flow.destination) as destination,
     ):
-        await leave_orphans(flow.name, source, destination, "replay", mirrors=new, only=parts)
+        await leave_orphans(flow.name, source, destination, "replay", request.parts)
 
 
 class PartitionReplay(RepeatedCopy):
@@ -78,7 +76,7 @@ class PartitionReplay(RepeatedCopy):
     def __init__(
         self,
         request: ReplayRequest,
-        part: ReplayPartition,
+        part: AssignedPartition,
         source: KafkaCluster,
         destination: KafkaCluster,
         transformer: Transformer | None = None,
@@ -87,20 +85,20 @@ class PartitionReplay(RepeatedCopy):
         self._transformer = transformer
         self._schemas = None
         if schemas is not None:
-            self._schemas = ReplayedSchemas(SchemaIdMap(schemas, part.topic, part.into))
+            self._schemas = ReplayedSchemas(SchemaIdMap(schemas, part.topic, request.into(part)))
         self._request, self._part = request, part
         self._source, self._destination = source, destination
-        self._key = part.key(request.flow.name)
-        self._source_partition = TopicPartition(part.topic, part.partition)
-        self._destination_partition = TopicPartition(part.into, part.partition)
-        self._spec = rewrite_spec(request.flow, part, source.cluster_id, destination.cluster_id)
+        self._key = part.key
+        self._source_partition = self._key.at
+        self._destination_partition = TopicPartition(request.into(part), part.partition)
+        self._spec = replayed_spec(part, request.flow, source.cluster_id, destination.cluster_id)
         self._producers: Mapping[int, FlowProducer] = {}
         self._counted_before: int | None = None  # records on record when this began
 
     async def _attempt(self) -> None:
         self._producers = await producers_at(self._source)
         # A new replay aborts an open transaction of an earlier one, and fences those of its partition (R3).
-        flow, topic, mirror = self._key.flow, self._key.topic, self._part.mirror
+        flow, topic, mirror = self._key.flow, self._key.topic, self._part.destination_topic
         transactional_id = f"repl.replay.{flow}.{topic}.{self._key.partition}"
         writer = await TransactionWriter.open(self._destination, transactional_id, failpoint=failpoint)
         # The producer id is registered before its first data, so that no flow in the opposite direction
@@ -161,7 +159,9 @@ class PartitionReplay(RepeatedCopy):
             bad: dict[TopicPartition, Sequence[Batch]] = {}
             if (aside := self._part.quarantine) is not None and kept.quarantined:
                 some = quarantine_batches(kept.quarantined, aside.max_message_bytes, self._spec.where)
-                bad[TopicPartition(aside.topic, aside.partition)] = list(some)
+                partitions = (await self._destination.topics([aside.topic]))[aside.topic].partitions
+                number = self._part.partition % max(len(partitions), 1)
+                bad[TopicPartition(aside.topic, number)] = list(some)
             destination_end = await self._commit(
                 writer, ReplayedKey(self._key, stretch.low), done, batches, bad
             )
@@ -215,19 +215,13 @@ class PartitionReplay(RepeatedCopy):
         }
 
 
-def rewrite_spec(flow: FlowSpec, part: ReplayPartition, source_id: str, destination_id: str) -> RewriteSpec:
+def replayed_spec(
+    part: AssignedPartition, flow: FlowSpec, source_id: str, destination_id: str
+) -> RewriteSpec:
     """Returns the rewrite rule that a slot of the flow would use, and always with the header.
 
     Only the header records where these records came from. A record whose header names the destination as its
     home is not copied, whatever the flow's provenance.
     """
-    bad = part.quarantine
-    return RewriteSpec(
-        where=TopicPartition(part.topic, part.partition),
-        max_batch=part.max_message_bytes,
-        provenance=ClusterPartition(source_id, part.topic, part.partition),
-        home=ClusterTopic(destination_id, part.mirror),
-        native_only=flow.native_only and flow.provenance == "headers",
-        merge=MERGE if flow.transform is None else None,  # small batches are joined after the transform
-        quarantine=QuarantineLimit(flow.name, bad.max_message_bytes) if bad is not None else None,
-    )
+    spec = rewrite_spec(part, replace(flow, provenance="headers"), source_id, destination_id)
+    return replace(spec, native_only=spec.native_only and flow.provenance == "headers")

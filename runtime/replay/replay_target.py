@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from runtime.audit.partition_logs import open_spec, settings_of
+from runtime.contract.records.control import AssignedPartition, AssignedQuarantine
 from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.transform import TransformSpec, quarantine_topic
 from runtime.kafka.errors import ErrorCode
-from runtime.replay.request import ReplayPartition, ReplayQuarantine
 
 
 class ReplayTarget(Struct, frozen=True):
@@ -88,30 +89,22 @@ def unfit(
 
 
 def parts(
-    salvaged: Sequence[SalvagedPartition],
-    to: str | None,
-    known: Mapping[str, ReplayTarget],
-    transform: TransformSpec | None = None,
-) -> list[ReplayPartition]:
-    """Returns the partitions to replay, with the topic that each is copied to."""
-    quarantines = quarantines_of(salvaged, transform)
-
-    def quarantine(part: SalvagedPartition) -> ReplayQuarantine | None:
-        topic = quarantine_topic(part.destination_topic)
-        if topic not in quarantines:
-            return None
-        partition = part.partition % known[topic].partitions
-        return ReplayQuarantine(topic, partition, known[topic].max_message_bytes)
-
-    return [
-        ReplayPartition(
-            topic=part.topic,
-            partition=part.partition,
-            mirror=part.destination_topic,
-            into=to or part.destination_topic,
-            max_message_bytes=known[to or part.destination_topic].max_message_bytes,
-            begun=part.begun,
-            quarantine=quarantine(part),
+    salvaged: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget], flow: FlowSpec
+) -> list[AssignedPartition]:
+    """Returns the partitions to replay, as a slot of the flow would copy them."""
+    quarantines = quarantines_of(salvaged, flow.transform)
+    limits = {topic: known[topic].max_message_bytes for topic in known}
+    assigned = []
+    for part in salvaged:
+        bad = quarantine_topic(part.destination_topic)
+        assigned.append(
+            AssignedPartition(
+                flow.name,
+                part.topic,
+                part.partition,
+                part.destination_topic,
+                max_message_bytes=limits[to or part.destination_topic],
+                quarantine=AssignedQuarantine(bad, limits[bad]) if bad in quarantines else None,
+            )
         )
-        for part in salvaged
-    ]
+    return assigned

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from runtime.audit.ledger import SparkOutcome
-from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.manifest import BackupState, DataFile
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
@@ -17,47 +17,26 @@ from runtime.contract.spec.schemas import RecordPart, RegistrySpec
 RESTORED: Final = "are equal to the backup"  # the line of a partition that is restored ends so
 
 
-class ReplayQuarantine(msgspec.Struct, frozen=True):
-    """Describes the partition of a quarantine topic that takes the bad records of one partition."""
-
-    topic: str
-    partition: int
-    max_message_bytes: int
-
-
-class ReplayPartition(msgspec.Struct, frozen=True, tag="replay"):
-    """Describes a partition of the source that has orphans.
-
-    `mirror` is the flow's name of its topic at the destination, `into` the topic that the records are copied
-    to. `quarantine` takes the bad records of a flow that quarantines.
-    """
-
-    topic: str
-    partition: int
-    mirror: str
-    into: str
-    max_message_bytes: int
-    begun: bool
-    quarantine: ReplayQuarantine | None = None
-
-    def key(self, flow: str) -> PartitionKey:
-        return PartitionKey(flow, self.topic, self.partition)
-
-
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
     """Describes a replay. It holds no secret: clusters hold references, as in a job's spec.
 
-    `bytes` is the approximate size of one transaction, in bytes at the source. `registries` are the schema
-    registries of a flow that syncs schemas, by cluster.
+    `parts` are the partitions with orphans, as a slot of the flow would copy them. Their records go into the
+    topic `to`, or without it into each one's own mirror. `bytes` is the approximate size of one transaction,
+    in bytes at the source. `registries` are the schema registries of a flow that syncs schemas, by cluster.
     """
 
     flow: FlowSpec
     source: ClusterSpec
     destination: ClusterSpec
-    parts: list[ReplayPartition]
+    parts: list[AssignedPartition]
+    to: str | None = None
     bytes: int = 2 << 20
     within_s: float = 10.0
     registries: dict[str, RegistrySpec] = msgspec.field(default_factory=dict)
+
+    def into(self, part: AssignedPartition) -> str:
+        """Returns the topic that the records of a partition are copied to."""
+        return self.to or part.destination_topic
 
 
 class RestoredIds(msgspec.Struct, frozen=True):
@@ -100,7 +79,7 @@ class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
     within_s: float = 30.0
 
 
-class RestorePartition(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
+class RestorePartition(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a partition to restore: its files, cut off at `end`."""
 
     topic: str
@@ -117,5 +96,6 @@ encode_request = msgspec.json.encode
 encode_parts = encode_copied = msgspec.msgpack.encode
 decode_request = msgspec.json.Decoder(ReplayRequest | RestoreRequest).decode
 decode_outcome = msgspec.json.Decoder(SparkOutcome[list[ReplayedPartition]]).decode
-decode_parts = msgspec.msgpack.Decoder(list[ReplayPartition | RestorePartition]).decode
+decode_replayed_parts = msgspec.msgpack.Decoder(list[AssignedPartition]).decode
+decode_restored_parts = msgspec.msgpack.Decoder(list[RestorePartition]).decode
 decode_copied = msgspec.msgpack.Decoder(list[ReplayedPartition]).decode

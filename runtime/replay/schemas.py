@@ -37,7 +37,7 @@ async def register_kept(request: ReplayRequest) -> None:
         with suppress(*problems):
             here, there = await asyncio.gather(source.every_version(), destination.every_version())
             copier, ordered = SchemaCopier(source, destination, sync, ended=True), sorted(here)
-            for topic, renamed in sorted({(part.topic, part.into) for part in request.parts}):
+            for topic, renamed in sorted({(part.topic, request.into(part)) for part in request.parts}):
                 for subject in subjects_of_topic(ordered, topic, sync.subjects):
                     name = at_destination(subject, topic, renamed, sync.subjects)
                     for version in missing_versions(here[subject], there.get(name, ()), keep=True):

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import open_spec
 from runtime.audit.registries import open_registries
 from runtime.batch import BatchFailure
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.results.records import ReplayedPartition
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.backup import DamagedFile
 from runtime.files.manifest import ManifestProblem
 from runtime.replay.repeated_copy import CopyStopped, RepeatedCopy
 from runtime.replay.replay import PartitionReplay
 from runtime.replay.request import (
-    ReplayPartition,
     ReplayRequest,
     RestorePartition,
     RestoreRequest,
-    decode_parts,
+    decode_replayed_parts,
     decode_request,
+    decode_restored_parts,
     encode_copied,
 )
 from runtime.replay.restore import PartitionRestore
 from runtime.schemas.copier import SchemaCopier
 
 if TYPE_CHECKING:
-    from runtime.sql.transformer import Evaluates, Transformer
+    from runtime.sql.transformer import Evaluates
 
 _RESTORED_AT_A_TIME: Final = 4  # partitions of a task
 _STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem)
@@ -37,52 +39,64 @@ _STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProble
 
 async def copy_encoded(encoded: bytes, parts: bytes, evaluator: Evaluates | None = None) -> bytes:
     """Replays or restores the given partitions in a Spark task."""
-    return encode_copied(await copy_partitions(decode_request(encoded), decode_parts(parts), evaluator))
+    request = decode_request(encoded)
+    if isinstance(request, RestoreRequest):
+        return encode_copied(await restore_partitions(request, decode_restored_parts(parts)))
+    return encode_copied(await replay_partitions(request, decode_replayed_parts(parts), evaluator))
 
 
-async def copy_partitions(
-    request: ReplayRequest | RestoreRequest,
-    parts: Sequence[ReplayPartition | RestorePartition],
-    evaluator: Evaluates | None = None,
+async def restore_partitions(
+    request: RestoreRequest, parts: Sequence[RestorePartition]
 ) -> list[ReplayedPartition]:
-    """Replays or restores the given partitions. A flow with a transform needs an `evaluator`."""
-    turns = asyncio.Semaphore(_RESTORED_AT_A_TIME if isinstance(request, RestoreRequest) else 1)
-    transformer = None
-    if isinstance(request, ReplayRequest) and request.flow.transform is not None and evaluator is not None:
+    """Restores the given partitions, some at a time."""
+    turns = asyncio.Semaphore(_RESTORED_AT_A_TIME)
+
+    @asynccontextmanager
+    async def opened(part: RestorePartition) -> AsyncIterator[RepeatedCopy]:
+        async with turns, open_spec(request.cluster, request.name) as cluster:
+            yield PartitionRestore(request, part, cluster)
+
+    copies = (
+        _copied(opened(part), request.within_s, TopicPartition(part.topic, part.partition), part.into)
+        for part in parts
+    )
+    return await asyncio.gather(*copies)
+
+
+async def replay_partitions(
+    request: ReplayRequest, parts: Sequence[AssignedPartition], evaluator: Evaluates | None = None
+) -> list[ReplayedPartition]:
+    """Replays the given partitions, one by one. A flow with a transform needs an `evaluator`."""
+    flow, transformer = request.flow, None
+    if flow.transform is not None and evaluator is not None:
         from runtime.sql.transformer import Transformer
 
-        transformer = Transformer(request.flow.transform, evaluator)
+        transformer = Transformer(flow.transform, evaluator)
 
-    async def copied(part: ReplayPartition | RestorePartition) -> ReplayedPartition:
-        copy, problem = RepeatedCopy(), ""
-        try:
-            async with turns, AsyncExitStack() as stack:
-                copy = await _opened(request, part, transformer, stack)
-                await copy.run(request.within_s)
-        except _STOPPED as error:
-            problem = str(error)
-        except OSError as error:
-            problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return ReplayedPartition(part.topic, part.partition, part.into, copy.records, problem, copy.note)
+    @asynccontextmanager
+    async def opened(part: AssignedPartition) -> AsyncIterator[RepeatedCopy]:
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(open_spec(request.source, flow.source))
+            destination = await stack.enter_async_context(open_spec(request.destination, flow.destination))
+            schemas = None
+            if flow.schemas.sync:
+                registries = await stack.enter_async_context(open_registries(flow, request.registries))
+                schemas = SchemaCopier(*registries, flow.schemas, ended=True)
+            yield PartitionReplay(request, part, source, destination, transformer, schemas)
 
-    return await asyncio.gather(*map(copied, parts))
+    return [await _copied(opened(part), request.within_s, part.key.at, request.into(part)) for part in parts]
 
 
-async def _opened(
-    request: ReplayRequest | RestoreRequest,
-    part: ReplayPartition | RestorePartition,
-    transformer: Transformer | None,
-    stack: AsyncExitStack,
-) -> RepeatedCopy:
-    if isinstance(request, RestoreRequest):
-        assert isinstance(part, RestorePartition), "a part of another request"
-        cluster = await stack.enter_async_context(open_spec(request.cluster, request.name))
-        return PartitionRestore(request, part, cluster)
-    assert isinstance(part, ReplayPartition), "a part of another request"
-    source = await stack.enter_async_context(open_spec(request.source, request.flow.source))
-    destination = await stack.enter_async_context(open_spec(request.destination, request.flow.destination))
-    schemas, sync = None, request.flow.schemas
-    if sync.sync:
-        registries = await stack.enter_async_context(open_registries(request.flow, request.registries))
-        schemas = SchemaCopier(*registries, sync, ended=True)
-    return PartitionReplay(request, part, source, destination, transformer, schemas)
+async def _copied(
+    opened: AbstractAsyncContextManager[RepeatedCopy], within_s: float, at: TopicPartition, into: str
+) -> ReplayedPartition:
+    """Copies one partition, and reports why it stopped early."""
+    copy, problem = RepeatedCopy(), ""
+    try:
+        async with opened as copy:
+            await copy.run(within_s)
+    except _STOPPED as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return ReplayedPartition(at.topic, at.partition, into, copy.records, problem, copy.note)

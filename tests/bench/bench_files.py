@@ -36,7 +36,7 @@ from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
 from runtime.lab.lab import Lab
-from runtime.replay.task import copy_partitions
+from runtime.replay.task import restore_partitions
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.ports import free_port
 from tests.records import create_topic
@@ -101,7 +101,7 @@ def restore_once(
     for what in ("restore", "compare"):
         with measured(brokers) as row:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                done = runner.run(copy_partitions(request, parts))
+                done = runner.run(restore_partitions(request, parts))
             assert [part.unread for part in done] == [""] * PARTITIONS, done
             records = sum(one.records for one in done)
             print(row(f"{what:<8} {load.name}{away}", records, records * load.value_bytes), flush=True)

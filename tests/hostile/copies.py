@@ -10,14 +10,16 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
@@ -27,7 +29,7 @@ from runtime.kafka.errors import WireError
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.replay import request as replay
-from runtime.replay.task import copy_partitions
+from runtime.replay.task import replay_partitions, restore_partitions
 from runtime.slot.slot import Slot, SlotEnd
 from tests.runtime.slot.world import Driver, Side
 from tests.spark.backups import BackupWriter
@@ -178,29 +180,23 @@ class RepeatedTask:
             assert not task.is_alive(), "a task that was replaced still runs"
 
 
-def _copied(
-    request: replay.ReplayRequest | replay.RestoreRequest,
-    parts: Sequence[replay.ReplayPartition | replay.RestorePartition],
-) -> bool:
+def _copied(copies: Coroutine[Any, Any, list[ReplayedPartition]]) -> bool:
     """Copies in the kind of event loop that Spark's tasks use, and returns whether all was copied."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return not any(part.unread for part in runner.run(copy_partitions(request, parts)))
+        return not any(part.unread for part in runner.run(copies))
 
 
 def replaying(
     flow: FlowSpec, source: Side, through: ClusterSpec, topic: str, partitions: int
 ) -> RepeatedTask:
     """Replays the orphans of a flow that has ended."""
-    parts = [
-        replay.ReplayPartition(topic, one, topic, topic, _MAX_MESSAGE_BYTES, begun=True)
-        for one in range(partitions)
-    ]
+    parts = [AssignedPartition(flow.name, topic, one, topic, _MAX_MESSAGE_BYTES) for one in range(partitions)]
     request = replay.ReplayRequest(
         flow=flow, source=source.spec(), destination=through, parts=parts, bytes=4_000
     )
 
     def begin() -> bool:
-        return _copied(request, parts)
+        return _copied(replay_partitions(request, parts))
 
     return RepeatedTask(begin)
 
@@ -215,7 +211,7 @@ def restoring(
     request = replace(request, bytes=8_000)
 
     def begin() -> bool:
-        return _copied(request, parts)
+        return _copied(restore_partitions(request, parts))
 
     return RepeatedTask(begin)
 

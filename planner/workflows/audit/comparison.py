@@ -241,7 +241,8 @@ async def _replay_request(
         flow=flow,
         source=job.clusters[flow.source],
         destination=destination,
-        parts=parts(wanted, to, existing, transform),
+        parts=parts(wanted, to, existing, flow),
+        to=to,
         within_s=within_s,
         registries=job.registries,
     )

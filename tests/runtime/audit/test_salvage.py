@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from runtime.batch import Batch
 from runtime.batch.spec import QuarantineLimit
+from runtime.contract.records.control import AssignedPartition, AssignedQuarantine
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, OrphanedRange, Replayed
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.replay.replay import PartitionReplay, rewrite_spec
+from runtime.replay.replay import PartitionReplay, replayed_spec
 from runtime.replay.replay_target import ReplayTarget, parts, unfit
-from runtime.replay.request import ReplayPartition, ReplayQuarantine, ReplayRequest
+from runtime.replay.request import ReplayRequest
 from runtime.sql.transformer import Transformer
 from tests.fakes.one_broker import OneBroker, answered
 from tests.runtime.batch.forge import batch_bytes, record
@@ -32,7 +34,7 @@ ROOMY, APPENDS = ReplayTarget(4, 1_000, appends=False), ReplayTarget(4, 1_000, a
 QUARANTINE = "dc1.orders.quarantine"
 QUARANTINING = TransformSpec(where="offset >= 0", on_bad_record="quarantine")
 PLAIN = TransformSpec(where="true")
-ASIDE = ReplayPartition("orders", 1, "dc1.orders", "aside", 1_000, begun=True)
+ORDERS = AssignedPartition("one", "orders", 1, "dc1.orders", 1_000)
 
 
 def salvaged(partition: int = 1, *, begun: bool = True) -> SalvagedPartition:
@@ -97,26 +99,31 @@ def test_a_replay_that_quarantines_needs_a_topic_for_bad_records_alone(
 def test_a_replay_knows_its_mirror_its_target_and_where_bad_records_go() -> None:
     """The quarantine's partition is that of the mirror, modulo the partitions of the quarantine."""
     known = {"aside": ROOMY, QUARANTINE: ReplayTarget(3, 2_000, appends=True)}
-    assert parts([salvaged()], "aside", {"aside": ROOMY}) == [ASIDE]
-    (part,) = parts([salvaged(3)], "aside", known, QUARANTINING)
-    assert part.quarantine == ReplayQuarantine(QUARANTINE, 0, 2_000)
-    spec = rewrite_spec(flow_spec("one", transform=QUARANTINING), part, "id-1", "id-2")
-    assert spec.quarantine == QuarantineLimit("one", 2_000)
-    (part,) = parts([salvaged(3)], "aside", known, PLAIN)
+    assert parts([salvaged()], "aside", {"aside": ROOMY}, flow_spec("one")) == [ORDERS]
+    quarantining = flow_spec("one", transform=QUARANTINING)
+    (part,) = parts([salvaged(3)], "aside", known, quarantining)
+    assert part.quarantine == AssignedQuarantine(QUARANTINE, 2_000)
+    assert replayed_spec(part, quarantining, "id-1", "id-2").quarantine == QuarantineLimit("one", 2_000)
+    (part,) = parts([salvaged(3)], "aside", known, flow_spec("one", transform=PLAIN))
     assert part.quarantine is None
 
 
 def test_the_header_is_added_and_records_of_the_destination_stay_away_whatever_the_flow_s_provenance() -> (
     None
 ):
-    spec = rewrite_spec(flow_spec("one", provenance="off"), ASIDE, "id-1", "id-2")
+    spec = replayed_spec(ORDERS, flow_spec("one", provenance="off"), "id-1", "id-2")
     assert spec.provenance == ClusterPartition("id-1", "orders", 1)
     assert spec.home == ClusterTopic("id-2", "dc1.orders")
     assert not spec.native_only
 
 
 class Source(OneBroker):
+    """Every topic has the broker's one partition."""
+
     cluster_id = "id-1"
+
+    async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+        return {name: self.topic(name) for name in names}
 
 
 class Writer:
@@ -148,8 +155,8 @@ class Writer:
 )
 def test_records_that_do_not_travel_are_progress_too(answers: Answers, copied: int, bad: int) -> None:
     """A failure later than a limit after progress ends nothing."""
-    quarantine, cluster = ReplayQuarantine("bad", 0, 1 << 20), ClusterSpec(bootstrap="127.0.0.1:1", client={})
-    part = ReplayPartition("orders", 0, "orders", "orders", 1 << 20, begun=True, quarantine=quarantine)
+    quarantine, cluster = AssignedQuarantine("bad", 1 << 20), ClusterSpec(bootstrap="127.0.0.1:1", client={})
+    part = AssignedPartition("one", "orders", 0, "orders", quarantine=quarantine)
     flow = flow_spec("one", transform=QUARANTINING)
     asked = ReplayRequest(flow=flow, source=cluster, destination=cluster, parts=[part])
     source: Any = Source([answered(batch_bytes([record(at) for at in range(3)]))])
@@ -168,7 +175,7 @@ def test_records_that_the_broker_has_not_loaded_are_not_skipped() -> None:
     source: Any = Source([answered()] * 4)
     writer: Any = Writer()
     cluster = ClusterSpec(bootstrap="127.0.0.1:1", client={})
-    part = ReplayPartition("orders", 0, "orders", "orders", 1 << 20, begun=True)
+    part = AssignedPartition("one", "orders", 0, "orders")
     asked = ReplayRequest(flow=flow_spec("one"), source=cluster, destination=cluster, parts=[part])
     replay = PartitionReplay(asked, part, source, source)
     with pytest.raises(BrokerError, match="no records from offset 0 on, though the log goes on to 10"):

@@ -15,13 +15,14 @@ from confluent_kafka import Consumer, TopicPartition
 from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.unread import unread_replays
 from runtime.contract.client.endpoint import ClusterEndpoint
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import HEADER, decode
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.replay.request import ReplayPartition, ReplayRequest
-from runtime.replay.task import copy_partitions
+from runtime.replay.request import ReplayRequest
+from runtime.replay.task import replay_partitions
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
@@ -143,13 +144,13 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     here.write(orders, [{"value": b"%d" % at + bytes(2_000)} for at in range(1_000)], batch_size=20_000)
     end_flow(begun.driver, begun.flow.name)
     leave(sides, begun.flow.name)
-    part = ReplayPartition(orders, 0, orders, orders, 1_000_000, begun=True)
+    part = AssignedPartition(begun.flow.name, orders, 0, orders, 1_000_000)
     request = ReplayRequest(
         flow=begun.flow, source=here.spec(), destination=there.spec(), parts=[part], bytes=30_000
     )
 
     def one() -> ReplayedPartition:
-        (copied,) = asyncio.run(copy_partitions(request, [part]))
+        (copied,) = asyncio.run(replay_partitions(request, [part]))
         return copied
 
     with ThreadPoolExecutor(3) as threads:

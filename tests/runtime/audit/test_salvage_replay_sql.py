@@ -13,10 +13,11 @@ from planner.workflows.interaction import silent
 from planner.workflows.one_off import on_spark
 from runtime import replay
 from runtime.audit.ledger import SparkOutcome
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.replay.request import ReplayPartition, ReplayRequest, decode_outcome, encode_request
+from runtime.replay.request import ReplayRequest, decode_outcome, encode_request
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.audit.test_salvage_replay_brokers import place, replayed
@@ -44,7 +45,7 @@ def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> SparkOutcome[
     """Returns the outcome of the application where its transform has no schema."""
     transform = TransformSpec(value=FormatSpec(format="protobuf", schema="Customer"), where="true")
     source, destination = (ClusterSpec(bootstrap=sides[name].bootstrap) for name in ("dc1", "dc2"))
-    part = ReplayPartition(topic, 0, topic, topic, 1 << 20, begun=True)
+    part = AssignedPartition(flow, topic, 0, topic)
     asked = ReplayRequest(
         flow=flow_spec(flow, transform=transform), source=source, destination=destination, parts=[part]
     )

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
+from runtime.contract.records.control import AssignedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
-from runtime.replay.request import ReplayPartition, ReplayRequest
+from runtime.replay.request import ReplayRequest
 from runtime.replay.schemas import register_kept
 from runtime.schemas.client import SchemaRegistry
 from runtime.schemas.copier import SchemaCopier
@@ -33,7 +34,7 @@ class Pair:
         flow = flow_spec("f", schemas=SchemaSync(sync=True, ids=ids))
         servers = {flow.source: self.source, flow.destination: self.destination}
         cluster = ClusterSpec(bootstrap="127.0.0.1:1", client={})
-        parts = [ReplayPartition("t", number, "copy.t", "copy.t", 1 << 20, begun=True) for number in range(2)]
+        parts = [AssignedPartition("f", "t", number, "copy.t") for number in range(2)]
         request = ReplayRequest(
             flow=flow,
             source=cluster,

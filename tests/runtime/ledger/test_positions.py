@@ -157,8 +157,8 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
     there: Any = TransactionalTopics({naming.LEDGER: left_by(ENDED, *copied), "never": [RECORD] * 9})
     there.starts = {"never": 4}
 
-    mirrors = {PartitionKey("flow", "never", 0): "never", PartitionKey("flow", "orders", 0): "orders"}
-    marks = await leave_orphans("flow", source, there, "failover", mirrors=mirrors)
+    assigned = [AssignedPartition("flow", topic, 0, topic) for topic in topics]
+    marks = await leave_orphans("flow", source, there, "failover", assigned)
 
     assert {key.of.topic: (key.low, one.end, one.why) for key, one in marks.orphaned.items()} == {
         "orders": (10, 25, "failover"),
@@ -192,9 +192,9 @@ async def test_a_partition_that_does_not_answer_keeps_no_other_from_being_orphan
     there: Any = TransactionalTopics({naming.LEDGER: left_by(ENDED, *copied)})
     with pytest.raises(BrokerError, match="silent-0"):
         await leave_orphans("flow", source, there, "failback")
-    orders = PartitionKey("flow", "orders", 0)
-    marks = await leave_orphans("flow", source, there, "replay", only={orders})
-    assert [(key.of, key.low, one.end) for key, one in marks.orphaned.items()] == [(orders, 10, 25)]
+    orders = AssignedPartition("flow", "orders", 0, "orders")
+    marks = await leave_orphans("flow", source, there, "replay", [orders])
+    assert [(key.of, key.low, one.end) for key, one in marks.orphaned.items()] == [(orders.key, 10, 25)]
 
 
 @pytest.mark.parametrize(
