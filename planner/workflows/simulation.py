@@ -18,7 +18,7 @@ from planner.workflows.audit.replication_status import status_request
 from planner.workflows.edge import Workflow
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import SimulationRequest
-from runtime.audit.offsets.locate import TimedOffset, offsets_by_time
+from runtime.audit.offsets.locate import offsets_by_time
 from runtime.audit.status.reader import read_status
 from runtime.contract.results.status import FlowHealth, PartitionHealth
 from runtime.contract.spec.flow import RUNNING, AtOffsets, AtTimestamp, Latest
@@ -152,7 +152,7 @@ class _SourceReader:
             if partition.position is not None
         }
         begun = {place: partition for place, partition in partitions.items() if place not in starts}
-        by_time: Mapping[tuple[str, int], TimedOffset | None] = {}
+        by_time: Mapping[tuple[str, int], tuple[int, int]] = {}
         if begun and isinstance(flow.start, AtTimestamp):
             by_time = await self._at_time(dict.fromkeys(begun, flow.start.timestamp_ms))
         for place, partition in begun.items():
@@ -161,24 +161,23 @@ class _SourceReader:
                     starts[place] = _end(partition)
                 case AtTimestamp():
                     first = by_time.get(place)
-                    starts[place] = _end(partition) if first is None else first.offset
+                    starts[place] = _end(partition) if first is None else first[0]
                 case AtOffsets(offsets=offsets):
                     starts[place] = offsets.get(place[0], {}).get(place[1], _start(partition))
                 case _:
                     starts[place] = _start(partition)
         return starts
 
-    def _rate(self, partition: PartitionHealth, first: TimedOffset | None) -> float:
-        """Returns the records per second since `first`, the first record of the last hour."""
+    def _rate(self, partition: PartitionHealth, first: tuple[int, int] | None) -> float:
+        """Returns the records per second since the offset and time of the first record of the last hour."""
         if first is None:
             return 0.0
-        younger = first.offset <= _start(partition)  # the log does not reach back an hour
-        elapsed_ms = min(_HOUR_MS, max(1000, self._now_ms - first.timestamp_ms)) if younger else _HOUR_MS
-        return max(0, _end(partition) - first.offset) * 1000 / elapsed_ms
+        offset, timestamp_ms = first
+        younger = offset <= _start(partition)  # the log does not reach back an hour
+        elapsed_ms = min(_HOUR_MS, max(1000, self._now_ms - timestamp_ms)) if younger else _HOUR_MS
+        return max(0, _end(partition) - offset) * 1000 / elapsed_ms
 
-    async def _at_time(
-        self, times: Mapping[tuple[str, int], int]
-    ) -> dict[tuple[str, int], TimedOffset | None]:
+    async def _at_time(self, times: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
         return await answered(offsets_by_time(self._access, times, self._within_s)) if times else {}
 
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from runtime.audit.ledger import AuditFailure, UnexpectedClusterId, as_audit_failure
+from runtime.audit.ledger import AuditFailure, as_audit_failure, open_cluster
 from runtime.batch import AbortedTransactions, Batch, RecordSet, records, walk
 from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
-from runtime.contract.client import settings as client
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.cluster import ClusterSpec
@@ -262,14 +262,12 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]
 
     Raises AuditFailure, also for errors inside the block.
     """
+    secrets = ClientSecrets(os.environ)
     with as_audit_failure(name):
-        secrets = ClientSecrets(os.environ)
         settings = secrets.resolve(spec.bootstrap, spec.client)
-        wire = client.wire_settings(spec.bootstrap, settings, secrets.token_command(name))
-        async with await KafkaCluster.open(wire) as cluster:
-            if spec.id is not None and cluster.cluster_id != spec.id:
-                raise UnexpectedClusterId(name, cluster.cluster_id, spec.id)
-            yield cluster
+    reach = ClusterEndpoint(name, spec.bootstrap, settings, secrets.token_command(name), spec.id)
+    async with open_cluster(reach) as cluster:
+        yield cluster
 
 
 async def logs_of(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, LedgerNotFound, NothingCopied, open_ledger
@@ -56,14 +56,7 @@ async def check_schemas(
         return check.result
 
 
-_RecordId = tuple[RecordPart, int]
-
-
-class _Topics(NamedTuple):
-    """A topic at the source, and its name at the destination."""
-
-    source: str
-    destination: str
+_RecordId = tuple[str, str, RecordPart, int]  # with the topic's names at the source and the destination
 
 
 class _Check:
@@ -91,9 +84,9 @@ class _Check:
 
     async def _last_ids(
         self, cluster: KafkaCluster, progress: Mapping[PartitionKey, Progress]
-    ) -> dict[tuple[_Topics, _RecordId], str]:
+    ) -> dict[_RecordId, str]:
         """Returns what may be ids in the last records of the mirrors, each with a place that has it."""
-        found: dict[tuple[_Topics, _RecordId], str] = {}
+        found: dict[_RecordId, str] = {}
         turns = asyncio.Semaphore(_AT_A_TIME)
 
         async def read(key: PartitionKey, made: Progress) -> None:
@@ -109,22 +102,22 @@ class _Check:
                 place = f"{at}:{record.offset}"
                 for part, (schema, _) in zip(PARTS, framed(record), strict=True):
                     if isinstance(schema, int):
-                        found.setdefault((_Topics(key.topic, at.topic), (part, schema)), place)
+                        found.setdefault((key.topic, at.topic, part, schema), place)
                     elif schema is not None:
                         self._guids.setdefault(schema, place)
 
         await asyncio.gather(*(read(key, made) for key, made in sorted(progress.items())))
         return found
 
-    async def _look_up(self, places: Mapping[tuple[_Topics, _RecordId], str]) -> None:
+    async def _look_up(self, places: Mapping[_RecordId, str]) -> None:
         some = sorted(places)[:_MOST_IDS]
         if len(places) > len(some):
             self.unread.append(f"{len(places) - len(some):,} more numbers that look like ids")
-        are_ids = await asyncio.gather(*(self._is_id(*place) for place in some))
-        there = await asyncio.gather(*(self._has(self._destination, number) for _, (_, number) in some))
+        are_ids = await asyncio.gather(*(self._is_id(place) for place in some))
+        there = await asyncio.gather(*(self._has(self._destination, number) for *_, number in some))
         found: set[int] = set()
         for place, is_id, exists in zip(some, are_ids, there, strict=True):
-            _, (part, number) = place
+            *_, part, number = place
             where = f"schema id {number} in the {part} of {places[place]}"
             if is_id is False:
                 continue
@@ -157,14 +150,14 @@ class _Check:
             return False
         return True
 
-    async def _is_id(self, topics: _Topics, record_id: _RecordId) -> bool | None:
+    async def _is_id(self, record_id: _RecordId) -> bool | None:
         """Returns whether a number in a record is the id of a schema; None where that can't be known."""
-        part, number = record_id
+        topic, mirror, part, number = record_id
         try:
             if self._sync.subjects == "topic_name":
-                if await self._has_subject(self._destination, f"{topics.destination}-{part}"):
+                if await self._has_subject(self._destination, f"{mirror}-{part}"):
                     return True
-                return await self._has_subject(self._source, f"{topics.source}-{part}")
+                return await self._has_subject(self._source, f"{topic}-{part}")
             return await self._has(self._source, number) if self._sync.ids == "keep" else None
         except _SILENT:
             return None

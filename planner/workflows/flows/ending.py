@@ -4,15 +4,15 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from planner.graph.messages import counted, few
 from planner.graph.routes import reason_not_synced
-from planner.model.diagnostic import Failure, error, warning
+from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.audit.access import answered, flow_accesses
@@ -79,20 +79,17 @@ async def drained(
             raise Failure(error(what, f"{stopped[0].next}; then run the same command again"))
         return left_to_copy(topics)
 
-    async with aclosing(_waits(topology, flow, seconds, left_of, progress)) as waits:
-        async for wait in waits:
-            if wait.source_is_silent:
-                raise Failure(source_is_silent(flow))
-            if not wait.job_runs:
-                return
-            if wait.timed_out:
-                what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
-                raise Failure(
-                    error(
-                        f"{what} not promoted after {seconds:.0f} s, it goes on copying: {wait.left}",
-                        "are the producers stopped? then give it more time: --timeout",
-                    )
-                )
+    def late(left: str) -> Failure:
+        what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
+        return Failure(
+            error(
+                f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
+                "are the producers stopped? then give it more time: --timeout",
+            )
+        )
+
+    silent = source_is_silent(flow)
+    await _until_copied(topology, flow, seconds, left_of, progress, late=late, silent=silent)
 
 
 async def copied(topology: Topology, flow: Flow, seconds: float, progress: ProgressHandler) -> None:
@@ -105,38 +102,37 @@ async def copied(topology: Topology, flow: Flow, seconds: float, progress: Progr
     def left_of(health: "FlowHealth") -> str:
         return goal.left(health.topics)
 
-    async with aclosing(_waits(topology, flow, seconds, left_of, progress)) as waits:
-        async for wait in waits:
-            if not wait.job_runs:
-                what = f"job.{flow.job} does not run any more: {wait.left}"
-                raise Failure(error(what, "run the same command again"))
-            if wait.timed_out:
-                after = f"flow.{flow.name}: records are left to copy back after {seconds:.0f} s"
-                raise Failure(
-                    error(
-                        f"{after}, it keeps copying: {wait.left}",
-                        "run the same command again to wait on, or look at repl status",
-                    )
-                )
+    def late(left: str) -> Failure:
+        after = f"flow.{flow.name}: records are left to copy back after {seconds:.0f} s"
+        return Failure(
+            error(
+                f"{after}, it keeps copying: {left}",
+                "run the same command again to wait on, or look at repl status",
+            )
+        )
+
+    def stopped(left: str) -> Failure:
+        return Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
+
+    await _until_copied(topology, flow, seconds, left_of, progress, late=late, stopped=stopped)
 
 
-class CopyWait(NamedTuple):
-    """What a flow has not copied yet, and what keeps it from that."""
-
-    left: str
-    source_is_silent: bool
-    job_runs: bool
-    timed_out: bool
-
-
-async def _waits(
+async def _until_copied(
     topology: Topology,
     flow: Flow,
     seconds: float,
     left_of: Callable[["FlowHealth"], str],
     progress: ProgressHandler,
-) -> AsyncGenerator[CopyWait, None]:
-    """Yields what is left each second, until nothing is. What changed is reported."""
+    *,
+    late: Callable[[str], Failure],
+    silent: Diagnostic | None = None,
+    stopped: Callable[[str], Failure] | None = None,
+) -> None:
+    """Waits until nothing is left, and reports each second what changed.
+
+    Raises `late` at the timeout, and `silent` where the source does not answer, which is waited for without
+    it. Where the job does not run, it raises `stopped`, or returns without it.
+    """
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import StatusReader
 
@@ -153,13 +149,18 @@ async def _waits(
             left = left_of(health) if answers else health.why
             if not left:
                 return
-            silent = health.destination_answers and silence.lasts(health.source_answers, loop.time())
+            if health.destination_answers and silence.lasts(health.source_answers, loop.time()) and silent:
+                raise Failure(silent)
             place = (health.job, health.destination)
-            job_runs = any(job.up for job in status.jobs if (job.name, job.destination) == place)
-            if left != shown and job_runs:
+            if not any(job.up for job in status.jobs if (job.name, job.destination) == place):
+                if stopped is None:
+                    return
+                raise stopped(left)
+            if left != shown:
                 progress(ProgressText(f"flow.{flow.name}: {left}"))
                 shown = left
-            yield CopyWait(left, silent, job_runs, loop.time() > deadline)
+            if loop.time() > deadline:
+                raise late(left)
             await asyncio.sleep(_EVERY_S)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -238,26 +238,16 @@ def _located(
             assert_never(other_answer)
 
 
-class TimedOffset(NamedTuple):
-    """The offset and the timestamp of a record."""
-
-    offset: int
-    timestamp_ms: int
-
-
 async def offsets_by_time(
     reach: ClusterEndpoint, timestamps_ms: Mapping[tuple[str, int], int], within_s: float
-) -> dict[tuple[str, int], TimedOffset | None]:
-    """Returns the first record at or after each timestamp, by topic and partition; None if there is none.
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Returns offset and time of the first record at or after each timestamp, by topic and partition.
 
-    A partition that can't be asked is left out. Raises AuditFailure if the cluster does not answer.
+    A partition that has none, or can't be asked, is left out. Raises AuditFailure if the cluster does not
+    answer.
     """
-    asked = {TopicPartition(*place): at for place, at in timestamps_ms.items()}
+    times = {TopicPartition(*place): at_ms for place, at_ms in timestamps_ms.items()}
     async with open_cluster(reach, within_s) as cluster:
-        answers = await list_offsets(cluster, asked, within=within_s)
-    offsets: dict[tuple[str, int], TimedOffset | None] = {}
-    for place, answer in answers.items():
-        if isinstance(answer, ListedOffset):
-            known = TimedOffset(answer.offset, answer.timestamp) if answer.offset >= 0 else None
-            offsets[place.topic, place.partition] = known
-    return offsets
+        answers = await list_offsets(cluster, times, within=within_s)
+    listed = {at: answer for at, answer in answers.items() if isinstance(answer, ListedOffset)}
+    return {at: (first.offset, first.timestamp) for at, first in listed.items() if first.offset >= 0}

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runtime.audit.ledger import (
@@ -45,6 +44,7 @@ from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetS
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_groups
+from runtime.kafka.timing import in_time
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
 
@@ -54,14 +54,6 @@ OffsetsByGroup = Mapping[GroupPartition, int]
 WAITING = "waiting"  # translated, and not written yet
 UNSYNCED = "not_synced"  # translated, and not written
 ABSENT = "absent"  # nothing was committed at the source
-
-
-class _Side(Struct, frozen=True):
-    """Holds a group's state at one cluster; `why` says why it could not be read."""
-
-    state: str = ""
-    offsets: Offsets = field(default_factory=dict)
-    why: str = ""
 
 
 async def group_offsets(access: FlowAccess, group: str, unsynced: str = "") -> GroupOffsets:
@@ -91,31 +83,28 @@ async def offsets_between(
     Where the source fails meanwhile, its side is that of the checkpoints. Raises AuditFailure and WireError
     of the destination.
     """
+    name = access.source.cluster
     ledger = (await existing_ledger(destination, access.destination.cluster)).ledger
-    at_source = _Side(why=why)
+    state_here, at_destination = await _read(destination, access.destination.cluster, group)
+    state_there, rows = "", None
     if source is not None:
-        at_source = await _read_source(source, access, group)
-    at_destination = await _read(destination, group)
-    if at_destination.why:
-        what = f"the offsets of {group} can't be read: {at_destination.why}"
-        raise AuditFailure(access.destination.cluster, what, "run this again")
-    rows: list[GroupOffset] | None = None
-    if source is not None and not at_source.why:
-        offsets = {
-            GroupPartition(group, *at): offset
-            for at, offset in at_source.offsets.items()
-            if access.destination_topic(at.topic) is not None
-        }
         try:
-            with as_audit_failure(access.source.cluster):
+            with as_audit_failure(name):
+                limit_s = access.within_s
+                state_there, there = await in_time(_read(source, name, group), limit_s, f"reading {group}")
+                offsets = {
+                    GroupPartition(group, *at): offset
+                    for at, offset in there.items()
+                    if access.destination_topic(at.topic) is not None
+                }
                 sides = await _sides(access, source, destination, ledger, offsets)
                 waiting = UNSYNCED if unsynced else WAITING
-                rows = await _translated(access, sides, offsets, at_destination.offsets, waiting)
+                rows = await _translated(access, sides, offsets, at_destination, waiting)
         except AuditFailure as failure:  # a failure of the destination is raised by what follows
-            at_source = _Side(why=failure.why)
+            why = failure.why
     if rows is None:
         rows = [
-            _from_checkpoint(key, checkpoint, at_destination.offsets)
+            _from_checkpoint(key, checkpoint, at_destination)
             for key, checkpoint in (await _checkpoints(access, destination)).items()
             if key.group == group
         ]
@@ -124,34 +113,26 @@ async def offsets_between(
         group=group,
         source_cluster=access.source.cluster,
         destination_cluster=access.destination.cluster,
-        source_answers=not at_source.why,
-        source_why=at_source.why,
+        source_answers=not why,
+        source_why=why,
         synced=not unsynced,
         unsynced=unsynced,
-        state_there=at_source.state,
-        state_here=at_destination.state,
+        state_there=state_there if not why else "",
+        state_here=state_here,
         partitions=sorted(rows, key=lambda row: (row.topic, row.partition)),
     )
 
 
-async def _read_source(source: KafkaCluster, access: FlowAccess, group: str) -> _Side:
-    try:
-        with as_audit_failure(access.source.cluster):
-            return await asyncio.wait_for(_read(source, group), access.within_s)
-    except AuditFailure as failure:
-        return _Side(why=failure.why)
-    except TimeoutError:
-        return _Side(why=f"no answer in {access.within_s:g} s")
-
-
-async def _read(cluster: KafkaCluster, group: str) -> _Side:
+async def _read(cluster: KafkaCluster, name: str, group: str) -> tuple[str, Offsets]:
+    """Returns the state of a group and its offsets. Raises AuditFailure, WireError."""
     listed = await list_groups(cluster)
     read = await committed_by(cluster, [group], share=listed.share)
     if group in read.failed:
-        return _Side(why=read.failed[group])
-    offsets = {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
+        why = f"the offsets of {group} can't be read: {read.failed[group]}"
+        raise AuditFailure(name, why, "run this again")
     known = listed.every.get(group)
-    return _Side(known.state if known is not None else "", offsets)
+    offsets = {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
+    return known.state if known is not None else "", offsets
 
 
 async def _sides(

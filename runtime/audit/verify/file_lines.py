@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
-from runtime.audit.verify.pieces import ReadFile, RecordContent, condensed
+from runtime.audit.verify.pieces import RecordContent, condensed
 from runtime.batch import Record
 from runtime.batch.varint import read_size, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
+from runtime.files.source.known_files import KnownFile
 from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, sized
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import source_of
@@ -74,7 +75,7 @@ class FileRecords(Struct):
     """
 
     lines: LinesSpec
-    read: ReadFile
+    read: KnownFile
     timed: bool  # rows have timestamps of their own
     digests: array[int] = field(default_factory=lambda: array("q"))
     positions: array[int] = field(default_factory=lambda: array("q"))
@@ -99,7 +100,7 @@ class FileRecords(Struct):
             return content_of_body(timestamp if self.timed else NO_TIME, body)
 
 
-def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecords:
+def records_up_to(lines: LinesSpec, read: KnownFile, *, timed: bool) -> FileRecords:
     """Reads a file up to its position. Raises UnreadableFile.
 
     `timed` says whether the timestamps of rows count: a topic may replace them.
@@ -119,7 +120,7 @@ def records_up_to(lines: LinesSpec, read: ReadFile, *, timed: bool) -> FileRecor
         return file_records
 
 
-def _opened(lines: LinesSpec, read: ReadFile) -> OpenFile:
+def _opened(lines: LinesSpec, read: KnownFile) -> OpenFile:
     source = source_of(lines)
     try:
         return source.open(read.name)

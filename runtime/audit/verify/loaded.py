@@ -48,7 +48,6 @@ from runtime.audit.verify.interleaving import (
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
-    ReadFile,
     RecordContent,
     RecordDifference,
     VerificationPiece,
@@ -198,7 +197,8 @@ class ComparedFile(FlowPartition):
             destination_high=max(min(self._written_end, log_end), start),
             owned_end=self._written_end,
             alone=self._alone,
-            read=ReadFile(self._name, read.position, read.source_topic_id, read.records),
+            read=KnownFile(self._name, read.position, read.source_topic_id, read.source_epoch),
+            records=read.records,
         )
         return [piece]
 
@@ -392,8 +392,7 @@ class LoadedPartition:
             for piece in self._pieces
             if piece.alone
             and not matched.left[piece.topic]
-            and piece.read is not None
-            and piece.read.records == len(self._files[piece.topic].digests)
+            and piece.records == len(self._files[piece.topic].digests)
         }
         for transaction in unknown:
             content = written.digests[transaction.begin : transaction.end]

@@ -20,6 +20,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import regex
+from runtime.files.source.known_files import KnownFile
 
 PIECE = 100_000  # offsets in a task
 SAMPLED = 1_000  # offsets in a range of a sample
@@ -151,18 +152,6 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
         return chosen
 
 
-class ReadFile(msgspec.Struct, frozen=True, array_like=True):
-    """Names a file that was read up to `position`, in bytes or rows, of which the ledger counts the records.
-
-    `fingerprint` is that of the file at this position.
-    """
-
-    name: str
-    position: int
-    fingerprint: bytes
-    records: int
-
-
 class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     """Holds source offsets `low … high-1` of one partition and the corresponding range at the destination.
 
@@ -171,7 +160,7 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
     are offsets at the destination that the opposite flow left there. `files` are those of a flow into files,
     which has no other destination, and whose source still holds the offsets from `kept_from` on; `read` is
-    the file of a flow from files, whose position is `high`.
+    the file of a flow from files, read up to `high`, of which the ledger counts the `records`.
     """
 
     number: int  # of the partition in the plan
@@ -193,7 +182,8 @@ class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
     own: tuple[tuple[int, int], ...] = ()
     files: tuple[DataFile, ...] = ()
     kept_from: int = 0
-    read: ReadFile | None = None
+    read: KnownFile | None = None
+    records: int = 0
 
 
 class PlannedPartition(Struct):

@@ -35,7 +35,7 @@ from runtime.contract.results.records import VerificationReport
 TOGETHER = 100  # ranges of a sample in a task
 SMALL = 20_000  # offsets: this process compares them in less time than a Spark application needs to start
 PIECES = 500  # each piece costs a round trip to both clusters at least
-_VERSION = 2
+_VERSION = 3
 
 Group = Sequence[VerificationPiece]
 Stored = tuple[int, list[PlannedPartition], list[VerifiedPiece]]  # when it began, its plan, and results
@@ -169,7 +169,7 @@ def is_small(pieces: Iterable[VerificationPiece]) -> bool:
     """Returns whether few offsets are read, at the cluster where there are more of them."""
     sizes = [
         max(
-            piece.read.records if piece.read is not None else piece.high - piece.low,
+            piece.records if piece.read is not None else piece.high - piece.low,
             piece.destination_high - piece.destination_low,
         )
         for piece in pieces

@@ -19,7 +19,6 @@ from runtime.audit.verify.comparer import RecordComparer
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
-    ReadFile,
     RecordContent,
     RecordDifference,
     VerificationPiece,
@@ -39,6 +38,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.files.source.known_files import KnownFile
 from tests.fakes.verification import FLOW, chunks, fetched, piece, planned, request, verified
 
 Told = list[tuple[str, int | None, int | None]]  # kind, source offset, destination offset
@@ -506,7 +506,7 @@ def test_pieces_that_were_read_are_not_read_again(begun: Begun) -> None:
 
 def test_the_files_of_a_partition_are_read_again_together(begun: Begun) -> None:
     """Lines of a file that was not read may be taken for those of another one."""
-    files = [replace(one, read=ReadFile("a.log", 10, b"", 1)) for one in THREE[:2]]
+    files = [replace(one, read=KnownFile("a.log", 10, b"", 0), records=1) for one in THREE[:2]]
     first = begun(planned(*files))
     first.add(files, [read(0), read(10, "the file was renamed meanwhile")])
     assert begun().left == [files]

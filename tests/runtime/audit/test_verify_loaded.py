@@ -49,7 +49,6 @@ from runtime.audit.verify.loaded import (
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
-    ReadFile,
     RecordContent,
     VerifiedPiece,
 )
@@ -82,11 +81,11 @@ def lines_in(folder: Path, form: SourceFormat = "text") -> LinesSpec:
     return lines
 
 
-def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text") -> ReadFile:
+def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text") -> KnownFile:
     with open_file(folder, name) as file:
         mark = RowReader(file).fingerprint(position) if form == "parquet" else fingerprint(file, position)
     assert mark is not None
-    return ReadFile(name, position, mark, 0)
+    return KnownFile(name, position, mark, 0)
 
 
 def value(text: bytes) -> int:
@@ -157,7 +156,7 @@ def test_rows_without_timestamps_have_the_time_of_reading(tmp_path: Path) -> Non
 
 
 def file_of(*digests: int) -> FileRecords:
-    found = FileRecords(lines_in(Path("/in")), ReadFile("a.log", 90, b"", 0), timed=False)
+    found = FileRecords(lines_in(Path("/in")), KnownFile("a.log", 90, b"", 0), timed=False)
     found.digests.extend(digests)
     found.positions.extend(range(0, 10 * len(digests), 10))
     return found
@@ -306,11 +305,11 @@ def loaded(
     for number, (name, lines) in enumerate(files.items()):
         text = "".join(f"{one}\n" for one in lines)
         (folder / name).write_text(text)
-        read = replace(read_file(folder, name, len(text)), records=len(lines))
+        read = read_file(folder, name, len(text))
         log = topic.logs[AT]
         begin = log.start if low is None else low
         made = piece(0, len(text), destination_low=begin, destination_high=log.next_offset)
-        of = {"number": number, "topic": name, "alone": alone, "read": read}
+        of = {"number": number, "topic": name, "alone": alone, "read": read, "records": len(lines)}
         pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, **of))
     if removed:
         (folder / removed).unlink()
