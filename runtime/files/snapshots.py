@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from runtime.contract.client.stores import Setting
 from runtime.contract.records import manifest
 from runtime.contract.records.manifest import Snapshot, SnapshotTopic, UnreadableCommit
+from runtime.contract.records.record_values import MAX_TEXT_BYTES
 from runtime.contract.spec.files import OWN_FOLDER
 from runtime.files.manifest import ManifestProblem, as_unavailable
 from runtime.files.open_store import opened
@@ -23,6 +24,17 @@ KEPT_NEWEST: Final = 48
 KEPT_DAYS: Final = 90
 _CLOCKS_DIFFER_MS: Final = 60_000  # of two machines on which the driver may run
 _FORM: Final = "%Y%m%dT%H%M%S"
+
+
+def readable(snapshot: Snapshot) -> Snapshot:
+    """Returns the snapshot, without the offsets of groups where it could not be read again with them."""
+    size = len(manifest.encode(snapshot))
+    if size <= MAX_TEXT_BYTES:
+        return snapshot
+    why = (
+        f"{len(snapshot.offsets):,} offsets make it {size:,} bytes long, at most {MAX_TEXT_BYTES:,} are read"
+    )
+    return replace(snapshot, offsets=[], unread={**snapshot.unread, "groups": why})
 
 
 class SnapshotFolder:

@@ -17,7 +17,7 @@ from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.clusters import DriverClusters
 from runtime.files.manifest import EndpointUnavailable, ManifestTaken
-from runtime.files.snapshots import SnapshotFolder
+from runtime.files.snapshots import SnapshotFolder, readable
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -50,7 +50,7 @@ class SnapshotDuty:
         if waits or not self._is_backup:
             return
         try:
-            taken = await self._take(cluster, generation, selects)
+            taken = await asyncio.to_thread(readable, await self._take(cluster, generation, selects))
             written = await asyncio.to_thread(self._folder.add, taken)
             misdated = await asyncio.to_thread(self._folder.misdated, taken.at_ms)
         except (WireError, ClientSettingsError, EndpointUnavailable, ManifestTaken) as error:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.manifest import Snapshot, SnapshotOffset, SnapshotTopic
 from runtime.files.manifest import ManifestProblem, ManifestTaken
-from runtime.files.snapshots import KEPT_DAYS, KEPT_NEWEST, SnapshotFolder, superfluous
+from runtime.files.snapshots import KEPT_DAYS, KEPT_NEWEST, SnapshotFolder, readable, superfluous
 from tests.runtime.files.backups import root_of
 
 _MINUTE, _DAY = 60_000, 86_400_000
@@ -38,6 +38,21 @@ def test_a_snapshot_is_read_as_it_was_written_and_its_name_is_its_time(folder: S
     assert folder.read(at_ms) == snapshot(at_ms)
     (path,) = (root_of(folder) / "_repl/f/snapshots").iterdir()
     assert path.name == "20260131T235959.007Z.json"
+
+
+def test_a_snapshot_that_could_not_be_read_again_is_kept_without_offsets(folder: SnapshotFolder) -> None:
+    """Else no later one could be compared with it, and no restore could read any."""
+    offsets = [
+        SnapshotOffset(group="g", topic="orders", partition=at, offset=0, metadata="m" * 16_000)
+        for at in range(2_100)
+    ]
+    whole = snapshot(1_000)
+    assert readable(whole) is whole
+    kept = readable(replace(whole, offsets=offsets))
+    assert (kept.topics, kept.offsets) == (whole.topics, [])
+    assert kept.unread["groups"].startswith("2,100 offsets make it ")
+    assert folder.add(kept)
+    assert folder.read(1_000) == kept
 
 
 def test_one_that_says_the_same_is_not_written_again(folder: SnapshotFolder) -> None:
