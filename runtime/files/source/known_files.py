@@ -82,11 +82,15 @@ def reconcile(
     displaced = [one for name, one in known.items() if name not in files or not holds(name, one)]
     gone = {one.name for one in displaced}
     free = {name for name in files if name not in known or name in gone}
+    places: dict[int, list[str]] = {}  # by the identity of the file there
+    for name in sorted(free, reverse=True):
+        places.setdefault(files[name].identity, []).append(name)
     for one in sorted(displaced):
-        places = [name for name in free if files[name].identity == one.identity and holds(name, one)]
-        if places:
-            found.moved.append((one, min(places)))
-            free.remove(min(places))
+        place = next((name for name in reversed(places.get(one.identity, ())) if holds(name, one)), None)
+        if place is not None:
+            found.moved.append((one, place))
+            free.remove(place)
+            places[one.identity].remove(place)
         elif one.name in files:
             found.replaced.append(one)
         else:
