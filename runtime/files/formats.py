@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-ROW_GROUP_BYTES: Final = 16 << 20  # of keys and values: bounds the memory of an open file (R8)
+ROW_GROUP_BYTES: Final = 16 << 20  # of keys, values and headers: bounds the memory of an open file (R8)
 _MOST_OPEN: Final = 4  # folders of one partition that are written at a time
 _HOUR_MS: Final = 3_600_000
 
@@ -35,6 +35,12 @@ def rows_of(member: RecordSet, where: TopicPartition, begin: int) -> list[Row]:
     """Returns the records of a batch from the offset `begin` on. Raises BatchFailure."""
     kind = int(isinstance(member, Batch) and member.log_append_time)
     return [(record, kind) for record in records(member, where) if record.offset >= begin]
+
+
+def size_of(record: Record, *, with_value: bool = True) -> int:
+    """Returns the bytes of a record's key, headers and value."""
+    size = len(record.key or b"") + (len(record.value or b"") if with_value else 0)
+    return size + sum(len(name) + len(content or b"") for name, content in record.headers)
 
 
 class StagedFile:
@@ -175,10 +181,8 @@ class ParquetRows:
             schema = self._schema(values.type if values is not None else self._pa.binary())
             self._opened = schema, parquet_writer(self._file, schema)
         self._rows += rows
-        self._bytes += sum(len(one.key or b"") + 64 for one, _ in rows)
-        if values is None:
-            self._bytes += sum(len(one.value or b"") for one, _ in rows)
-        else:
+        self._bytes += sum(size_of(record, with_value=values is None) + 64 for record, _ in rows)
+        if values is not None:
             self._values.append(values)
             self._bytes += values.nbytes
         if self._bytes >= ROW_GROUP_BYTES:

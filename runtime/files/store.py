@@ -475,12 +475,12 @@ class LocalUpload:
         self._leave()
 
     def discard(self) -> None:
-        try:
+        with suppress(OSError):  # what is still to be written may not fit on the disk
             self._file.close()
-        finally:
-            if self._folder is not None:
-                _unlink(self._folder, self._name)
-            self._leave()
+        if self._folder is not None:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._folder)
+        self._leave()
 
     def _leave(self) -> None:
         if self._folder is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from runtime.batch import BadRecord, BatchFailure, RecordSet, TopicPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
-from runtime.files.formats import Row, rows_of
+from runtime.files.formats import Row, rows_of, size_of
 from runtime.sql.rows import DECODED, FLAG
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
 _WINDOW_RECORDS: Final = 4_096
-_WINDOW_BYTES: Final = 4 << 20  # of keys and values that are evaluated at a time (R8)
+_WINDOW_BYTES: Final = 4 << 20  # of keys, values and headers that are evaluated at a time (R8)
 
 
 class Window(NamedTuple):
@@ -55,7 +55,7 @@ def windows(members: Iterable[RecordSet], where: TopicPartition, begin: int) -> 
             return
         rows += found
         through = max(through, member.next_offset)
-        held += sum(len(one.key or b"") + len(one.value or b"") for one, _ in found)
+        held += sum(size_of(record) for record, _ in found)
         size += member.size
         if len(rows) >= _WINDOW_RECORDS or held >= _WINDOW_BYTES:
             yield Window(rows, through, size)

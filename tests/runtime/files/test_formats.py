@@ -1,6 +1,7 @@
 """Each format holds every record of a batch, and a batch that can't be read leaves nothing behind."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from runtime.batch import BatchFailure, Codec, Record, TopicPartition, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, folder_of
-from runtime.files.formats import PartitionFiles
+from runtime.files.formats import ROW_GROUP_BYTES, PartitionFiles
 from runtime.files.manifest import ManifestFolder
 from tests.runtime.batch.forge import batch_bytes, legacy_bytes, sets, summed
 
@@ -121,6 +122,34 @@ def test_a_batch_that_can_not_be_read_leaves_nothing(tmp_path: Path) -> None:
     (file,) = files.finish()
     assert (file.end, file.records) == (8, 3)
     assert len((tmp_path / "_repl/f" / file.staged).read_text().splitlines()) == 3
+
+
+def test_headers_count_for_a_row_group(tmp_path: Path) -> None:
+    """Records of little more than headers do not stay in memory until the file is closed (R8)."""
+    large = (("trace", bytes(ROW_GROUP_BYTES // 4)),)
+    batches = [batch_bytes([Record(at, NOON, None, b"v", large)], Codec.ZSTD) for at in range(8)]
+    (file,) = written(tmp_path, "parquet", *batches)
+    with pq.ParquetFile(tmp_path / "_repl/f" / file.staged) as rows:
+        assert rows.num_row_groups == 2
+
+
+def test_on_a_full_disk_every_file_is_discarded(tmp_path: Path) -> None:
+    """A worker is reused: a handle that stays open is never closed."""
+    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", layout="{topic}/date={date}/")
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
+    days = batch_bytes([Record(at, NOON + at * DAY_MS, None, b"v" * 9_000, ()) for at in range(3)])
+    handles = set(Path("/proc/self/fd").iterdir())
+    files.write(sets(days)[0], memoryview(days), 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            files.finish()
+        files.discard()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((tmp_path / "_repl/f/staging/1").iterdir()) == []
+    assert set(Path("/proc/self/fd").iterdir()) == handles
 
 
 def test_what_is_discarded_is_gone(tmp_path: Path) -> None:

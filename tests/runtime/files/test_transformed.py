@@ -153,7 +153,7 @@ def test_each_day_has_the_values_of_its_own_records(tmp_path: Path) -> None:
 
 
 def test_windows_are_whole_batches_up_to_one_that_can_not_be_read() -> None:
-    large = [Record(at, NOON, None, bytes(3 << 20), ()) for at in (7, 8)]
+    large = [Record(7, NOON, None, bytes(3 << 20), ()), Record(8, NOON, None, b"", (("h", bytes(3 << 20)),))]
     bad = bytearray(batch_bytes([Record(9, NOON, None, b"v", ())], base=9))
     bad[61] ^= 0xFF
     members = sets(batch_bytes([Record(5, NOON, b"k", b"v", ())], base=5), batch_bytes(large), summed(bad))
