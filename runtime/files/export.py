@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import uvloop
+from msgspec.structs import replace
 
 from runtime.batch import (
     AbortedTransactions,
@@ -24,7 +25,7 @@ from runtime.batch import (
     RecordSet,
     walk,
 )
-from runtime.contract.records.manifest import DataFile
+from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
@@ -49,14 +50,18 @@ _AT_A_TIME: Final = 4  # partitions of a task: while one writes, others fetch
 _LEAST_S: Final = 1.0  # the least share of a round that a partition gets
 
 
-class ExportPartition(msgspec.Struct, frozen=True):
-    """Names a partition and the offsets `position … end-1` of it; `end` is its last stable offset."""
+class ExportPartition(msgspec.Struct):
+    """A partition that is copied up to `end`, its last stable offset: a task returns it as far as it came.
 
-    topic: str
-    topic_id: bytes
-    partition: int
-    position: int
+    Everything below its position is in the files, or is not to be in any. `files` are staged by the task.
+    `stopped` says why it goes no further: `failed` is retried.
+    """
+
+    position: FilePosition
     end: int
+    files: list[DataFile] = []
+    stopped: Literal["", "failed", "corrupt", "expired", "invalid"] = ""
+    why: str = ""
 
 
 class ExportTicket(RoundTicket, frozen=True, kw_only=True):
@@ -67,26 +72,7 @@ class ExportTicket(RoundTicket, frozen=True, kw_only=True):
     transform: TransformSpec | None = None
 
 
-class ExportedPartition(msgspec.Struct):
-    """States how far a partition was copied. `stopped` says why it goes no further: `failed` is retried.
-
-    Everything below `position` is written, or is not to be written. `filtered` counts the records that the
-    transform does not let through, without the `tombstones` that some of them leave.
-    """
-
-    topic: str
-    partition: int
-    position: int
-    records: int = 0
-    bytes: int = 0
-    files: list[DataFile] = []
-    stopped: Literal["", "failed", "corrupt", "expired", "invalid"] = ""
-    why: str = ""
-    filtered: int = 0
-    tombstones: int = 0
-
-
-EXPORT: Final = TaskKind(ExportTicket, ExportedPartition)
+EXPORT: Final = TaskKind(ExportTicket, ExportPartition)
 
 
 def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
@@ -108,7 +94,7 @@ def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterab
     transform = ticket.transform
     assert transform is not None, "export copies without a transform"
 
-    async def exported() -> TaskResult[ExportedPartition]:
+    async def exported() -> TaskResult[ExportPartition]:
         async with serving_evaluator(token, transform, wanted, answers) as evaluator:
             return await _export(ticket, FileTransform(transform, evaluator))
 
@@ -118,14 +104,14 @@ def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterab
 
 async def _export(
     ticket: ExportTicket, transform: FileTransform | None = None
-) -> TaskResult[ExportedPartition]:
+) -> TaskResult[ExportPartition]:
     host = socket.gethostname()
     folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
     try:
         with as_unavailable(folder.store):
             folder.store.check()  # before anything runs in the loop
             async with await ticket.opened() as cluster:
-                done = await _copied(ticket, cluster, folder, transform)
+                done = await copied(ticket, cluster, folder, transform)
     except WireError as error:
         return TaskResult(error=f"{host}: {error}")
     except (EndpointUnavailable, ManifestProblem) as error:
@@ -133,9 +119,12 @@ async def _export(
     return TaskResult(done, "", host, os.getpid())
 
 
-async def _copied(
-    ticket: ExportTicket, cluster: KafkaCluster, folder: ManifestFolder, transform: FileTransform | None
-) -> list[ExportedPartition]:
+async def copied(
+    ticket: ExportTicket,
+    cluster: KafkaCluster,
+    folder: ManifestFolder,
+    transform: FileTransform | None = None,
+) -> list[ExportPartition]:
     """Copies the partitions of a ticket, some at a time, each for its share of the round.
 
     Raises OSError, after which nothing of the round counts.
@@ -145,9 +134,8 @@ async def _copied(
     shares = max(len(ticket.partitions) / _AT_A_TIME, 1.0)
     share_s = max(ticket.round_s / shares, min(_LEAST_S, ticket.round_s))
 
-    async def copied(partition: ExportPartition) -> ExportedPartition:
-        where = TopicPartition(partition.topic, partition.partition)
-        topic_id = partition.topic_id.hex()
+    async def exported(partition: ExportPartition) -> ExportPartition:
+        where, topic_id = TopicPartition(*partition.position.key), partition.position.topic_id
         files = PartitionFiles(ticket.flow, ticket.files, where, topic_id, folder, ticket.generation)
         async with turns:
             try:
@@ -156,7 +144,7 @@ async def _copied(
             finally:
                 files.discard()
 
-    work = [asyncio.ensure_future(copied(partition)) for partition in ticket.partitions]
+    work = [asyncio.ensure_future(exported(partition)) for partition in ticket.partitions]
     try:
         return await asyncio.gather(*work)
     finally:
@@ -170,7 +158,7 @@ class _Expired(Exception):
 
 
 class _PartitionExport:
-    """Copies one partition until its end, or until its time is over. `done` says how far it came."""
+    """Copies one partition until its end, or until its time is over."""
 
     def __init__(
         self,
@@ -185,13 +173,13 @@ class _PartitionExport:
         self._files = files
         self._bucket = bucket
         self._transform = transform
-        self._where = TopicPartition(partition.topic, partition.partition)
-        self._position = partition.position  # from which is fetched
-        self.done = ExportedPartition(*self._where, partition.position)
+        self._where = TopicPartition(*partition.position.key)
+        self._topic_id = bytes.fromhex(partition.position.topic_id)
+        self._position = partition.position.position  # from which is fetched
 
-    async def run(self, until: float) -> ExportedPartition:
+    async def run(self, until: float) -> ExportPartition:
         """Copies, and returns how far it came. Raises OSError."""
-        done = self.done
+        done = self._partition
         try:
             await self._copy(until)
         except _Expired as error:
@@ -201,7 +189,21 @@ class _PartitionExport:
         except (WireError, RegistryUnavailable) as error:
             done.stopped, done.why = "failed", str(error)
         done.files = await asyncio.to_thread(self._files.finish)
+        newest = max([done.position.last_timestamp, *(file.last_timestamp for file in done.files)])
+        done.position = replace(done.position, last_timestamp=newest)
         return done
+
+    def _move(self, position: int, records: int, size: int, filtered: int = 0, tombstones: int = 0) -> None:
+        """Moves the partition behind what was written, or is not to be written."""
+        before = self._partition.position
+        self._partition.position = replace(
+            before,
+            position=max(before.position, position),
+            records=before.records + records,
+            bytes=before.bytes + size,
+            dropped=before.dropped + filtered,
+            tombstones=before.tombstones + tombstones,
+        )
 
     async def _copy(self, until: float) -> None:
         """Copies. Raises _Expired, BatchFailure, WireError, RegistryUnavailable, OSError."""
@@ -239,7 +241,7 @@ class _PartitionExport:
 
     def _fetch(self) -> asyncio.Task[FetchedPartition]:
         """Begins to fetch from the position on."""
-        at, position, topic_id = self._where, self._position, self._partition.topic_id
+        at, position, topic_id = self._where, self._position, self._topic_id
 
         async def fetched() -> FetchedPartition:
             await asyncio.sleep(self._bucket.wait_s())
@@ -253,12 +255,15 @@ class _PartitionExport:
 
     def _write(self, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int) -> None:
         """Writes the batches that a read_committed reader sees. Raises BatchFailure, OSError."""
-        done = self.done
-        for member, text, seen in _seen(answer, sets, begin):
-            if seen:
-                done.records += self._files.write(member, text, begin)
-                done.bytes += member.size
-            done.position = max(done.position, member.next_offset)
+        position, records, size = begin, 0, 0
+        try:
+            for member, text, seen in _seen(answer, sets, begin):
+                if seen:
+                    records += self._files.write(member, text, begin)
+                    size += member.size
+                position = member.next_offset
+        finally:
+            self._move(position, records, size)
 
     async def _write_transformed(
         self, transform: FileTransform, answer: FetchedPartition, sets: Sequence[RecordSet], begin: int
@@ -286,18 +291,13 @@ class _PartitionExport:
             if ahead is not None:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
-        self.done.position = max([self.done.position, *(member.next_offset for member in sets[-1:])])
+        self._move(sets[-1].next_offset, 0, 0)
 
     async def _write_window(self, window: Window) -> None:
         """Writes the records of a window that travel. Raises BatchFailure behind them, and OSError."""
         if window.rows:
             await asyncio.to_thread(self._files.write_rows, window.rows, window.values)
-        done = self.done
-        done.records += len(window.rows)
-        done.bytes += window.bytes
-        done.filtered += window.filtered
-        done.tombstones += window.tombstones
-        done.position = max(done.position, window.through)
+        self._move(window.through, len(window.rows), window.bytes, window.filtered, window.tombstones)
         if window.failure is not None:
             raise window.failure
 

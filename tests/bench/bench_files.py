@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec import files, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
@@ -66,7 +67,7 @@ def export_once(ticket: ExportTicket, load: Load, brokers: Brokers, name: str) -
         (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error
         assert [one.stopped for one in result.done] == [""] * PARTITIONS
-        records = sum(one.records for one in result.done)
+        records = sum(one.position.records for one in result.done)
         line = row(f"{name:<8} {load.name}", records, records * load.value_bytes)
     written = sum(file.size for one in result.done for file in one.files)
     print(f"{line}   {written / 1e6:.0f} MB in files", flush=True)
@@ -136,7 +137,12 @@ async def partitions_of(bootstrap: str, topic: str) -> list[ExportPartition]:
         known = (await cluster.topics([topic]))[topic]
         wanted = [TopicPartition(topic, number) for number in known.partitions]
         ends = await offsets_of(cluster, dict.fromkeys(wanted, LATEST))
-    return [ExportPartition(topic, known.id, at.partition, 0, end) for at, end in ends.items()]
+    return [
+        ExportPartition(
+            FilePosition(topic=topic, topic_id=known.id.hex(), partition=at.partition, position=0), end
+        )
+        for at, end in ends.items()
+    ]
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
-from runtime.driver.flows.files_sink import advanced
 from runtime.files.backup import read_backup
 from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
 from runtime.files.manifest import ManifestFolder, ManifestState
@@ -111,25 +110,13 @@ class BackupWriter:
             cluster=self._spec,
             client_id="tests",
             files=self._files,
-            partitions=[one for one in known if one.position < one.end],
+            partitions=[one for one in known if one.position.position < one.end],
             round_s=600.0,
         )
         (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error
         assert not [one.why for one in result.done if one.stopped]
-        first = {
-            (one.topic, one.partition): FilePosition(
-                topic=one.topic, topic_id=one.topic_id.hex(), partition=one.partition, position=one.position
-            )
-            for one in known
-        }
-        positions = first | {
-            key: position
-            for key, position in self._state.positions.items()
-            if key in first and first[key].topic_id == position.topic_id
-        }
-        done = {(one.topic, one.partition): one for one in result.done}
-        moved = [advanced(one, done[key]) if key in done else one for key, one in positions.items()]
+        moved = {one.position.key: one.position for one in (*known, *result.done)}
         last = self._state.last
         commit = Commit(
             number=last.number + 1 if last is not None else 1,
@@ -138,7 +125,7 @@ class BackupWriter:
             generation=1,
             at_ms=at_ms if at_ms is not None else int(time.time() * 1000),
             format="raw",
-            positions=moved,
+            positions=list(moved.values()),
             files=[file for one in result.done for file in one.files],
         )
         self.manifest.add(self._state, commit)
@@ -177,13 +164,12 @@ class BackupWriter:
         found = []
         for at in wanted:
             position = self._state.positions.get((at.topic, at.partition))
-            topic_id = known[at.topic].id
-            begins = (
-                position.position
-                if position is not None and position.topic_id == topic_id.hex()
-                else starts[at]
-            )
-            found.append(ExportPartition(at.topic, topic_id, at.partition, begins, ends[at]))
+            topic_id = known[at.topic].id.hex()
+            if position is None or position.topic_id != topic_id:
+                position = FilePosition(
+                    topic=at.topic, topic_id=topic_id, partition=at.partition, position=starts[at]
+                )
+            found.append(ExportPartition(position, ends[at]))
         return found
 
     async def _snapshot(self, topics: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from runtime.contract.records.advance import first_progress
 from runtime.contract.records.control import client_id
 from runtime.contract.records.job_status import FlowStats, PartitionStatus
 from runtime.contract.records.ledger import Gap, LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
-from runtime.contract.records.manifest import Commit, FilePosition, ManifestOwner
+from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
 from runtime.contract.spec.files import FilesSpec
 from runtime.driver.duties.checkpoint import CheckpointDuty
 from runtime.driver.duties.compaction import CompactionDuty
@@ -28,7 +28,7 @@ from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks,
 from runtime.driver.flows.start import selection
 from runtime.driver.task import run_export
 from runtime.files.compaction import MergedFiles
-from runtime.files.export import EXPORT, ExportedPartition, ExportPartition, ExportTicket
+from runtime.files.export import EXPORT, ExportPartition, ExportTicket
 from runtime.files.manifest import (
     EndpointUnavailable,
     ManifestFolder,
@@ -157,7 +157,7 @@ class FilesSink(RecordSink[FilePosition]):
         await finished(self._take(done))
         return Copied(done, self._positions())
 
-    async def _export(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> list[ExportedPartition]:
+    async def _export(self, read: Sequence[ExportPartition], tasks: RoundTasks) -> list[ExportPartition]:
         spec, job, count = self._flow.spec, self._flow.job, await tasks.count()
         ticket = ExportTicket(
             flow=spec.name,
@@ -183,44 +183,33 @@ class FilesSink(RecordSink[FilePosition]):
         tasks.worker = results[0].host, results[0].process
         return [partition for result in results for partition in result.done]
 
-    async def _take(self, done: Sequence[ExportedPartition]) -> None:
+    async def _take(self, done: Sequence[ExportPartition]) -> None:
         """Commits what the tasks of a round have staged."""
         files = [file for partition in done for file in partition.files]
         await asyncio.to_thread(self._folder.check_staged, files)
         before = self._manifest.positions
-        moved = [
-            advanced(before[partition.topic, partition.partition], partition)
-            for partition in done
-            if partition.position > before[partition.topic, partition.partition].position
-        ]
-        if moved:
-            await self._commit(moved, done)
+        positions = [partition.position for partition in done]
+        if moved := [after for after in positions if after.position > before[after.key].position]:
+            await self._commit(moved, files)
 
     async def commit(self, moved: Mapping[PartitionKey, FilePosition | None]) -> None:
         await self._commit([position for position in moved.values() if position is not None], ())
 
-    async def _commit(self, moved: Sequence[FilePosition], done: Sequence[ExportedPartition]) -> None:
+    async def _commit(self, moved: Sequence[FilePosition], files: Sequence[DataFile]) -> None:
         """Adds a commit, moves its files into place, and writes the progress to the ledger.
 
         Raises ManifestTaken, ManifestProblem, EndpointUnavailable, WireError.
         """
         shared = self._flow.shared
         await shared.leadership.ensure()
-        files = [file for partition in done for file in partition.files]
-        commit = replace(self._next_commit(), positions=list(moved), files=files)
+        stats = counted(self.stats, self._manifest.positions, moved)
+        commit = replace(self._next_commit(), positions=list(moved), files=list(files))
         _failpoint("before_end")
         await asyncio.to_thread(self._folder.add, self._manifest, commit)
         _failpoint("after_end")
         await asyncio.to_thread(self._folder.publish, files)
         self._compaction.apply(commit)
-        self.stats = replace(
-            self.stats,
-            records=self.stats.records + sum(partition.records for partition in done),
-            bytes=self.stats.bytes + sum(partition.bytes for partition in done),
-            dropped=self.stats.dropped + sum(partition.filtered for partition in done),
-            tombstones=self.stats.tombstones + sum(partition.tombstones for partition in done),
-            commits=self.stats.commits + 1,
-        )
+        self.stats = stats
         _failpoint("before_ledger")
         await shared.writer.commit(self._changed_progress())
 
@@ -294,25 +283,28 @@ class FilesSink(RecordSink[FilePosition]):
 def spread(read: Sequence[ExportPartition], tasks: int) -> list[list[ExportPartition]]:
     """Spreads partitions over at most `tasks` tickets, so that each has about as many records to copy."""
     loads: list[tuple[int, list[ExportPartition]]] = [(0, []) for _ in range(min(tasks, len(read)))]
-    for partition in sorted(read, key=lambda partition: partition.position - partition.end):
+    for partition in sorted(read, key=lambda partition: partition.position.position - partition.end):
         least = min(range(len(loads)), key=lambda at: loads[at][0])
         load, partitions = loads[least]
-        loads[least] = load + partition.end - partition.position, [*partitions, partition]
+        loads[least] = load + partition.end - partition.position.position, [*partitions, partition]
     return [partitions for _, partitions in loads]
 
 
-def advanced(position: FilePosition, done: ExportedPartition) -> FilePosition:
-    """Returns a position after what a task has copied."""
-    newest = max((file.last_timestamp for file in done.files), default=-1)
-    return replace(
-        position,
-        position=done.position,
-        records=position.records + done.records,
-        bytes=position.bytes + done.bytes,
-        dropped=position.dropped + done.filtered,
-        tombstones=position.tombstones + done.tombstones,
-        last_timestamp=max(position.last_timestamp, newest),
-    )
+def counted(
+    stats: FlowStats, before: Mapping[tuple[str, int], FilePosition], moved: Sequence[FilePosition]
+) -> FlowStats:
+    """Returns the counts of a flow after a commit that moves these positions."""
+    for after in moved:
+        known = before.get(after.key)
+        if known is not None and known.topic_id == after.topic_id:
+            stats = replace(
+                stats,
+                records=stats.records + after.records - known.records,
+                bytes=stats.bytes + after.bytes - known.bytes,
+                dropped=stats.dropped + after.dropped - known.dropped,
+                tombstones=stats.tombstones + after.tombstones - known.tombstones,
+            )
+    return replace(stats, commits=stats.commits + 1)
 
 
 def progress_of(position: FilePosition, generation: int) -> Progress:

@@ -19,7 +19,7 @@ from runtime.driver.flows.files_sink import FilesSink
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import Look, RecordSource, SourceRange
 from runtime.driver.topics.mirrors import selected_topics
-from runtime.files.export import ExportedPartition, ExportPartition
+from runtime.files.export import ExportPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
@@ -149,9 +149,9 @@ class TopicSource(RecordSource[FilePosition]):
 
     def take(self, look: Look[FilePosition], results: Sequence[Any], positions: Positions) -> bool:
         behind = False
-        done: ExportedPartition
+        done: ExportPartition
         for done in results:
-            key = PartitionKey(self._flow.name, done.topic, done.partition)
+            key = PartitionKey(self._flow.name, *done.position.key)
             shown = look.shown[key]
             match done.stopped:
                 case "corrupt":
@@ -161,8 +161,8 @@ class TopicSource(RecordSource[FilePosition]):
                 case "failed" | "expired":
                     state = S.RETRYING
                 case _:
-                    state = S.CAUGHT_UP if done.position >= shown.end else S.COPYING
-                    behind |= done.position < shown.end
+                    state = S.CAUGHT_UP if done.position.position >= shown.end else S.COPYING
+                    behind |= state is S.COPYING
             look.shown[key] = shown._replace(state=state, why=done.why)
         return behind
 
@@ -189,11 +189,7 @@ def plan_round(
             state, why = S.RETRYING, "its leader at the source does not answer"
         elif state is None and position.position < partition.end:
             state = S.COPYING
-            look.read.append(
-                ExportPartition(
-                    key.topic, partition.topic_id, key.partition, position.position, partition.end
-                )
-            )
+            look.read.append(ExportPartition(position, partition.end))
         look.shown[key] = SourceRange(partition.start, partition.end, state or S.CAUGHT_UP, why)
 
 

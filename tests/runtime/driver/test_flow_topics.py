@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from runtime.contract.records.job_status import FlowStats
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.ledger import (
     Generation,
@@ -18,7 +19,7 @@ from runtime.contract.records.ledger import (
     encode_key,
     encode_value,
 )
-from runtime.contract.records.manifest import FilePosition
+from runtime.contract.records.manifest import FilePosition, OffsetGap
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import Latest
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
@@ -26,13 +27,13 @@ from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.flows.failback import read_opposite
-from runtime.driver.flows.files_sink import advanced, progress_of, spread
+from runtime.driver.flows.files_sink import counted, progress_of, spread
 from runtime.driver.flows.files_source import shown_files
 from runtime.driver.flows.rounds import Look
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
 from runtime.driver.flows.topic_source import SourcePartition, plan_round
 from runtime.driver.topics.mirrors import MirrorTopic, discover, selected_topics
-from runtime.files.export import ExportedPartition, ExportPartition
+from runtime.files.export import ExportPartition
 from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
@@ -172,8 +173,15 @@ def test_a_failback_waits_for_the_marker_of_the_orphans_that_were_just_marked() 
 KEY = PartitionKey("f", "orders", 0)
 
 
-def copied(low: int, end: int = 9) -> list[ExportPartition]:
-    return [ExportPartition("orders", b"\xaa", 0, low, end)] if low < end else []
+def at(position: int, partition: int = 0, **counts: Any) -> FilePosition:
+    return FilePosition(topic="orders", topic_id="aa", partition=partition, position=position, **counts)
+
+
+def copied(low: int, end: int = 9, **more: Any) -> list[ExportPartition]:
+    return [ExportPartition(at(low, records=7, **more), end)] if low < end else []
+
+
+LOST = OffsetGap(low=5, end=8, why="data_loss", at_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,7 @@ def copied(low: int, end: int = 9) -> list[ExportPartition]:
         (9, 0, 9, False, [], (S.CAUGHT_UP, ""), []),
         (5, -1, -1, False, [], S.RETRYING, []),  # its leader does not answer
         (5, 8, 9, False, [], (S.DATA_LOSS, "the offsets 5 to 7 are gone and were not copied"), []),
-        (5, 8, 9, True, copied(8), S.COPYING, [(8, 7, [(5, 8, "data_loss")])]),
+        (5, 8, 9, True, copied(8, gaps=[LOST]), S.COPYING, [(8, 7, [(5, 8, "data_loss")])]),
         (9, 0, 6, False, [], (S.DIVERGED, "the source ends at 6, 9 was copied already"), []),
         (9, 0, 6, True, [], (S.CAUGHT_UP, ""), [(6, 7, [])]),
     ],
@@ -191,9 +199,9 @@ def copied(low: int, end: int = 9) -> list[ExportPartition]:
 def test_a_round_of_files(
     position: int, start: int, end: int, accepts: bool, copy: list[ExportPartition], state: Any, moved: Any
 ) -> None:
-    known = FilePosition(topic="orders", topic_id="aa", partition=0, position=position, records=7)
+    known = at(position, records=7)
     found = [SourcePartition(KEY, b"\xaa", start, end)]
-    look = Look[FilePosition]()
+    look = Look[FilePosition](at_ms=0)
     plan_round(look, found, {KEY: known}, lambda _: accepts)
     assert look.read == copy
     shown = look.shown[KEY]
@@ -207,18 +215,22 @@ def test_a_round_of_files(
 
 
 def test_tasks_get_about_as_many_records_each() -> None:
-    copy = [ExportPartition("t", b"", at, 0, size) for at, size in enumerate([100, 10, 60, 40, 1])]
+    copy = [ExportPartition(at(0, number), size) for number, size in enumerate([100, 10, 60, 40, 1])]
     tickets = spread(copy, 2)
-    assert [sorted(one.partition for one in ticket) for ticket in tickets] == [[0, 1], [2, 3, 4]]
+    assert [sorted(one.position.partition for one in ticket) for ticket in tickets] == [[0, 1], [2, 3, 4]]
     assert len(spread(copy, 9)) == 5
 
 
-def test_records_that_do_not_travel_move_the_position_and_are_counted() -> None:
-    before = FilePosition(topic="orders", topic_id="aa", partition=0, position=5, records=3, dropped=1)
-    after = advanced(before, ExportedPartition("orders", 0, 9, records=2, filtered=4, tombstones=2))
-    assert (after.position, after.records, after.dropped, after.tombstones) == (9, 5, 5, 2)
-    told = progress_of(after, 1)
-    assert (told.dropped, told.tombstones) == (5, 2)
+def test_a_commit_counts_what_its_positions_have_more() -> None:
+    """Those of a topic that was made again begin at zero, and count nothing less."""
+    before = {("orders", 0): at(5, records=3, dropped=1), ("orders", 1): at(9, 1, records=8)}
+    again = FilePosition(topic="orders", topic_id="bb", partition=1, position=0)
+    after = at(9, records=5, dropped=5, tombstones=2, bytes=70)
+    stats = counted(FlowStats("f", records=1), before, [after, again])
+    assert (stats.records, stats.bytes, stats.dropped, stats.tombstones) == (3, 70, 4, 2)
+    assert stats.commits == 1
+    progress = progress_of(after, 1)
+    assert (progress.dropped, progress.tombstones) == (5, 2)
 
 
 def by_name(**values: int) -> dict[PartitionKey, int]:

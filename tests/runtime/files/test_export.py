@@ -1,0 +1,60 @@
+"""What a task copies of a partition, and how far it says that it came (R4)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+from runtime.contract.records.manifest import FilePosition
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.files import FilesSpec, Format
+from runtime.files.export import ExportPartition, ExportTicket, copied
+from runtime.files.manifest import ManifestFolder
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.offsets import TopicPartition
+from tests.fakes.partition_logs import PartitionLog, PartitionLogs
+from tests.runtime.batch.forge import START, batch_bytes, record, summed
+
+AT = TopicPartition("orders", 0)
+ID = b"o" * 16
+BATCHES = [batch_bytes([record(at, b"v")]) for at in range(4)]
+
+
+async def exported(folder: Path, log: PartitionLog, end: int, form: Format = "raw") -> ExportPartition:
+    logs = PartitionLogs({AT: log}, {AT.topic: ID})
+    position = FilePosition(topic=AT.topic, topic_id=ID.hex(), partition=AT.partition, position=1, records=7)
+    ticket = ExportTicket(
+        flow="f",
+        generation=1,
+        cluster_name="dc1",
+        cluster=ClusterSpec(id="c1", bootstrap="one:9092"),
+        client_id="",
+        round_s=60.0,
+        files=FilesSpec(endpoint="lake", folder=str(folder), format=form),
+        partitions=[ExportPartition(position, end)],
+    )
+    (found,) = await copied(ticket, cast(KafkaCluster, cast(Any, logs)), ManifestFolder(str(folder), "f"))
+    return found
+
+
+def test_a_partition_returns_with_its_position_behind_what_was_written(tmp_path: Path) -> None:
+    found = asyncio.run(exported(tmp_path, PartitionLog(BATCHES), 4))
+    position = found.position
+    assert (position.position, position.records, position.last_timestamp) == (4, 10, START + 3)
+    assert position.bytes == sum(file.size for file in found.files)
+    assert [(file.first, file.end) for file in found.files] == [(1, 4)]
+    assert found.stopped == ""
+
+
+def test_a_partition_stops_before_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
+    bad = bytearray(BATCHES[3])
+    bad[61] ^= 0xFF
+    log = PartitionLog([*BATCHES[:3], summed(bad)])
+    found = asyncio.run(exported(tmp_path, log, 4, "json"))
+    assert (found.position.position, found.position.records, found.stopped) == (3, 9, "corrupt")
+    assert [(file.first, file.end) for file in found.files] == [(1, 3)]
+
+
+def test_an_answer_without_records_does_not_end_a_partition(tmp_path: Path) -> None:
+    """A broker that did not load them in time sends none, and no error: what it has is not passed over."""
+    found = asyncio.run(exported(tmp_path, PartitionLog(BATCHES[:2], end=9), 9))
+    assert (found.position.position, found.position.records, found.stopped) == (2, 8, "failed")
