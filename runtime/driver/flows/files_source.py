@@ -30,7 +30,7 @@ from runtime.files.source.known_files import (
     partition_for,
     reconcile,
 )
-from runtime.files.source.load import LoadedFile, LoadFile, moved_progress
+from runtime.files.source.load import LoadFile, moved_progress
 from runtime.files.source.sources import source_of
 from runtime.kafka.cluster import KafkaCluster
 from runtime.slot.log import log_event
@@ -265,10 +265,9 @@ class FilesSource(RecordSource[Progress]):
     ) -> bool:
         """Notes how far the files were read, and why some are not read further."""
         assert isinstance(look, _FilesLook), "it is this source's own look"
-        partitions = {file.name: file.partition for file in look.read}
-        done: LoadedFile
+        done: LoadFile
         for done in results:
-            key = PartitionKey(self._flow.name, done.name, partitions[done.name])
+            key = PartitionKey(self._flow.name, done.name, done.partition)
             self._files.sizes[done.name] = max(done.size, done.position)
             self._problems.pop(key, None)
             if (problem := _problem_of(done)) is not None:
@@ -315,7 +314,7 @@ class FilesSource(RecordSource[Progress]):
         return (S.COPYING if size > position else S.CAUGHT_UP), ""
 
 
-def _problem_of(one: LoadedFile) -> tuple[PartitionState, str] | None:
+def _problem_of(one: LoadFile) -> tuple[PartitionState, str] | None:
     """Returns the state of a file that is not read further; None where its next lines are awaited."""
     match one.stopped:
         case "corrupt":

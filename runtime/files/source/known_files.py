@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
+Fingerprint: TypeAlias = bytes  # of what was read of a file
 NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
 HIDDEN: Final = (".", "_")  # beginnings of names that are not read, as readers of Hadoop's folders have it
 PACKED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip", ".snappy")  # ends of names that are not read

@@ -25,7 +25,7 @@ from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
-from runtime.files.source.known_files import NO_FINGERPRINT
+from runtime.files.source.known_files import NO_FINGERPRINT, Fingerprint
 from runtime.files.source.lines import FileReader
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import reader_of, source_of
@@ -44,18 +44,25 @@ _OVERHEAD: Final = 128  # of a record and its batch, at most
 _failpoint = from_environment(os.environ)
 
 
-class LoadFile(msgspec.Struct, frozen=True):
-    """Names a file, the partition for its records, and how far it was read by the driver's knowledge.
+class LoadFile(msgspec.Struct):
+    """A file whose records go to a partition: a task returns it as far as it was read and committed.
 
-    `size` and `version` are those of the driver's look.
+    `position` and `size` are in bytes, or rows of Parquet. `fingerprint` and `version` are those of the
+    driver's look; the task returns the size that it found. `stopped` says why it goes no further. `replaced`:
+    the name holds another file than the ticket says. `moved`: the ledger has another position.
     """
 
     name: str
     partition: int
     position: int
-    fingerprint: bytes
+    fingerprint: Fingerprint
     size: int = 0
     version: str = ""
+    records: int = 0
+    bytes: int = 0
+    more: bool = True
+    stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
+    why: str = ""
 
 
 class LoadTicket(RoundTicket, frozen=True, kw_only=True):
@@ -68,24 +75,7 @@ class LoadTicket(RoundTicket, frozen=True, kw_only=True):
     files: list[LoadFile]
 
 
-class LoadedFile(msgspec.Struct):
-    """States how far a file was read and committed. `position` and `size` are in bytes, or rows of Parquet.
-
-    `stopped` says why it goes no further. `replaced`: the name holds another file than the ticket says.
-    `moved`: the ledger has another position than the ticket.
-    """
-
-    name: str
-    position: int
-    size: int = 0
-    records: int = 0
-    bytes: int = 0
-    more: bool = True
-    stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
-    why: str = ""
-
-
-LOAD: Final = TaskKind(LoadTicket, LoadedFile)
+LOAD: Final = TaskKind(LoadTicket, LoadFile)
 
 
 def load(tickets: Iterable[bytes]) -> Iterator[bytes]:
@@ -95,7 +85,7 @@ def load(tickets: Iterable[bytes]) -> Iterator[bytes]:
             yield encode(runner.run(_load(LOAD.ticket(text))))
 
 
-async def _load(ticket: LoadTicket) -> TaskResult[LoadedFile]:
+async def _load(ticket: LoadTicket) -> TaskResult[LoadFile]:
     host = socket.gethostname()
     task = FileLoad(ticket)
     error = ""
@@ -111,15 +101,14 @@ async def _load(ticket: LoadTicket) -> TaskResult[LoadedFile]:
 
 @dataclass(slots=True)
 class _Source:
-    """A file of the ticket, how far it was read (`position`), and how far that is committed (`done`).
+    """A file of the ticket, which says how far it is committed, and how far it was read (`position`).
 
     It is open from its first record on, until nothing is left to read.
     """
 
-    wanted: LoadFile
+    done: LoadFile
     key: PartitionKey
     position: int
-    done: LoadedFile
     file: OpenFile | None = None
     identity: int = -1
     reader: FileReader | None = None
@@ -178,7 +167,7 @@ class FileLoad:
         finally:
             await asyncio.gather(following, return_exceptions=True)
 
-    def results(self) -> list[LoadedFile]:
+    def results(self) -> list[LoadFile]:
         """Returns how far each file is committed."""
         return [source.done for source in self._sources]
 
@@ -205,24 +194,23 @@ class FileLoad:
             progress = ledger.progress(key)
             if isinstance(progress, UndecidedProgress):
                 raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the position of {file.name}")
-            source = _Source(file, key, file.position, LoadedFile(file.name, file.position, file.size))
             held = (0, NO_FINGERPRINT)
             if progress is not None:
                 held = progress.position, progress.source_topic_id
             if held != (file.position, file.fingerprint):
-                source.done.stopped = "moved"
+                file.stopped = "moved"
             elif progress is not None:
                 self._progress[key] = progress
-            self._sources.append(source)
+            self._sources.append(_Source(file, key, file.position))
 
     def _open(self, source: _Source) -> None:
         """Opens a file, or notes why it is not read. Raises OSError, EndpointUnavailable."""
-        wanted, done = source.wanted, source.done
-        source.file = file = self._files.open(wanted.name, wanted.version)
+        done = source.done
+        source.file = file = self._files.open(done.name, done.version)
         source.identity = file.identity()
         source.reader = reader = reader_of(file, self.ticket.lines.format)
         done.size = reader.size()
-        if reader.fingerprint(wanted.position) != wanted.fingerprint:
+        if reader.fingerprint(done.position) != done.fingerprint:
             done.stopped = "replaced"
         elif problem := reader.problem():
             done.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
@@ -276,7 +264,7 @@ class FileLoad:
         return _Chunk(source, batches, read.position, mark, len(read.records), read.size, now_ms)
 
     def _batches(self, source: _Source, records: Sequence[tuple[int, bytes]]) -> list[Batch]:
-        at = TopicPartition(source.wanted.name, source.key.partition)
+        at = TopicPartition(source.done.name, source.key.partition)
         spec = RewriteSpec(at, self.ticket.max_message_bytes)
         batches: list[Batch] = []
         for some in _groups(records):
