@@ -119,29 +119,18 @@ class Schema(msgspec.Struct, frozen=True, rename=_RENAMED):
         """Returns whether both schemas have the same fingerprint and references."""
         return self.fingerprint() == other.fingerprint() and self.references == other.references
 
-
-class RegisteredSchema(NamedTuple):
-    """A version of a subject."""
-
-    subject: str
-    version: int
-    id: int
-    schema: Schema
+    def at(self, subject: str, version: int, number: int) -> RegisteredSchema:
+        """Returns the schema as a version of a subject."""
+        parts = {name: getattr(self, name) for name in Schema.__struct_fields__}
+        return RegisteredSchema(subject=subject, version=version, id=number, **parts)
 
 
-class _Version(msgspec.Struct, frozen=True, rename=_RENAMED):
+class RegisteredSchema(Schema, frozen=True, kw_only=True, rename=_RENAMED):
+    """A schema as a version of a subject, with its id."""
+
     subject: str
     version: VersionNumber
     id: SchemaNumber
-    text: str
-    type: str = "AVRO"
-    references: tuple[Reference, ...] = ()
-    metadata: dict[str, Any] | None = None
-    rules: dict[str, Any] | None = None
-
-    def registered(self) -> RegisteredSchema:
-        schema = Schema(self.text, self.type, self.references, self.metadata, self.rules)
-        return RegisteredSchema(self.subject, self.version, self.id, schema)
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -151,10 +140,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 class _Id(msgspec.Struct, frozen=True):
     id: SchemaNumber
-
-
-class _IdInContext(_Id, frozen=True):
-    context: str = "."  # the default one
+    context: str = "."  # of a GUID's ids; this is the default one
 
 
 class _Compatibility(msgspec.Struct, frozen=True):
@@ -219,7 +205,7 @@ class SchemaRegistry:
 
         A registry lists those of all its contexts, each of which gives ids of its own.
         """
-        found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_IdInContext])
+        found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_Id])
         if not found:
             raise NotInRegistry(f"the registry has no schema {guid}")
         wanted = await self._of_guid(f"/schemas/guids/{guid}", guid, Schema)
@@ -262,8 +248,7 @@ class SchemaRegistry:
         """Returns a version of a subject; with `deleted` also one that was soft-deleted."""
         what = f"{shown(subject)} version {number}"
         path = f"/subjects/{_quoted(subject)}/versions/{number}{'?deleted=true' if deleted else ''}"
-        found = await self._get(path, what, _Version)
-        return found.registered()
+        return await self._get(path, what, RegisteredSchema)
 
     async def every_version(self, *, deleted: bool = False) -> dict[str, tuple[SchemaVersion, ...]]:
         """Returns the versions of all subjects, in their order.
@@ -307,7 +292,7 @@ class SchemaRegistry:
         offset = 0
         while True:
             path = f"/schemas?offset={offset}&limit={_PAGE}{'&deleted=true' if deleted else ''}"
-            page = await self._get(path, "schemas", list[_Version], _MOST_LIST_BYTES)
+            page = await self._get(path, "schemas", list[RegisteredSchema], _MOST_LIST_BYTES)
             known = len(listed)
             listed |= await asyncio.get_running_loop().run_in_executor(self._threads, _summaries, page)
             self._bound(len(listed))
@@ -322,8 +307,8 @@ class SchemaRegistry:
     async def find(self, subject: str, schema: Schema) -> RegisteredSchema:
         """Returns the version of a subject that has this schema."""
         path, what = f"/subjects/{_quoted(subject)}", f"such schema in {shown(subject)}"
-        found = await self._send("POST", path, what, _registration(schema), _Version)
-        return RegisteredSchema(found.subject, found.version, found.id, schema)
+        found = await self._send("POST", path, what, _registration(schema), RegisteredSchema)
+        return schema.at(found.subject, found.version, found.id)
 
     async def register(
         self, subject: str, schema: Schema, number: int | None = None, version: int | None = None
@@ -580,13 +565,13 @@ class _Address(NamedTuple):
 
 def summary(found: RegisteredSchema) -> SchemaVersion:
     """Returns a version without its text."""
-    references = tuple((to.subject, to.version) for to in found.schema.references)
-    return SchemaVersion(found.version, found.id, found.schema.fingerprint(), references)
+    references = tuple((to.subject, to.version) for to in found.references)
+    return SchemaVersion(found.version, found.id, found.fingerprint(), references)
 
 
-def _summaries(page: Sequence[_Version]) -> dict[tuple[str, int], SchemaVersion]:
+def _summaries(page: Sequence[RegisteredSchema]) -> dict[tuple[str, int], SchemaVersion]:
     """Returns the versions without their texts. Large texts take long: a thread does it."""
-    return {(found.subject, found.version): summary(found.registered()) for found in page}
+    return {(found.subject, found.version): summary(found) for found in page}
 
 
 def address_of(spec: RegistrySpec) -> str:

@@ -138,7 +138,7 @@ class DestinationSchemas(ABC):
         if len(path) >= _MOST_REFERENCES:
             raise SchemaNotCopied(f"a schema refers to others more than {_MOST_REFERENCES} levels deep")
         references = []
-        for reference in at_source.schema.references:
+        for reference in at_source.references:
             needed = reference.subject, reference.version
             if needed not in known:
                 if len(known) >= _MOST_REFERRED:
@@ -147,8 +147,8 @@ class DestinationSchemas(ABC):
                 there = await self._version(reference.subject, version, (*path, place), known)
                 known[needed] = there.version
             references.append(Reference(reference.name, reference.subject, known[needed]))
-        schema = replace(at_source.schema, references=tuple(references))
-        return await self._at_destination(subject, at_source._replace(schema=schema), referred=bool(path))
+        wanted = replace(at_source, references=tuple(references))
+        return await self._at_destination(subject, wanted, referred=bool(path))
 
     @abstractmethod
     async def _at_destination(
@@ -180,14 +180,14 @@ class SchemaFinder(DestinationSchemas):
             return None
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
         try:
-            return (await self._version(subject, RegisteredSchema(*place, number, schema), (), {})).id
+            return (await self._version(subject, schema.at(*place, number), (), {})).id
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(str(error)) from None
 
     async def _at_destination(
         self, subject: str, wanted: RegisteredSchema, *, referred: bool
     ) -> RegisteredSchema:
-        return await self._destination.find(subject, wanted.schema)
+        return await self._destination.find(subject, wanted)
 
 
 class SchemaCopier(DestinationSchemas):
@@ -315,7 +315,7 @@ class SchemaCopier(DestinationSchemas):
         if place is None:
             raise NotInRegistry("no subject of the source's registry has it; it was deleted there")
         subject = at_destination(place[0], topic, renamed, self._sync.subjects)
-        at_source = RegisteredSchema(place[0], place[1], number, schema)
+        at_source = schema.at(*place, number)
         async with self._locks[subject]:
             return (await self._version(subject, at_source, (), {})).id
 
@@ -371,51 +371,50 @@ class SchemaCopier(DestinationSchemas):
     async def _at_destination(
         self, subject: str, wanted: RegisteredSchema, *, referred: bool
     ) -> RegisteredSchema:
-        schema = wanted.schema
         if self._sync.ids == "keep":
-            await self._import(subject, schema, wanted.id, wanted.version)
-            return wanted._replace(subject=subject)
-        number = await self._destination.register(subject, schema)
+            await self._import(subject, wanted)
+            return replace(wanted, subject=subject)
+        number = await self._destination.register(subject, wanted)
         if not referred:
-            return RegisteredSchema(subject, wanted.version, number, schema)
-        return await self._destination.find(subject, schema)
+            return replace(wanted, subject=subject, id=number)
+        return await self._destination.find(subject, wanted)
 
-    async def _import(self, subject: str, schema: Schema, number: int, version: int) -> None:
+    async def _import(self, subject: str, wanted: RegisteredSchema) -> None:
         """Registers a schema with its id and version; a subject takes those in the mode IMPORT alone.
 
         A subject in another mode than READWRITE, as READONLY, was frozen on purpose: it stays as it is. In
         mode IMPORT a registry would exchange a version that it has: one with another schema is left alone.
         """
-        if await self._has_version(subject, schema, number, version):
+        if await self._has_version(subject, wanted):
             return
         try:
-            there = await self._destination.register(subject, schema, number, version)
+            there = await self._destination.register(subject, wanted, wanted.id, wanted.version)
         except RegistryRefused as error:
             if error.code != _NOT_IN_IMPORT_MODE or await self._mode(subject) != _READWRITE:
                 raise
             await self._destination.set_mode(_IMPORT, subject)
             try:
-                there = await self._destination.register(subject, schema, number, version)
+                there = await self._destination.register(subject, wanted, wanted.id, wanted.version)
             finally:
                 if self._ended:
                     await self._destination.set_mode(_READWRITE, subject)
-        if there != number:
+        if there != wanted.id:
             raise SchemaNotCopied(
-                f"the registry of the destination gives id {there} to schema id {number}: it can't keep ids —"
-                " set schemas.ids to translate"
+                f"the registry of the destination gives id {there} to schema id {wanted.id}: it can't keep"
+                " ids — set schemas.ids to translate"
             )
 
-    async def _has_version(self, subject: str, schema: Schema, number: int, version: int) -> bool:
+    async def _has_version(self, subject: str, wanted: RegisteredSchema) -> bool:
         """Returns whether the destination has this version. Raises SchemaNotCopied for another schema."""
         try:
-            there = await self._destination.version(subject, version)
+            there = await self._destination.version(subject, wanted.version)
         except NotInRegistry:
             return False
-        if (there.id, there.schema.fingerprint()) == (number, schema.fingerprint()):
+        if (there.id, there.fingerprint()) == (wanted.id, wanted.fingerprint()):
             return True
         raise SchemaNotCopied(
-            f"version {version} of {shown(subject)} is schema id {number} at the source, and schema id"
-            f" {there.id} at the destination — set schemas.ids to translate, or delete that version there"
+            f"version {wanted.version} of {shown(subject)} is schema id {wanted.id} at the source, and schema"
+            f" id {there.id} at the destination — set schemas.ids to translate, or delete that version there"
         )
 
     async def _mode(self, subject: str) -> str:

@@ -39,7 +39,7 @@ class BackedUpSchemas:
         for stored in addition.versions:
             references = tuple(Reference(*reference) for reference in stored.references)
             schema = Schema(stored.text, stored.type, references, stored.metadata, stored.rules)
-            registered = RegisteredSchema(stored.subject, stored.version, stored.id, schema)
+            registered = schema.at(stored.subject, stored.version, stored.id)
             self._versions[stored.subject][stored.version] = registered
             self._schemas.setdefault(stored.id, schema)
 
@@ -80,15 +80,14 @@ class BackedUpSchemas:
 
 def stored(registered: RegisteredSchema) -> StoredVersion:
     """Returns a version as a backup holds it."""
-    subject, version, number, schema = registered
-    references = [(to.name, to.subject, to.version) for to in schema.references]
+    references = [(to.name, to.subject, to.version) for to in registered.references]
     return StoredVersion(
-        subject=subject,
-        version=version,
-        id=number,
-        text=schema.text,
-        type=schema.type,
+        subject=registered.subject,
+        version=registered.version,
+        id=registered.id,
+        text=registered.text,
+        type=registered.type,
         references=references,
-        metadata=schema.metadata,
-        rules=schema.rules,
+        metadata=registered.metadata,
+        rules=registered.rules,
     )

@@ -65,9 +65,6 @@ _NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
 
 
-PreparedBatches = tuple[Sequence[OutgoingBatch], RewriteSpec]  # of a partition, and how they are rewritten
-
-
 class Evaluates(Protocol):
     """Evaluates the transform on rows: Spark's query, or a test's own."""
 
@@ -158,7 +155,9 @@ class Transformer:
         self._decoded = {part: values for part, values in parts.items() if values.decodes}
         self._known_headers: dict[bytes, Headers] = {}
 
-    async def apply(self, partitions: Sequence[PreparedBatches]) -> list[Transformed]:
+    async def apply(
+        self, partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]]
+    ) -> list[Transformed]:
         """Returns what of each partition's batches travels. Raises EvaluationEnded, RegistryUnavailable.
 
         While Spark evaluates some batches, the next ones are unpacked.
@@ -188,7 +187,7 @@ class Transformer:
                 window.answers.cancel()
 
     def _windows(
-        self, partitions: Sequence[PreparedBatches], found: Sequence[Transformed]
+        self, partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]], found: Sequence[Transformed]
     ) -> Iterator[_Window]:
         """Unpacks batches and asks Spark about them together.
 

@@ -18,7 +18,7 @@ from runtime.contract.records.schema_names import WIRE_PREFIX
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro_schema import BRANCH, SETTABLE, AvroSchema, Schema, is_branch, kind_of
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
-from runtime.sql.formats.registry import WriterSchema, WriterSchemas
+from runtime.sql.formats.registry import WriterSchemas
 
 
 def _read(data: bytes, at: int, writer: Schema, reader: Schema | None, *, named: bool = False) -> Any:
@@ -182,18 +182,18 @@ def _default(schema: AvroSchema, kind: Schema, default: Any) -> Any:
 class _Writer:
     """Reads and edits the values of one writer's schema. Errors of the schema are raised for its values."""
 
-    def __init__(self, written: WriterSchema, declared: str, changes: Changes) -> None:
+    def __init__(self, text: str, references: Sequence[str], declared: str, changes: Changes) -> None:
         self._unreadable = self._unchangeable = ""
         try:
-            schema = AvroSchema(written.text, written.references)
+            schema = AvroSchema(text, references)
             schema.check_levels()
             self._schema = schema.root
-            self._declared = AvroSchema(declared).root if declared != written.text else None
+            self._declared = AvroSchema(declared).root if declared != text else None
         except BadSchema as error:
             self._unreadable = self._unchangeable = str(error)
             return
         try:
-            exact = AvroSchema(written.text, written.references, exact=True)
+            exact = AvroSchema(text, references, exact=True)
             self._exact = exact.root
             self._edit = _RecordEdit(exact, exact.record(), changes, "value")
         except BadSchema as error:
@@ -234,11 +234,13 @@ class AvroValues(RecordValues):
 
     def __init__(self, form: FormatSpec, changes: Changes) -> None:
         declared = form.schema or ""
-        self._declared = _Writer(WriterSchema(declared), declared, changes)
+        self._declared = _Writer(declared, (), declared, changes)
         self._writers: WriterSchemas[_Writer] | None = None
         if form.registry:
             self._writers = WriterSchemas(
-                form.registry, "AVRO", lambda written: _Writer(written, declared, changes)
+                form.registry,
+                "AVRO",
+                lambda text, references: _Writer(text, references, declared, changes),
             )
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:

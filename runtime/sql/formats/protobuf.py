@@ -196,9 +196,7 @@ class ProtobufValues(RecordValues):
         self._edit = _MessageEdit(schema.root, changes, "value")
         self._written: WriterSchemas[dict[tuple[int, ...], str]] | None = None
         if form.registry:
-            self._written = WriterSchemas(
-                form.registry, "PROTOBUF", lambda written: message_names(written.text)
-            )
+            self._written = WriterSchemas(form.registry, "PROTOBUF", lambda text, _: message_names(text))
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         if self._written is not None:

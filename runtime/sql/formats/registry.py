@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, Literal, TypeVar
 
 from runtime.contract.records.schema_names import schema_id
 from runtime.contract.spec.schemas import RegistrySpec
@@ -26,50 +26,41 @@ ASK_AGAIN_S = 30.0  # for an id that the registry does not know
 _MOST_REFERENCES = 100
 
 
-class WriterSchema(NamedTuple):
-    """The text of a writer's schema, and of the schemas that it refers to, in the order of their use."""
-
-    text: str
-    references: tuple[str, ...] = ()
-
-
-class _Unknown(NamedTuple):
-    why: str
-    until: float  # when it is asked for again
-
-
 class WriterSchemas(Generic[T]):
-    """What is known of the schemas of a registry, by their ids: what `read` makes of each."""
+    """What is known of the schemas of a registry, by their ids.
+
+    It is what `read` makes of the text of each, and of those that it refers to, in the order of their use.
+    """
 
     def __init__(
-        self, spec: RegistrySpec, kind: Literal["AVRO", "PROTOBUF"], read: Callable[[WriterSchema], T]
+        self, spec: RegistrySpec, kind: Literal["AVRO", "PROTOBUF"], read: Callable[[str, Sequence[str]], T]
     ) -> None:
         self._registry = SchemaRegistry(spec)
         self._kind = kind
         self._read = read
         self._known: dict[int, T] = {}
-        self._unknown: dict[int, _Unknown] = {}
+        self._unknown: dict[int, tuple[str, float]] = {}  # why, and when it is asked for again
 
     async def fetch(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
         now = time.monotonic()
         ids = {schema_id(value) for value in values}
         for number in sorted(one for one in ids if one is not None and one not in self._known):
-            if (unknown := self._unknown.get(number)) is not None and unknown.until >= now:
+            if number in self._unknown and self._unknown[number][1] >= now:
                 continue
             try:
-                self._known[number] = self._read(await self._schema(number))
+                self._known[number] = self._read(*await self._schema(number))
             except NotInRegistry as error:
-                self._unknown[number] = _Unknown(str(error), now + ASK_AGAIN_S)
+                self._unknown[number] = str(error), now + ASK_AGAIN_S
             except RegistryRefused as error:  # it says nothing of the record, which waits
                 raise RegistryUnavailable(str(error)) from None
 
-    async def _schema(self, number: int) -> WriterSchema:
+    async def _schema(self, number: int) -> tuple[str, Sequence[str]]:
         schema = self._checked(await self._registry.schema(number), f"schema id {number}")
         references: dict[tuple[str, int], str] = {}
         if self._kind == "AVRO":  # what a schema of Protobuf imports is in the declared descriptors
             await self._add(schema.references, references)
-        return WriterSchema(schema.text, tuple(references.values()))
+        return schema.text, tuple(references.values())
 
     async def _add(
         self, wanted: Iterable[Reference], added: dict[tuple[str, int], str], depth: int = 0
@@ -85,7 +76,7 @@ class WriterSchemas(Generic[T]):
             if len(added) + depth >= _MOST_REFERENCES:
                 raise NotInRegistry(f"a schema refers to more than {_MOST_REFERENCES} others")
             needed = await self._registry.version(*place)
-            schema = self._checked(needed.schema, f"{shown(place[0])} version {place[1]}")
+            schema = self._checked(needed, f"{shown(place[0])} version {place[1]}")
             await self._add(schema.references, added, depth + 1)
             added[place] = schema.text
 
@@ -101,4 +92,4 @@ class WriterSchemas(Generic[T]):
             raise UndecodableValue("it has no schema id of a registry")
         if number in self._known:
             return self._known[number]
-        raise UndecodableValue(self._unknown[number].why)
+        raise UndecodableValue(self._unknown[number][0])
