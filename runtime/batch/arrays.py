@@ -190,12 +190,6 @@ _ONE_BYTE_DELTAS: Final = 64
 _STEP_RECORDS: Final = 100
 
 
-class MergedBody(NamedTuple):
-    data: memoryview
-    base_timestamp: int
-    max_timestamp: int
-
-
 def worth_merging(counts: Sequence[int]) -> bool:
     """Returns whether merging here is faster than `splice`; `counts` are the batches' numbers of records."""
     longest = max(counts)
@@ -208,8 +202,9 @@ def merge_bodies(
     base_timestamps: Sequence[int],
     bases: Sequence[int],
     header: bytes | None = None,
-) -> MergedBody | None:
-    """Returns the records of all bodies as one body, numbered 0, 1, …; None where `splice` must do it.
+) -> tuple[memoryview, int, int] | None:
+    """Returns the records of all bodies as one body, numbered 0, 1, …, with its base and maximal timestamp;
+    None where `splice` must do it.
 
     Each batch must be whole: its offset deltas are 0, 1, … records - 1. `bases` are their base offsets. With
     a `header`, no record may have headers yet. It is added to each record where it is not empty: it is all
@@ -230,7 +225,7 @@ def merge_bodies(
         data = numbered(octets, tails, stops, timestamps - timestamps[0], added)
     except (IrregularError, IndexError):
         return None
-    return MergedBody(data, int(timestamps[0]), int(timestamps.max()))
+    return data, int(timestamps[0]), int(timestamps.max())
 
 
 def offset_runs(bases: Sequence[int], counts: Sequence[int]) -> tuple[OffsetDeltaRun, ...]:

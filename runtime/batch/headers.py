@@ -28,22 +28,19 @@ from runtime.batch.arrays import (
     skip_sized,
     skip_varints,
 )
-from runtime.batch.spec import HeaderRule
-from runtime.batch.varint import MalformedBytes, read, varint
+from runtime.batch.origin import NAME, NAMED, OriginRule
+from runtime.batch.varint import MalformedBytes, read
 from runtime.contract.records.provenance import (
-    HEADER,
     NEWEST_VERSION,
     OLDEST_VERSION,
     REST_SIZE,
 )
 
-_NAME: Final = HEADER.encode()
-_NAMED: Final = varint(len(_NAME)) + _NAME
 _MOST_HEADERS: Final = 62  # one more still has a count of one byte
 
 
 def add_header(
-    bodies: Sequence[bytes | memoryview], counts: Sequence[int], firsts: Sequence[int], rule: HeaderRule
+    bodies: Sequence[bytes | memoryview], counts: Sequence[int], firsts: Sequence[int], rule: OriginRule
 ) -> list[memoryview | None]:
     """Returns each unpacked body with the header added to its records; the deltas of the records stay.
 
@@ -57,7 +54,7 @@ def add_header(
 
 
 def _add_header(
-    bodies: Sequence[bytes | memoryview], counts: Integers, firsts: Integers, rule: HeaderRule
+    bodies: Sequence[bytes | memoryview], counts: Integers, firsts: Integers, rule: OriginRule
 ) -> list[memoryview | None]:
     data, octets, begins, ends = _one_buffer(bodies)
     starts, stops = _boundaries(data, octets, begins, ends, counts)
@@ -86,7 +83,7 @@ def _without_dropped(
     counts: Integers,
     firsts: Integers,
     drops: Integers,
-    rule: HeaderRule,
+    rule: OriginRule,
 ) -> list[memoryview | None]:
     """Returns the bodies where some batches lose records: all of them, or some, which `splice` handles."""
     stay = np.flatnonzero(drops == 0)
@@ -176,13 +173,13 @@ def _find_records(data: bytes | bytearray, begin: int, end: int, count: int, fou
 
 
 def _dropped(
-    data: bytes | bytearray, octets: Octets, at: Integers, stops: Integers, rule: HeaderRule
+    data: bytes | bytearray, octets: Octets, at: Integers, stops: Integers, rule: OriginRule
 ) -> npt.NDArray[np.bool_] | None:
     """Returns which records are dropped; None for none. `at` is where each record's header count is."""
     has_headers = at + 1 != stops
     if rule.home is None and not rule.native_only:
         return None
-    if not has_headers.any() or data.find(_NAMED, int(at[0]), int(stops[-1])) < 0:
+    if not has_headers.any() or data.find(NAMED, int(at[0]), int(stops[-1])) < 0:
         return None
     if rule.native_only or rule.home is None:
         raise IrregularError
@@ -210,8 +207,8 @@ def _originated_at(home: bytes, octets: Octets, at: Integers, stops: Integers) -
         size, at = read_varints(octets, at, LENGTH_BYTES)
         if (size < 0).any() or (at + size >= stops).any():
             raise IrregularError
-        named = size == len(_NAME)
-        named[named] = _equal(octets, at[named], _NAME)
+        named = size == len(NAME)
+        named[named] = _equal(octets, at[named], NAME)
         size, at = read_varints(octets, at + size, LENGTH_BYTES)
         if (size < -1).any() or (at + size > stops).any():
             raise IrregularError

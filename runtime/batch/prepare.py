@@ -4,7 +4,8 @@ from collections.abc import Container, Iterator, Sequence
 
 from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Batch, RecordSet
-from runtime.batch.rewrite import OriginRule, rewrite, rewrite_neighbours
+from runtime.batch.origin import OriginRule
+from runtime.batch.rewrite import rewrite, rewrite_neighbours
 from runtime.batch.spec import (
     Merge,
     OffsetDeltaRun,

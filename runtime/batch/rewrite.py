@@ -7,7 +7,7 @@ do not need it.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
 from runtime.batch.failure import CorruptBatch, TooLarge
@@ -23,76 +23,17 @@ from runtime.batch.layout import (
     RecordSet,
 )
 from runtime.batch.legacy import codec_of, scan_legacy
+from runtime.batch.origin import OriginRule
 from runtime.batch.spec import (
     MAX_UNPACKED,
-    DroppedRecords,
-    HeaderRule,
     OffsetDeltaRun,
     OutgoingBatch,
     RewriteReason,
     RewriteSpec,
 )
-from runtime.batch.splice import Raw, extend, header_count_at, headers_of, join, scan, sized, with_header
-from runtime.batch.varint import MalformedBytes, varint
-from runtime.contract.records.provenance import (
-    HEADER,
-    OFFSET_SIZE,
-    constant_part,
-    decode,
-    names,
-    offset_part,
-)
+from runtime.batch.splice import Raw, extend, headers_of, join, scan, sized
+from runtime.batch.varint import MalformedBytes
 from runtime.contract.spec.naming import TopicPartition
-
-_NAME: Final = HEADER.encode()
-_NAMED: Final = varint(len(_NAME)) + _NAME
-
-
-class OriginRule:
-    """An OriginRule holds the spec's provenance, prepared once for all records of a fetch."""
-
-    __slots__ = ("_home", "_native_only", "active", "dropped", "header", "headers")
-
-    def __init__(self, spec: RewriteSpec, now_ms: int) -> None:
-        self.header = b""  # all of the added header, except for the offset at its end
-        if spec.provenance is not None:
-            value = constant_part(spec.provenance, now_ms)
-            self.header = _NAMED + varint(len(value) + OFFSET_SIZE) + value
-        self._home = spec.home
-        self._native_only = spec.native_only
-        self.headers = HeaderRule(self.header, names(*spec.home) if spec.home else None, spec.native_only)
-        self.active = bool(self.header or self._home or self._native_only)
-        self.dropped: list[DroppedRecords] = []
-
-    def drop(self, end: int, records: int) -> None:
-        """Records that so many records before the source offset `end` are not copied."""
-        self.dropped.append(DroppedRecords(end, records))
-
-    def dropped_before(self, position: int) -> list[DroppedRecords]:
-        """Returns the dropped records before a position, in the order of their offsets."""
-        return sorted(one for one in self.dropped if one.end <= position)
-
-    def drops(self, tail: bytes, at: int) -> bool:
-        """Returns whether the record, whose headers begin at `at`, must be dropped because of its origin."""
-        if tail.find(_NAMED, at) < 0 or not (self._home or self._native_only):
-            return False
-        for name, value in headers_of(tail, at):
-            origin = decode(value) if name == _NAME else None
-            if origin is not None and (self._native_only or origin.home == self._home):
-                return True
-        return False
-
-    def apply(self, records: list[Raw]) -> list[Raw]:
-        kept: list[Raw] = []
-        for offset, timestamp, tail in records:
-            if self.drops(tail, header_count_at(tail)):
-                self.drop(offset + 1, 1)
-            elif self.header:
-                kept.append((offset, timestamp, with_header(tail, self.header + offset_part(offset))))
-            else:
-                kept.append((offset, timestamp, tail))
-        return kept
-
 
 _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _LEAST_FOR_ARRAYS = 300  # records of batches that are handled together; fewer are faster one by one
@@ -136,7 +77,7 @@ def _together(
 
         readable = [body for body in unpacked if body is not None]
         counts, firsts = [one.records for one in batches], [one.base_offset for one in batches]
-        bodies = add_header(readable, counts, firsts, rule.headers)
+        bodies = add_header(readable, counts, firsts, rule)
     for batch, body in zip(batches, bodies, strict=True):
         if body is None:
             yield from rewrite([batch], spec, rule, RewriteReason.RECORDS)
@@ -260,11 +201,12 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
     merged = merge_bodies(bodies, counts, times, bases, rule.header if rule.active else None)
     if merged is None:
         return None
+    data, base, latest = merged
     codec = Codec(packed) if spec.codec is None else spec.codec
-    body = pack(codec, merged.data)
+    body = pack(codec, data)
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None
-    batch = batch_of(bases[0], sum(counts), codec, body, merged.base_timestamp, merged.max_timestamp)
+    batch = batch_of(bases[0], sum(counts), codec, body, base, latest)
     runs = offset_runs(bases, counts)
     return OutgoingBatch(batch, runs, group[-1].next_offset, RewriteReason.MERGE)
 

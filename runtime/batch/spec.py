@@ -46,14 +46,6 @@ class RewriteSpec(Struct, frozen=True):
     quarantine: QuarantineLimit | None = None  # bad records of a transform go there
 
 
-class HeaderRule(NamedTuple):
-    """A HeaderRule says which header is added, and which headers of a record cause that it is dropped."""
-
-    header: bytes  # all of the added header, except for the offset at its end
-    home: bytes | None  # the names of cluster and topic: records that originated there are dropped
-    native_only: bool  # every record that was copied before is dropped
-
-
 class RewriteReason(Flag):
     """This is the reason why a batch can't be sent unchanged."""
 

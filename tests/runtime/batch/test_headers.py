@@ -13,7 +13,8 @@ from runtime.batch.arrays import copy_ranges
 from runtime.batch.codecs import unpack
 from runtime.batch.headers import add_header
 from runtime.batch.layout import LOG_APPEND_TIME
-from runtime.batch.rewrite import OriginRule, rewrite
+from runtime.batch.origin import OriginRule
+from runtime.batch.rewrite import rewrite
 from runtime.batch.splice import extend
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, Origin, encode, origins
 from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, record, sets
@@ -64,7 +65,7 @@ def logs(
 
 def headed(members: Sequence[Batch], bodies: Sequence[bytes | memoryview], rule: OriginRule):
     counts, firsts = [one.records for one in members], [one.base_offset for one in members]
-    return add_header(bodies, counts, firsts, rule.headers)
+    return add_header(bodies, counts, firsts, rule)
 
 
 def one_by_one(batch: Batch, body: bytes | memoryview, rule: OriginRule) -> bytes | None:
