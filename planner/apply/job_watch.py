@@ -11,7 +11,7 @@ from typing import Self
 
 from planner.apply.denials import GiveUp
 from planner.kafka.client import ClusterClient
-from planner.kafka.log import JobStatusTable, LogReader, LogWriter
+from planner.kafka.log import JobStatusTable, LogWriter, ValueReader
 from runtime.contract.records import control
 from runtime.contract.records.control import Command
 from runtime.contract.records.job_status import JobStatus
@@ -28,7 +28,7 @@ class JobWatch:
 
     def __init__(self, client: ClusterClient) -> None:
         self.table = JobStatusTable()
-        self._reader = LogReader(client, STATUS)
+        self._reader = ValueReader(client, STATUS)
 
     async def __aenter__(self) -> Self:
         self.table.update(await self._reader.read_to_end())

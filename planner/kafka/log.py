@@ -6,16 +6,17 @@ by key.
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import ClassVar, Generic, Self, TypeVar
 
 from msgspec import Struct, field
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unreadable
 from planner.model.diagnostic import Failure, error
-from runtime.batch import Batch, BatchFailure, next_sequence
+from runtime.batch import Batch, BatchFailure, next_sequence, walk
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobKey,
@@ -28,6 +29,7 @@ from runtime.contract.records.job_status import (
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import (
     NO_SESSION,
@@ -70,11 +72,16 @@ async def read(client: ClusterClient, topic: str, partition: int = 0) -> list[To
         return await log.read_to_end()
 
 
-class LogReader:
-    """Reads committed records from the log start on, and continues from its last position.
+T = TypeVar("T")
+
+
+class _PartitionReader(ABC, Generic[T]):
+    """Reads a partition from its log start on, and continues from its last position.
 
     The methods raise Failure where the principal may not read the topic, or no leader answers in time.
     """
+
+    isolation: ClassVar[Isolation]
 
     def __init__(self, client: ClusterClient, topic: str, partition: int = 0) -> None:
         self._client = client
@@ -83,18 +90,29 @@ class LogReader:
         self._topic_id = b""
         self._position: int | None = None
 
+    @abstractmethod
+    def _read(self, response: FetchedPartition, position: int) -> tuple[list[T], int]:
+        """Returns what a response holds from `position` on, and the position behind it.
+
+        Raises BatchFailure.
+        """
+
+    def _skip_to(self, start: int) -> None:
+        """Continues at a log start that moved past the position."""
+        self._position = start
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._drop_leader()
 
-    async def read_to_end(self) -> list[TopicRecord]:
+    async def read_to_end(self) -> list[T]:
         """Returns the records since the last call, up to the present end. The first call returns all.
 
         After a transient failure it continues, for at most READ_SECONDS without a new record.
         """
-        records: list[TopicRecord] = []
+        records: list[T] = []
         end: int | None = None
         deadline = time.monotonic() + READ_SECONDS
         while end is None or (self._position or 0) < end:
@@ -125,9 +143,9 @@ class LogReader:
             await asyncio.sleep(_AGAIN_SECONDS)
         return records
 
-    async def read_more(self, seconds: float) -> list[TopicRecord]:
+    async def read_more(self, seconds: float) -> list[T]:
         """Returns records that arrive within some time, as soon as there are any."""
-        records: list[TopicRecord] = []
+        records: list[T] = []
         deadline = time.monotonic() + seconds
         while not records and (left := deadline - time.monotonic()) > 0:
             try:
@@ -156,21 +174,21 @@ class LogReader:
         return self._leader
 
     async def _offset(self, leader: BrokerConnection, at: int) -> int:
-        """Returns the log start offset, or the last stable offset."""
-        offsets = await leader.call(ListOffsetsRequest(Isolation.READ_COMMITTED, {self._at: at}))
+        """Returns the log start offset, or the end of what is read."""
+        offsets = await leader.call(ListOffsetsRequest(self.isolation, {self._at: at}))
         listed = offsets.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(listed, ErrorCode):
             raise RequestRefused(listed)
         return listed.offset
 
-    async def _fetch(self, leader: BrokerConnection, wait_s: float) -> list[TopicRecord]:
-        """Returns the next committed records; none if there are none, or none arrive in time."""
+    async def _fetch(self, leader: BrokerConnection, wait_s: float) -> list[T]:
+        """Returns the next records; none if there are none, or none arrive in time."""
         position = self._position or 0
         request = FetchRequest(
             int(min(wait_s, _LONGEST_WAIT_S) * 1000),
             1 if wait_s else 0,
             _FETCH_BYTES,
-            Isolation.READ_COMMITTED,
+            self.isolation,
             NO_SESSION,
             NO_SESSION_EPOCH,
             {(self._topic_id, self._at.partition): FetchFrom(position, max_bytes=_FETCH_BYTES)},
@@ -179,32 +197,69 @@ class LogReader:
         response = await leader.call(request)
         if response.error:
             raise RequestRefused(response.error)
-        records: list[TopicRecord] = []
+        records: list[T] = []
         for partition in response.partitions:
             if partition.error is ErrorCode.OFFSET_OUT_OF_RANGE:  # retention has passed the position
-                self._position = await self._offset(leader, EARLIEST)
+                self._skip_to(await self._offset(leader, EARLIEST))
             elif partition.error:
                 raise RequestRefused(partition.error)
             else:
-                records += self._read(partition, position)
+                try:
+                    read, self._position = self._read(partition, position)
+                except BatchFailure as failure:
+                    raise Unreadable(str(failure)) from None
+                records += read
         return records
-
-    def _read(self, response: FetchedPartition, position: int) -> list[TopicRecord]:
-        try:
-            records, self._position = committed(response, self._at, position)
-        except BatchFailure as failure:
-            raise Unreadable(str(failure)) from None
-        if self._position == position and response.last_stable_offset > position and not response.records:
-            self._position = response.last_stable_offset  # compaction removed all that was left
-        return [
-            TopicRecord(record.key or b"", record.value, record.timestamp, record.offset, record.headers)
-            for record in records
-        ]
 
     def _drop_leader(self) -> None:
         if self._leader is not None:
             self._leader.close()
             self._leader = None
+
+
+class LogReader(_PartitionReader[TopicRecord]):
+    """Reads the committed records of a partition in their order, up to the first open transaction."""
+
+    isolation = Isolation.READ_COMMITTED
+
+    def _read(self, response: FetchedPartition, position: int) -> tuple[list[TopicRecord], int]:
+        records, behind = committed(response, self._at, position)
+        if behind == position and response.last_stable_offset > position and not response.records:
+            behind = response.last_stable_offset  # compaction removed all that was left
+        return [
+            TopicRecord(record.key or b"", record.value, record.timestamp, record.offset, record.headers)
+            for record in records
+        ], behind
+
+
+class ValueReader(_PartitionReader[tuple[bytes, bytes | None]]):
+    """Reads the newest committed value of each key of a compacted topic, None for one that was removed.
+
+    An open transaction hides no other producer: that of a job that died stays open for up to half a minute.
+    """
+
+    isolation = Isolation.READ_UNCOMMITTED
+
+    def __init__(self, client: ClusterClient, topic: str, partition: int = 0) -> None:
+        super().__init__(client, topic, partition)
+        self._values = CommittedValues(keep_values=False)
+
+    def _read(
+        self, response: FetchedPartition, position: int
+    ) -> tuple[list[tuple[bytes, bytes | None]], int]:
+        walked = walk(response.records, self._at)
+        if walked.failure is not None and not walked.sets:
+            raise walked.failure
+        self._values.take(walked.sets)
+        behind = max(position, self._values.position)
+        if behind == position and response.high_watermark > position and not response.records:
+            behind = response.high_watermark  # compaction removed all that was left
+        self._values.position = behind
+        return self._values.news(), behind
+
+    def _skip_to(self, start: int) -> None:
+        super()._skip_to(start)
+        self._values.skip_to(start)
 
 
 def _may_pass(failure: ClusterFailure) -> bool:
@@ -351,10 +406,9 @@ class JobStatusTable(Struct):
     specs: dict[str, JobSpec | None] = field(default_factory=dict)
     slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
 
-    def update(self, records: Iterable[TopicRecord]) -> None:
-        """Adds records. Only the newest of each key is decoded."""
-        newest = {record.key: record.value for record in records}
-        for key, value in newest.items():
+    def update(self, values: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Adds new values of keys. Only the newest of each key is decoded."""
+        for key, value in dict(values).items():
             if value is not None:
                 self._decode(key, value)
             elif isinstance(known := job_status.decode_key(key), SlotKey):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from planner.kafka.client import ClusterClient
-from planner.kafka.log import JobStatusTable, LogReader, TopicRecord, read
+from planner.kafka.log import JobStatusTable, ValueReader
 from planner.model.observed import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
 from runtime.contract.records.job_status import JobStatus
@@ -21,7 +21,7 @@ async def read_jobs(
     client: ClusterClient, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
     """Returns every job that ever reported there, by name. Doubtful jobs of `topology` are checked again."""
-    async with LogReader(client, STATUS) as reader:
+    async with ValueReader(client, STATUS) as reader:
         table = JobStatusTable()
         table.update(await reader.read_to_end())
         now = now_ms() if now_ms is not None else time.time_ns() // 1_000_000
@@ -41,7 +41,8 @@ async def read_jobs(
 async def read_specs(client: ClusterClient) -> dict[str, JobSpec]:
     """Returns the spec of each job. A job whose spec this release can't read is left out."""
     table = JobStatusTable()
-    table.update(await read(client, STATUS))
+    async with ValueReader(client, STATUS) as reader:
+        table.update(await reader.read_to_end())
     return {name: spec for name, spec in table.specs.items() if spec is not None}
 
 
@@ -54,18 +55,19 @@ async def read_generations(
     for flow in flows:
         by_partition.setdefault(ledger.partition_of(flow, partitions), set()).add(flow)
     for partition, wanted in sorted(by_partition.items()):
-        for record in await read(client, LEDGER, partition):
-            flow, generation = _generation(record)
-            if flow in wanted and generation is not None:
-                found[flow] = generation
+        async with ValueReader(client, LEDGER, partition) as reader:
+            for stored, value in await reader.read_to_end():
+                flow, generation = _generation(stored, value)
+                if flow in wanted and generation is not None:
+                    found[flow] = generation
     return found
 
 
-def _generation(record: TopicRecord) -> tuple[str, ledger.Generation | None]:
+def _generation(stored: bytes, value: bytes | None) -> tuple[str, ledger.Generation | None]:
     try:
-        key = ledger.decode_key(record.key)
-        if isinstance(key, ledger.GenerationKey) and record.value is not None:
-            return key.flow, ledger.decode_generation(record.value)
+        key = ledger.decode_key(stored)
+        if isinstance(key, ledger.GenerationKey) and value is not None:
+            return key.flow, ledger.decode_generation(value)
     except ledger.UnreadableRecord:
         pass  # written by a newer release: it is not interpreted
     return "", None
@@ -76,7 +78,7 @@ def _runs(status: JobStatus) -> bool:
 
 
 async def _with_heartbeat(
-    silent: dict[str, int], table: JobStatusTable, reader: LogReader, seconds: float
+    silent: dict[str, int], table: JobStatusTable, reader: ValueReader, seconds: float
 ) -> set[str]:
     """Returns the jobs that send a heartbeat while this waits. Their clocks do not matter."""
     beating: set[str] = set()
@@ -105,7 +107,7 @@ def _live_job(status: JobStatus, cluster: str, table: JobStatusTable, live: set[
         at_ms=status.at_ms,
         live=status.job in live,
         spec=spec,
-        where=f"pid {status.process} on {status.host}" if status.process else status.host,
+        where=status.where,
         lag=table.lag(status.job),
         ending=tuple(ending),
     )

@@ -35,11 +35,12 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.committed_values import CommittedValues
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, MAIN, java_options
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMapReader
-from runtime.ledger.records import CommittedValues, InternalTopicScan
+from runtime.ledger.records import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
 

@@ -9,7 +9,7 @@ from planner.apply.copying import cannot_start, not_copying, start_progress, wit
 from planner.apply.denials import lasting
 from planner.apply.job_watch import JobWatch
 from planner.kafka import run
-from planner.kafka.log import JobStatusTable, TopicRecord
+from planner.kafka.log import JobStatusTable
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     FlowView,
@@ -67,8 +67,8 @@ def table(
     }
     made = JobStatusTable()
     made.update(
-        TopicRecord(job_status.encode_key(key), job_status.encode(value), 0, number)
-        for number, (key, value) in enumerate(said.items())
+        (job_status.encode_key(key), job_status.encode(value))
+        for key, value in said.items()
         if value is not None
     )
     return made
@@ -291,9 +291,9 @@ def test_what_a_newer_release_says_is_not_guessed_at() -> None:
 
     made.update(
         [
-            TopicRecord(key, b"\x63{}", 0, 0),
-            TopicRecord(b'["job","dc2"]', b"\x63", 0, 1),
-            TopicRecord(b"?", b"", 0, 2),
+            (key, b"\x63{}"),
+            (b'["job","dc2"]', b"\x63"),
+            (b"?", b""),
         ]
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, JobTimeouts
@@ -18,11 +19,13 @@ from planner.model.step import DONE, Result, StepResult
 from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.launching import LaunchState
-from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import JobKey, JobStatus, PartitionState, PartitionStatus
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
+from runtime.contract.spec.naming import STATUS
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
@@ -331,6 +334,24 @@ def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
 
 def refused(lost: Sequence[PartitionStatus]) -> None:
     raise Failure(error(f"{len(lost)} not approved"))
+
+
+def test_the_open_transaction_of_a_driver_that_died_hides_no_other_job(here: Here) -> None:
+    here.perform(here.launch())
+    died = JobStatus(
+        job="died", topology="shop", driver="d", state="running", at_ms=int(time.time() * 1000), started_ms=0
+    )
+    settings = {"transactional.id": f"repl.{here.name}.died", "transaction.timeout.ms": 60_000}
+    producer = Producer({"bootstrap.servers": here.endpoint.bootstrap, **settings})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(STATUS, key=job_status.encode_key(JobKey("died")), value=job_status.encode(died))
+    producer.flush()  # and never committed
+
+    paused = [replace(here.spec.flows[0], state="paused")]
+    assert here.perform(here.tell(flows=paused)) == DONE
+    assert here.seen() == (True, replace(here.spec, flows=paused))
+    producer.abort_transaction()
 
 
 def test_losses_are_accepted_and_nothing_else(here: Here) -> None:

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runtime.batch import Batch, walk
+from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.records import InternalRecord, build, chunks, plain, read
-from runtime.ledger.records import CommittedValues
 from tests.runtime.batch.forge import HERE, batch_bytes, control_batch, empty_batch, record
 
 ABORT, COMMIT = 0, 1
