@@ -28,7 +28,7 @@ from runtime.contract.spec.topic_settings import InternalTopic
 from runtime.driver.subjects import SubjectsReader
 from runtime.driver.topics.admin import TopicAdmin, topic_rules
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster, named, opened
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, WireError
 from runtime.kafka.protocol.changes import NewTopic
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
@@ -132,6 +132,23 @@ class DriverClusters:
         """
         return await topic_rules(name, await self.cluster(name))
 
+    async def topic_rules_of_each_broker(self, name: str) -> set[AclRule]:
+        """Returns the rules on topics that any broker of a cluster knows; silent brokers are left out.
+
+        A broker may lag behind the others. Raises WireError, ClientSettingsError.
+        """
+        cluster = await self.cluster(name)
+        answers = await asyncio.gather(
+            *(topic_rules(name, cluster, broker) for broker in cluster.brokers), return_exceptions=True
+        )
+        rules: set[AclRule] = set()
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, ConnectionFailure):
+                raise answer
+            if isinstance(answer, set):
+                rules |= answer
+        return rules
+
     async def listing(self, name: str) -> dict[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old. Concurrent callers share one request.
 
@@ -193,9 +210,7 @@ class DriverClusters:
 
 
 async def _closed(clusters: Collection[_ClusterEntry]) -> None:
-    for entry in clusters:
-        if entry.cluster is not None:
-            await entry.cluster.close()
+    await asyncio.gather(*(entry.cluster.close() for entry in clusters if entry.cluster is not None))
 
 
 _REPLICAS = 3
@@ -330,8 +345,7 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
         await scan.refresh()
         if scan.fold.offset(key) != seen:
             now = _decode_status(scan, job) or last
-            where = f"pid {now.process} on {now.host}"
-            log_driver_message(f"the job {job} runs as {where} now: this driver ends")
+            log_driver_message(f"the job {job} runs as {now.where} now: this driver ends")
             return JobExit.FENCED
     return None
 

@@ -2,7 +2,8 @@
 
 The rules of MirrorMaker apply: ALLOW WRITE is never mirrored, ALLOW ALL becomes READ and DESCRIBE. What is
 made is registered, so that the planner owns it. A rule that the flow made is removed when its rule at the
-source is gone. A rule that existed without the flow is never removed.
+source is gone in two passes in a row, and at every broker: one may answer without rules that it has not read
+yet. A rule that existed without the flow is never removed.
 
 Flows with the same interval sync at the same moments and share one read of each cluster.
 
@@ -13,10 +14,11 @@ its original rule.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec import naming
@@ -41,7 +43,7 @@ class ClusterRules(Struct, frozen=True):
     `registered` is whether the cluster has a registry.
     """
 
-    live: Collection[AclRule]
+    live: Set[AclRule]
     owned: Collection[OwnedAcl] = ()
     registered: bool = True
 
@@ -185,6 +187,7 @@ class AclSync:
         self._route = route
         self._routes = tuple(routes)
         self._rules = rules
+        self._gone: frozenset[AclRule] = frozenset()  # at the source, in the last pass
 
     async def run(self) -> None:
         """Syncs the rules at the interval of `follow`. Raises DriverFenced."""
@@ -214,7 +217,13 @@ class AclSync:
         listed = await shared.clusters.listing(spec.source)
         every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]
         topics = self._flow.selected(every)
-        changes = acl_changes(spec, self._route, self._routes, topics, every, at_source, at_destination)
+        compare = partial(acl_changes, spec, self._route, self._routes, topics, every)
+        changes = compare(at_source, at_destination)
+        gone, self._gone = self._gone & changes.delete, changes.delete
+        if gone:
+            known = at_source.live | await shared.clusters.topic_rules_of_each_broker(spec.source)
+            gone &= compare(replace(at_source, live=known), at_destination).delete
+        changes = AclChanges(changes.create, gone)
         if not changes.create and not changes.delete:
             return []
         cluster = await shared.clusters.cluster(spec.destination)

@@ -249,9 +249,15 @@ def _groups(items: Sequence[T]) -> list[list[T]]:
 _TOPIC_RESOURCE = 2
 
 
-async def topic_rules(name: str, cluster: KafkaCluster) -> set[AclRule] | None:
-    """Returns all rules on topics, or None where the cluster has no authorizer. Raises WireError."""
-    bindings = await cluster.ask_any(DescribeAclsRequest(_TOPIC_RESOURCE))
+async def topic_rules(name: str, cluster: KafkaCluster, broker: int | None = None) -> set[AclRule] | None:
+    """Returns all rules on topics, as any or this broker knows them; None without an authorizer.
+
+    Raises WireError.
+    """
+    request = DescribeAclsRequest(_TOPIC_RESOURCE)
+    bindings = await (
+        cluster.ask_any(request) if broker is None else cluster.call(broker, request, within=_TIMEOUT_S)
+    )
     if isinstance(bindings, Refusal):
         if bindings.error is ErrorCode.SECURITY_DISABLED:
             return None

@@ -19,7 +19,9 @@ from runtime.driver.duties.acl_sync import AclChanges, AclSync, ClusterRules, Cl
 from runtime.driver.topics.admin import OwnedAcl
 from runtime.driver.topics.mirrors import protecting_rules
 from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.protocol.changes import DeleteAclsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
+from tests.waiting import until
 
 EVERY = SelectionSpec(include=(".*",))
 FORWARD = Route(name="f", source="dc1", destination="dc2", topics=EVERY)
@@ -56,8 +58,8 @@ def changes(
     route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     there, every = {one: one for one in topics}, [one for one in ("orders", "pay.eu") if one not in gone]
     here, mirrored = (
-        ClusterRules(tuple(source), tuple(at_source)),
-        ClusterRules(tuple(destination), tuple(owned)),
+        ClusterRules(frozenset(source), tuple(at_source)),
+        ClusterRules(frozenset(destination), tuple(owned)),
     )
     return acl_changes(flow(**more), route, routes, there, every, here, mirrored)
 
@@ -228,3 +230,62 @@ def test_a_read_that_fails_is_shared_told_by_every_flow_and_repeated() -> None:
     clusters = CountedClusters(fails=1)
     asyncio.run(synced(clusters, 2, lambda syncs: bool(clusters.reads["dc2"]) and not syncs[0].notes))
     assert clusters.reads["dc1"] > 1
+
+
+class Sides:
+    """A flow whose rule at dc2 follows one at dc1, which brokers of dc1 know or do not.
+
+    `first` are the answers of the broker that a pass reads from, `others` is what all know together.
+    """
+
+    def __init__(self, first: Sequence[bool], others: bool) -> None:
+        self.first, self.others, self.removed = list(first), others, 0
+        self.clusters = self.leadership = self
+
+    async def read(self, name: str) -> ClusterRules:
+        if name == "dc2":
+            return ClusterRules({READ2}, [MADE])
+        if not self.first:
+            await asyncio.Event().wait()
+        return ClusterRules({READ1} if self.first.pop(0) else set())
+
+    async def topic_rules_of_each_broker(self, name: str) -> set[AclRule]:
+        return {READ1} if self.others else set()
+
+    async def listing(self, name: str) -> dict[str, TopicMetadata]:
+        return {"orders": TopicMetadata("orders", b"", ErrorCode.NONE, False, {})}
+
+    async def cluster(self, name: str) -> Sides:
+        return self
+
+    async def ensure(self) -> None: ...
+
+    async def ask_controller(self, request: Any, within: float) -> list[None]:
+        assert isinstance(request, DeleteAclsRequest)
+        self.removed += len(request.bindings)
+        await asyncio.Event().wait()
+        return []
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "removed"),
+    [
+        ([True, False, True, False], False, 0),  # a broker that had not read its rules yet
+        ([False, False], True, 0),  # one that lags behind the others
+        ([True, False, False], False, 1),
+    ],
+)
+async def test_a_rule_is_removed_where_every_broker_misses_it_in_two_passes(
+    first: Sequence[bool], others: bool, removed: int
+) -> None:
+    sides = Sides(first, others)
+    spec = flow(follow_every_ms=10)
+    followed = SimpleNamespace(spec=spec, shared=sides, selected=lambda topics: {one: one for one in topics})
+    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
+    sync = AclSync(followed, "shop", route, (FORWARD,), sides, {})  # type: ignore[arg-type]
+    running = asyncio.create_task(sync.run())
+    await until(lambda: not sides.first)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert sides.removed == removed
