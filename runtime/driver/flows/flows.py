@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow, topics_to_drain
 from runtime.driver.flows.start import DriverContext
+from runtime.kafka.errors import WireError
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
@@ -206,6 +207,7 @@ class EndingFlow(DriverFlow):
 
 
 _RELEASE_TIMEOUT_S = 60.0
+_FENCE_AGAIN_S = 1.0
 _POLL_S = 0.05
 
 
@@ -247,13 +249,16 @@ class FlowManager:
             self._shared.clusters.invalidate(flow.source)
         removed = [name for name in self.by_name if name not in after]
         await asyncio.gather(*(self._release(name) for name in removed))
-        await self._stop_generations(removed)
+        unfenced = await self._stop_generations(removed)
         for name in removed:
             del self.by_name[name]
+            if ids := unfenced.get(name):
+                self._running[name] = self._tasks.spawn(self._fence_later(name, ids), f"fence of {name}")
         anew: list[FlowSpec] = []
         for name, flow in after.items():
             before = self.by_name.get(name)
             if before is None:
+                await self._stop_task(name)  # of a flow that was removed: this one fences its ids itself
                 self._start(self._create(flow, spec))
             elif before.spec.state != flow.state or _starts_over(before.spec, flow):
                 anew.append(flow)
@@ -282,7 +287,8 @@ class FlowManager:
         """
         for name in list(self.by_name):
             await self._stop_task(name)
-        await self._stop_generations([flow.name for flow in self.all() if flow.copies])
+        unfenced = await self._stop_generations([flow.name for flow in self.all() if flow.copies])
+        await asyncio.gather(*(self._fence_later(name, ids) for name, ids in unfenced.items()))
 
     def _create(self, flow: FlowSpec, spec: JobSpec) -> DriverFlow:
         return flow_of(flow, spec, router_of(spec), self._shared)
@@ -323,14 +329,15 @@ class FlowManager:
         while self._shared.membership.holds(name) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
 
-    async def _stop_generations(self, names: list[str]) -> None:
+    async def _stop_generations(self, names: list[str]) -> dict[str, dict[str, str]]:
         """Commits generations that stop the flows, then fences every transactional id (R3).
 
-        A flow that another job has taken over stays unchanged.
+        Returns, by flow, the ids that could not be fenced, with the reason: a slot that still runs could copy
+        on under them. A flow that another job has taken over stays unchanged.
         """
         shared = self._shared
         records: dict[LedgerKey, LedgerValue | None] = {}
-        ids: list[str] = []
+        ids: dict[str, str] = {}  # with their flows
         for name in names:
             try:
                 await shared.ledger.decided(name)
@@ -344,13 +351,36 @@ class FlowManager:
             records[GenerationKey(name)] = replace(
                 last, number=last.number + 1, state="stopped", written_at=now_ms
             )
-            ids += last.transactional_ids
+            ids |= dict.fromkeys(last.transactional_ids, name)
+        unfenced: dict[str, dict[str, str]] = {}
         if records:
             await shared.writer.commit(records)
-            await fence(shared.destination, ids)
+            for one, why in (await fence(shared.destination, ids)).items():
+                unfenced.setdefault(ids[one], {})[one] = why
         for key, record in records.items():
             if isinstance(key, GenerationKey) and isinstance(record, Generation):
                 log.info("flow_stopped", key=key.flow, flow=key.flow, generation=record.number)
+        return unfenced
+
+    async def _fence_later(self, name: str, stuck: Mapping[str, str]) -> None:
+        """Fences what is left of the transactional ids of a flow that has stopped, until none is left."""
+        while stuck:
+            first, why = next(iter(stuck.items()))
+            log.warning(
+                "flow_not_fenced",
+                key=name,
+                flow=name,
+                ids=len(stuck),
+                error=f"{first}: {why}",
+                decision="retry",
+            )
+            await asyncio.sleep(_FENCE_AGAIN_S)
+            try:
+                await self._shared.leadership.ensure()
+                stuck = await fence(self._shared.destination, stuck)
+            except WireError as error:
+                stuck = dict.fromkeys(stuck, str(error))
+        log.info("flow_fenced", key=name, flow=name)
 
     async def _stop_task(self, name: str) -> None:
         task = self._running.pop(name, None)

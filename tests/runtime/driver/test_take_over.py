@@ -1,5 +1,6 @@
 """A driver takes a flow over: it writes its generation, then fences the slots of the one before (R3)."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,15 +13,18 @@ from runtime.contract.records.failback import restart_request
 from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import Earliest, FlowState
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.driver.flows.flow import retry_pause
+from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext, take_over
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, WireError
+from runtime.kafka.errors import BrokerError, TimedOut, WireError
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.kafka.records import InternalRecord
+from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.ledger import Ledger
+from tests.fakes.clock import virtual
 from tests.fakes.internal_topics import InternalTopics
 from tests.runtime.slot.world import flow_spec
 
@@ -35,6 +39,7 @@ class Destination(KafkaCluster):
     def __init__(self) -> None:
         super().__init__(wire_settings("localhost:1", {}))
         self.done: list[Any] = []
+        self.silent_for: set[str] = set()  # requests with these ids are not answered
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
         for key in keys:
@@ -42,8 +47,13 @@ class Destination(KafkaCluster):
         return dict.fromkeys(keys, 1)
 
     async def call(self, node: int, request: Any, purpose: str = CONTROL, within: float | None = None) -> Any:
+        if request.transactional_id in self.silent_for:
+            await asyncio.sleep(within or 0)
+            raise TimedOut("broker 1", "no answer", sent=True)
         self.done.append(request.transactional_id)
         return ProducerIdentity(1, 1)
+
+    async def ensure(self) -> None: ...
 
     async def commit(self, values: Mapping[GenerationKey, Generation]) -> None:
         (written,) = values.values()
@@ -74,6 +84,35 @@ async def test_the_generation_is_committed_before_the_older_slots_are_fenced() -
     taken, destination = await taken_over(BEFORE, flow_spec("flow"))
     assert (taken.number, taken.note) == (4, "")
     assert destination.done == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]
+
+
+@virtual
+async def test_the_ids_of_a_flow_that_was_removed_are_fenced_until_none_is_left() -> None:
+    """The coordinator of one does not answer for a while."""
+    before = replace(BEFORE, driver="driver-2", transactional_ids=OLD)
+    record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(before))
+    destination = Destination()
+    destination.silent_for = {OLD[1]}
+    shared = SimpleNamespace(
+        driver="driver-2",
+        ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
+        destination=destination,
+        writer=destination,
+        leadership=destination,
+        membership=SimpleNamespace(holds=lambda _: False),
+        changed=lambda: None,
+    )
+    tasks = BackgroundTasks()
+    flows = FlowManager(cast(DriverContext, shared), tasks, lambda _: None)
+    flow = SimpleNamespace(name="flow", partitions={})
+    flows.by_name["flow"] = cast(Any, flow)
+    await flows.apply_spec(JobSpec(job="job", topology="t", destination="dc2", clusters={}, flows=[]))
+    assert (flows.by_name, destination.done) == ({}, [(4, OLD), OLD[0], OLD[2]])
+    await asyncio.sleep(60)
+    destination.silent_for.clear()
+    await asyncio.sleep(60)
+    assert destination.done[3:] == [OLD[1]]
+    assert not tasks._tasks
 
 
 FAILED_OVER = replace(BEFORE, state="failed_over")
