@@ -36,7 +36,7 @@ from runtime.slot.log import log_driver_message
 
 _LEVEL_S = 30.0
 _INSPECT_S = 1.0
-_CORE_TIMEOUT_S = 10.0  # how long a slot with partitions may wait for a core
+_TASK_TIMEOUT_S = 10.0  # how long a slot with partitions may wait until Spark starts its task
 _START_TIMEOUT_S = 60.0  # how long a slot with a core may take to report
 _SILENT_S = 5.0  # a slot sends a heartbeat each second; another slot copies its partitions after so long
 _ALIVE_S = 3.0
@@ -270,8 +270,9 @@ class SlotManager:
             # A slot without partitions may wait for a core for as long as it takes. One that is out has some
             # where no slot ran when it was replaced.
             moves = supervisor.slot not in self._out or self._context.membership.busy(supervisor.slot)
-            if supervisor.state == "unscheduled" and waited_s > _CORE_TIMEOUT_S and moves:
-                self._replace(supervisor, f"no free core for {waited_s:.0f} s")
+            if supervisor.state == "unscheduled" and waited_s > _TASK_TIMEOUT_S and moves:
+                why = supervisor.why or "Spark has not started its task: an executor starts"
+                self._replace(supervisor, f"{why}, for {waited_s:.0f} s")
             elif supervisor.state == "submitted" and waited_s > _START_TIMEOUT_S:
                 self._replace(supervisor, f"not started in {waited_s:.0f} s")
 

@@ -196,17 +196,15 @@ class SlotSupervisor:
         Returns None when the slot must release a partition first: only while it is not running can its ids be
         fenced safely.
         """
-        context = self._context
-        while True:
-            try:
-                await context.leadership.ensure()
-                await self._end_attempt()
-                offset = await end_of(context.destination, naming.CONTROL)
-                break
-            except WireError as error:
-                self.why = str(error)
-                await asyncio.sleep(_PAUSE_S)
-        if self._stopping.is_set() or context.membership.releasing(self.slot):
+        context, offset = self._context, 0
+
+        async def end_attempt_before() -> None:
+            nonlocal offset
+            await self._end_attempt()
+            offset = await end_of(context.destination, naming.CONTROL)
+
+        ready = await self._until_stopped(end_attempt_before)
+        if not ready or self._stopping.is_set() or context.membership.releasing(self.slot):
             return None
         # Do not await from here to the submission: the slot reads every command from `offset` on.
         self.attempt += 1

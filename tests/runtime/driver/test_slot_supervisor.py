@@ -86,21 +86,21 @@ REACHED = {"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:
 
 
 class Spark:
-    """Its first task ends as `first` does, or runs on; the next ones run on. `has_core` is said of all."""
+    """Its first task ends as `first` does, or runs on; the next ones run on. `lacks`: what all wait for."""
 
     def __init__(self, first: Callable[[], SlotResult] | None) -> None:
         self._first = first
         self.groups: list[str] = []
         self.cancelled: list[str] = []
-        self.has_core = True
+        self.lacks: str | None = None
         self.submitted = asyncio.Event()
         self.again = asyncio.Event()
 
     async def waits_for(self, group: str) -> str | None:
-        return None if self.has_core else "no free core"
+        return self.lacks
 
     async def cores(self) -> int:
-        return int(self.has_core)
+        return int(self.lacks is None)
 
     async def cancel(self, group: str) -> None:
         self.cancelled.append(group)
@@ -263,6 +263,16 @@ async def test_an_id_that_cannot_be_fenced_delays_its_own_flow_only() -> None:
         await asyncio.wait_for(driver._running[0], 20)
 
 
+async def test_a_slot_that_waits_for_the_control_topic_ends_with_its_job() -> None:
+    async with Driver(1) as driver:
+        slot = driver.manager.supervisors[0]
+        driver.context.destination.gone = {naming.CONTROL}
+        await until(lambda: slot.view().why)
+        await slot.stop()
+        await asyncio.wait_for(driver._running[0], 20)
+        assert slot.attempt == 0
+
+
 async def test_a_slot_whose_partitions_nobody_else_can_copy_has_more_time() -> None:
     async with Driver(1) as driver:
         assert driver.slots(0) == [1]
@@ -389,7 +399,7 @@ async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_th
         await driver.read(31)
         await until(lambda: (one.attempt, other.attempt) == (2, 2))
         await driver.run([0], 2)
-        driver.spark.has_core = False
+        driver.spark.lacks = "no free core"
         await driver.manager.inspect_once()
         assert other.state == "unscheduled"
         assert driver.slots(0, 1) == [1, 0]
@@ -408,12 +418,24 @@ async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_co
         slot = driver.manager.supervisors[1]
         driver.slots(0, 1)
         await driver.run([0], 1)
-        driver.spark.has_core = False
+        driver.spark.lacks = "no free core"
         await driver.manager.inspect_once()
         slot.since += 3600
         slot.changed_at -= 11
         await driver.manager.inspect_once()
-        assert slot.view().why == "no free core for 11 s"
+        assert slot.view().why == "no free core, for 11 s"
+
+
+async def test_an_executor_that_only_starts_is_not_called_a_missing_core() -> None:
+    async with Driver(2) as driver:
+        slot = driver.manager.supervisors[1]
+        driver.slots(0, 1)
+        await driver.run([0], 1)
+        driver.spark.lacks = ""
+        await driver.manager.inspect_once()
+        slot.changed_at -= 11
+        await driver.manager.inspect_once()
+        assert slot.view().why == "Spark has not started its task: an executor starts, for 11 s"
 
 
 async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_later() -> None:
