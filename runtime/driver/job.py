@@ -167,8 +167,10 @@ class JobRunner:
             await self._send_last_heartbeat()
             return JobExit.STOPPED
         finally:
-            await self._tasks.end_all()
-            await self._clusters.close()
+            try:
+                await self._tasks.end_all()
+            finally:  # a second cancellation must not leave connections open, for which the loop would wait
+                await self._clusters.close()
         return JobExit.STOPPED
 
     def status(self) -> JobStatus:

@@ -139,8 +139,10 @@ class KafkaCluster:
         await self.close()
 
     async def close(self) -> None:
-        await self._relearning.stop()
-        await self._links.close()
+        try:
+            await self._relearning.stop()
+        finally:
+            await self._links.close()
 
     def kept(self, node: int, purpose: str) -> Connection | None:
         """Returns the existing connection if it is open, and neither too old nor idle for too long."""

@@ -238,9 +238,11 @@ class Connection(asyncio.BufferedProtocol):
 
     async def close(self) -> None:
         self._fail(Disconnected(self.where, "closed by this client", sent=True), abort=False)
-        await asyncio.wait({self._lost}, timeout=1.0)
-        if not self._lost.done() and self._transport is not None:
-            self._transport.abort()
+        try:
+            await asyncio.wait({self._lost}, timeout=1.0)
+        finally:
+            if not self._lost.done() and self._transport is not None:
+                self._transport.abort()
 
     def drop(self) -> None:
         """Closes the connection and discards what is in flight.

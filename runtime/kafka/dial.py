@@ -277,8 +277,10 @@ class Links:
     async def close(self) -> None:
         self._closed = True
         links, self._links = self._links, {}
-        await asyncio.gather(*(link.making.stop() for link in links.values()))
-        await asyncio.gather(*(link.connection.close() for link in links.values() if link.connection))
+        try:
+            await asyncio.gather(*(link.making.stop() for link in links.values()))
+        finally:
+            await asyncio.gather(*(link.connection.close() for link in links.values() if link.connection))
 
     def _usable(self, connection: Connection) -> bool:
         now = asyncio.get_running_loop().time()

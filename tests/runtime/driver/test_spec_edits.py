@@ -18,6 +18,7 @@ from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.timing import BackgroundTasks
 from tests.runtime.slot.world import flow_spec
 from tests.waiting import until
@@ -110,3 +111,39 @@ async def test_a_loss_that_is_accepted_stays_so_when_another_one_is_accepted() -
     flows.accept_loss("a", [first, second], [("orders", 0)])
     flows.accept_loss("a", [first, second], [("orders", 1)])
     assert flows.by_name["a"].accepted == {first, second}
+
+
+async def test_a_second_cancellation_while_a_job_ends_leaves_no_connection_open() -> None:
+    """Its tasks end slowly. The event loop would wait for the brokers to close what is left open."""
+    runner, ending = JobRunner(SPEC, {}, cast(SpecFile, None)), asyncio.Event()
+    cluster = Closing()
+    runner._clusters._entries["dc2"].cluster = cast(KafkaCluster, cluster)
+
+    async def ends_slowly() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await asyncio.sleep(3600)
+
+    runner._tasks.spawn(ends_slowly(), "slow")
+    running = asyncio.create_task(runner.run(asyncio.get_running_loop().create_future()))
+    await until(lambda: cluster.is_used)
+    running.cancel()
+    await ending.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert cluster.is_closed
+
+
+class Closing:
+    """A cluster that never answers."""
+
+    is_used = is_closed = False
+
+    async def topics(self, names: list[str], fresh: bool) -> None:
+        self.is_used = True
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.is_closed = True
