@@ -134,7 +134,9 @@ Launchers = Callable[[LaunchSpec, str], Launcher]
 
 def no_launchers(launch: LaunchSpec, _destination: str) -> Launcher:
     """Refuses every launch, for applies that start no job."""
-    raise LaunchError(f"nothing here can start a job with launcher {launch.launcher}")
+    raise LaunchError(
+        f"nothing here can start a job with launcher {launch.launcher}", "run repl apply: this starts no job"
+    )
 
 
 Restore = Callable[[ClusterEndpoint, Sequence[RestoreStep]], Awaitable[dict[str, StepResult]]]

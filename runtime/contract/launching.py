@@ -64,7 +64,7 @@ class LaunchStatus:
 class LaunchError(Exception):
     """A job was refused or did not start; `hint` is for the operator, `log` has the last lines of its log."""
 
-    def __init__(self, what: str, hint: str = "", log: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, hint: str, log: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.hint = hint
@@ -72,8 +72,8 @@ class LaunchError(Exception):
 
     @property
     def explained(self) -> str:
-        """Returns the reason, with the hint if there is one."""
-        return f"{self.what} — {self.hint}" if self.hint else self.what
+        """Returns the reason with the hint."""
+        return f"{self.what} — {self.hint}"
 
 
 class Launcher(Protocol):

@@ -42,6 +42,7 @@ _TIMEOUT_S = 60.0  # of a call of kubectl
 _FIND_S = 10.0  # until the API server has answered where a job is looked for
 _GONE_S = 60.0  # until a pod that was killed has disappeared
 _SECRET_BYTES = 32
+_HINT = "look at kubectl's context and its rights"
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 
 
@@ -72,7 +73,7 @@ class KubernetesLauncher:
                 f" {name_of(spec.job)} --namespace {self._namespace}",
             )
         if running.state is LaunchState.UNKNOWN and running.handle is not None:
-            raise LaunchError(f"the state of the job {spec.job} is not known: {running.why}")
+            raise LaunchError(f"the state of the job {spec.job} is not known: {running.why}", _HINT)
         # Kubernetes keeps the pod of a lost node until the node is deleted, so this does not wait for it. If
         # its driver still runs, the new driver fences it.
         self._delete(spec.job, _TIMEOUT_S)
@@ -90,7 +91,11 @@ class KubernetesLauncher:
         """Writes the spec of the job's Secret; the Deployment stays unchanged."""
         manifest.check(spec)
         if "Secret" not in self._objects(spec.job)[0]:
-            raise LaunchError(f"there is no Secret {secret_of(spec.job)} of this job")
+            raise LaunchError(
+                f"there is no Secret {secret_of(spec.job)} of this job in {self._namespace}",
+                "run repl apply where the job's options name its namespace and context: it launches the job"
+                " again where it is gone",
+            )
         patch = {"stringData": {manifest.SPEC: jobspec.encode(spec).decode()}}
         words = ("patch", "secret", secret_of(spec.job), "--type=merge", "--patch-file=/dev/stdin")
         self._kubectl(*words, text=manifest.encode(patch))
@@ -203,12 +208,17 @@ class KubernetesLauncher:
                 [*command, *words], input=text or b"", capture_output=True, timeout=within_s, check=False
             )
         except OSError as error:
-            raise LaunchError(f"kubectl can't be run: {error.strerror or error}") from error
+            raise LaunchError(
+                f"{kubectl} can't be run: {error.strerror or error}", "install it again where repl is called"
+            ) from error
         except subprocess.TimeoutExpired as error:
-            raise LaunchError(f"kubectl {words[0]} did not answer within {within_s:.0f} s") from error
+            raise LaunchError(
+                f"kubectl {words[0]} did not answer within {within_s:.0f} s",
+                "look whether the API server of kubectl's context answers, then run this again",
+            ) from error
         if done.returncode:
             why = one_line(done.stderr.decode(errors="replace"))
-            raise LaunchError(f"kubectl {words[0]}: {why}", "look at kubectl's context and its rights")
+            raise LaunchError(f"kubectl {words[0]}: {why}", _HINT)
         return done.stdout.decode(errors="replace")
 
 
@@ -220,7 +230,10 @@ def _items(text: str) -> list[Resource]:
         answer: Resource = json.loads(text)
         items: list[Resource] = answer.get("items", [answer])
     except (ValueError, AttributeError) as error:
-        raise LaunchError(f"kubectl did not answer in JSON: {one_line(text)}") from error
+        raise LaunchError(
+            f"kubectl did not answer in JSON: {one_line(text)}",
+            "look whether kubectl is a wrapper that adds text",
+        ) from error
     return items
 
 

@@ -87,7 +87,7 @@ class FakeJobs:
     def update(self, spec: JobSpec) -> None:
         self.calls.append(f"update {spec.job}")
         if self.unwritable:
-            raise LaunchError(self.unwritable)
+            raise LaunchError(self.unwritable, "look at it")
 
     def find(self, job: str) -> LaunchStatus:
         if self.mute:
@@ -98,7 +98,7 @@ class FakeJobs:
     def stop(self, job: str, _grace_s: float) -> str:
         self.calls.append(f"stop {job}")
         if self.keeps:
-            raise LaunchError(self.keeps)
+            raise LaunchError(self.keeps, "look at it")
         if job in self.running and not self.left:
             self.running.pop(job).kill()
         return self.left

@@ -115,7 +115,7 @@ class SupervisedLauncher:
     def _refuse_elsewhere(self, folder: JobFolder) -> None:
         state = folder.supervision()
         if state is not None and state.phase != "ended" and state.host != _hostname():
-            raise LaunchError(f"the job {folder.job} was started on {state.host}", "do it there")
+            raise LaunchError(f"the job {folder.job} was started on {state.host}", "run this there")
 
     def _kill_remaining(self, folder: JobFolder) -> None:
         """Kills remaining processes of an earlier start. The lock is held, so no supervisor owns them."""
@@ -123,7 +123,7 @@ class SupervisedLauncher:
         if state is not None and state.mark and not processes.sweep(marked(state.mark)):
             raise LaunchError(
                 f"processes of an earlier start of {folder.job} can't be ended",
-                f"end those that this lists: grep -ls {marked(state.mark)} /proc/[0-9]*/environ",
+                _listing(state.mark),
             )
         folder.state.unlink(missing_ok=True)
 
@@ -190,11 +190,18 @@ class SupervisedLauncher:
             if state is None:
                 return
             if state.mark and not processes.sweep(marked(state.mark)):
-                raise LaunchError(f"some processes of the job {folder.job} can't be ended")
+                raise LaunchError(
+                    f"some processes of the job {folder.job} can't be ended", _listing(state.mark)
+                )
             if state.phase != "ended":
                 folder.note(_ended(state, "killed"))
         finally:
             os.close(lock)
+
+
+def _listing(mark: str) -> str:
+    """Returns the hint how the remaining processes of a start are found."""
+    return f"end those that this lists: grep -ls {marked(mark)} /proc/[0-9]*/environ"
 
 
 def _ended(state: Supervision, why: str) -> Supervision:

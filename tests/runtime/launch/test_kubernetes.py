@@ -459,11 +459,13 @@ def test_an_answer_that_is_no_json_and_a_kubectl_that_does_not_run_are_errors(
 ):
     launcher = launcher_for(SPEC.launch, tmp_path)
     kubectl.answers("get", "E1128\x1b[2J")
-    with pytest.raises(LaunchError, match=r"did not answer in JSON: E1128 \[2J"):
+    with pytest.raises(LaunchError, match=r"did not answer in JSON: E1128 \[2J") as unreadable:
         launcher.launch(SPEC)
+    assert unreadable.value.hint == "look whether kubectl is a wrapper that adds text"
     (tmp_path / "kubectl").write_bytes(b"\x7fELF")
-    with pytest.raises(LaunchError, match="kubectl can't be run: Exec format error"):
+    with pytest.raises(LaunchError, match="kubectl can't be run: Exec format error") as broken:
         launcher.stop(SPEC.job, 1)
+    assert broken.value.hint == "install it again where repl is called"
 
 
 def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -474,5 +476,6 @@ def test_what_kubectl_refuses_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
     kubectl = FakeKubectl(tmp_path)
     kubectl.refuses("get deployments,pods", "no such host")
     assert launcher.find(SPEC.job).why == "kubectl get: no such host"
-    with pytest.raises(LaunchError, match="is not known"):
+    with pytest.raises(LaunchError, match="is not known") as unknown:
         launcher.launch(SPEC)
+    assert unknown.value.hint == "look at kubectl's context and its rights"
