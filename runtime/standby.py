@@ -295,7 +295,7 @@ class Standby:
         elif status.stop_requested:
             news = f"the job {job} was stopped by repl: repl apply starts it again"
         else:
-            news = f"the job {job} runs as pid {status.process} on {status.host}"
+            news = f"the job {job} runs as {status.where}"
         if news != self._said:
             self._said = news
             self._asked.say(news)

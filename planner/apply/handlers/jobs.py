@@ -320,9 +320,8 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
         return StepResult(Result.DONE, left)
     assert status is not None
     if await watch.has_heartbeat(step.job, context.timeouts.heartbeat_s):
-        where = f"pid {status.process} on {status.host}"
         why = left or "it was not started on this machine"
-        return failed(f"it does not stop, and runs as {where}: {why}; end it there, then apply again")
+        return failed(f"it does not stop, and runs as {status.where}: {why}; end it there, then apply again")
     await _publish_stopped(context, status)
     return StepResult(Result.DONE, left)
 

@@ -287,6 +287,15 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: dict[str, str] = {}
     stop_requested: bool = False
 
+    @property
+    def where(self) -> str:
+        """Where the driver runs: its pod on Kubernetes, else its process and its machine."""
+        if not self.host:
+            return "a process that its heartbeat does not name"
+        if self.master.startswith("k8s://"):
+            return f"pod {self.host}"
+        return f"pid {self.process} on {self.host}" if self.process else self.host
+
 
 class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Holds a slot's status as the driver stores it.
