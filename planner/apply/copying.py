@@ -34,7 +34,13 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
     if status is None:
         return "it has not reported anything yet"
     if status.state != "running":
-        return f"it is {status.state}" + (f": {status.trouble}" if status.trouble else "")
+        ships = (
+            f"Spark has copied {status.shipped / 1e6:,.0f} MB of files to its cluster"
+            if status.shipped
+            else ""
+        )
+        why = status.trouble or ships
+        return f"it is {status.state}" + (f": {why}" if why else "")
     if table.specs.get(spec.job) != spec:
         return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
     views = {view.flow: view for view in status.flows}
@@ -99,7 +105,7 @@ _NOTHING_KNOWN: Final = -(1 << 63)
 
 
 def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> tuple[int, ...]:
-    """Returns numbers that grow while the job starts flows or ends them.
+    """Returns numbers that grow while Spark ships the job's files, and the job starts flows or ends them.
 
     Flows taken over, and partitions found and copied; flows that have ended; and, below zero, the records
     that flows which end have left to copy. A job with thousands of partitions may start for minutes, and the
@@ -107,7 +113,7 @@ def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> 
     """
     status = status_since(table, spec.job, driver_before)
     if status is None:
-        return 0, 0, _NOTHING_KNOWN
+        return 0, 0, _NOTHING_KNOWN, 0
     found = sum((view.generation > 0) + view.partitions for view in status.flows)
     ending = {flow.name for flow in spec.flows if flow.state in ENDED}
     left = [
@@ -116,7 +122,8 @@ def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> 
         if partition.flow in ending
     ]
     ended = sum(view.ended for view in status.flows)
-    return found + _copied(spec.job, table).total(), ended, -sum(left) if left else _NOTHING_KNOWN
+    started = found + _copied(spec.job, table).total()
+    return started, ended, -sum(left) if left else _NOTHING_KNOWN, status.shipped
 
 
 def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:

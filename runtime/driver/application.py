@@ -31,7 +31,7 @@ from runtime.driver.kubernetes import KubernetesExecutors
 from runtime.driver.process import JvmCalls
 from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
 from runtime.driver.task import RESULT, run_sql_export, run_sql_task, run_task
-from runtime.driver.yarn import YarnApplications, tagged
+from runtime.driver.yarn import YarnApplications
 from runtime.kafka.trace import VARIABLE as TRACE_KEY
 from runtime.slot.log import FORMAT_KEY, log_driver_message
 from runtime.sql.functions import RefusedExpression
@@ -124,7 +124,7 @@ class SparkSlotRunner:
             conf.setIfMissing("spark.python.daemon.module", "runtime.driver.workers")
             conf.setIfMissing("spark.executorEnv.PYTHONPATH", str(Path(runtime.__file__).parent.parent))
         if yarn is not None:
-            tagged(conf, yarn.tag)
+            yarn.prepare(conf)
         self._context = SparkContext.getOrCreate(conf)
         self._context.setLogLevel("ERROR")
         self._session: SparkSession | None = None  # of all queries

@@ -31,6 +31,7 @@ from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext
+from runtime.driver.kubernetes import KubernetesExecutors
 from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.process import JvmSilent, SpecFile
@@ -45,6 +46,7 @@ from runtime.driver.slots.channel import (
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
+from runtime.driver.yarn import YarnApplications
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, callback_failures
@@ -57,6 +59,7 @@ _NAMES_SHOWN, _NAME_LENGTH = 5, 100  # limits of the error text of a refused edi
 
 
 T = TypeVar("T")
+SparkCluster = YarnApplications | KubernetesExecutors
 
 
 class StoppedMeanwhile(Exception):
@@ -84,6 +87,7 @@ class JobRunner:
         self._state: JobState = "starting"
         self._started = time.time()
         self._trouble = ""
+        self._shipped = 0
         self._skipped = UnreadableRecordCounter(naming.CONTROL)
         self._stopping = asyncio.Event()
         self.leading = asyncio.Event()  # set once every older driver is fenced
@@ -108,17 +112,17 @@ class JobRunner:
         self.stop()
 
     async def run(
-        self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None = None
+        self, application: asyncio.Future[SparkSlotRunner], cluster: SparkCluster | None = None
     ) -> JobExit:
         """Runs the job to its end and returns the exit code.
 
-        `waits_for` says why the cluster does not run the application yet.
+        `cluster` says why the application does not run yet.
         """
         with callback_failures(self._tasks.fail):
-            return await self._run(application, waits_for)
+            return await self._run(application, cluster)
 
     async def _run(
-        self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None
+        self, application: asyncio.Future[SparkSlotRunner], spark_cluster: SparkCluster | None
     ) -> JobExit:
         """Runs the job until it stops, fails or is fenced.
 
@@ -156,7 +160,7 @@ class JobRunner:
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
             commands = self._start_commands(destination, control_offset, self._leadership)
-            self._application = await self._unless_ended(self._await_spark(application, waits_for))
+            self._application = await self._unless_ended(self._await_spark(application, spark_cluster))
             await self._start(destination, writer, self._leadership)
             self._editing = self._tasks.spawn(commands.run(), "edits")
             await self._until_ended()
@@ -191,6 +195,7 @@ class JobRunner:
             answers=dict(self._commands.answers) if self._commands is not None else {},
             stop_requested=self._stop_requested,
             trouble=self._trouble_text(),
+            shipped=self._shipped,
             metrics=self._metrics.address,
             metrics_taken=self._metrics.taken,
             slots=self._slots.views() if self._slots is not None else [],
@@ -271,15 +276,16 @@ class JobRunner:
                     await self._leadership.send_heartbeat()
 
     async def _await_spark(
-        self, application: asyncio.Future[SparkSlotRunner], waits_for: Callable[[], str] | None
+        self, application: asyncio.Future[SparkSlotRunner], cluster: SparkCluster | None
     ) -> SparkSlotRunner:
         """Waits until Spark runs; the status says meanwhile what the cluster waits for."""
-        while waits_for is not None and not application.done():
+        while cluster is not None and not application.done():
             await asyncio.wait([application], timeout=_PAUSE_S)
-            asking = asyncio.ensure_future(asyncio.to_thread(waits_for))
+            asking = asyncio.ensure_future(asyncio.to_thread(cluster.waits_for))
             waiting: list[asyncio.Future[Any]] = [application, asking]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             self._trouble = asking.result() if asking.done() else ""
+            self._shipped = cluster.shipped
         result = await asyncio.shield(application)
         self._trouble = ""
         return result

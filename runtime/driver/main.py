@@ -98,10 +98,9 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
         return await loop.run_in_executor(thread, start_application, spec.job, yarn, executors)
 
     starting = asyncio.ensure_future(start())
-    waits_for = next((asked.waits_for for asked in (yarn, executors) if asked is not None), None)
     starting.add_done_callback(lambda done: job.stop() if not done.cancelled() and done.exception() else None)
     try:
-        ended = await job.run(starting, waits_for)
+        ended = await job.run(starting, yarn or executors)
         if ended is not JobExit.FENCED and starting.done():
             starting.result()
     except ClientSettingsError as error:

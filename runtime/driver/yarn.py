@@ -7,16 +7,18 @@ that waits, by the tag of this driver.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 
-_TAGS = "spark.yarn.tags"
+_TAGS, _STAGING = "spark.yarn.tags", "spark.yarn.stagingDir"
 _WAITING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED")  # YARN has it, and does not run it
 _FULL = 0.995  # of a queue's capacity, as the ResourceManager rounds it
 _MOST_CHARACTERS = 400
-# A ResourceManager that is away is asked again by the next call; by default, a call waits 15 minutes for it.
+# A ResourceManager or a file system that is away is asked again by the next call. By default, a call waits 15
+# minutes for it.
 _PATIENCE = {
     "yarn.resourcemanager.connect.max-wait.ms": "2000",
     "yarn.resourcemanager.connect.retry-interval.ms": "1000",
@@ -27,9 +29,11 @@ _PATIENCE = {
 }
 
 
-def tagged(conf: SparkConf, tag: str) -> None:
-    """Adds the tag by which the application is found to those that are given."""
-    conf.set(_TAGS, ",".join(filter(None, (conf.get(_TAGS), tag))))
+def _settings(jvm: Any) -> Any:
+    settings = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
+    for key, value in _PATIENCE.items():
+        settings.set(key, value)
+    return settings
 
 
 class YarnApplications:
@@ -40,12 +44,31 @@ class YarnApplications:
     """
 
     def __init__(self, driver: str, wanted: int) -> None:
-        self.tag = f"repl-{driver}"
+        self._tag = f"repl-{driver}"
         self._wanted = max(wanted, 1)  # 0 leaves it to Spark
         self._client: Any = None
+        self._files: Any = None
+        self._staging: str | None = None
+        self._staged: dict[str, int] = {}
+
+    def prepare(self, conf: SparkConf) -> None:
+        """Adds the tag by which the application is found to the settings of Spark."""
+        conf.set(_TAGS, ",".join(filter(None, (conf.get(_TAGS), self._tag))))
+        self._staging = conf.get(_STAGING)
+
+    @property
+    def shipped(self) -> int:
+        """The bytes of files that Spark has copied to the cluster, as `waits_for` saw them last.
+
+        They grow while a large archive is copied, of which YARN does not know yet. Spark's folder for the
+        files of its applications belongs to a user, so this counts what all jobs of the user ship.
+        """
+        return sum(self._staged.values())
 
     def waits_for(self) -> str:
         """Returns why the application has no container yet; "" if it has one, or YARN does not know it."""
+        with suppress(Py4JError, OSError):
+            self._measure_staging()
         try:
             return next((self._described(known) for known in self._applications() if self._waits(known)), "")
         except (Py4JError, OSError):
@@ -63,21 +86,38 @@ class YarnApplications:
             return ""
         return ""
 
+    def _measure_staging(self) -> None:
+        """Notes the size of each folder below Spark's staging folder, which is removed at an end."""
+        jvm: Any = SparkContext._jvm
+        if jvm is None:
+            return
+        fs = jvm.org.apache.hadoop.fs
+        if self._files is None:
+            settings = _settings(jvm)
+            base = fs.Path(self._staging).toUri() if self._staging else fs.FileSystem.getDefaultUri(settings)
+            self._files = fs.FileSystem.newInstance(base, settings)  # Spark's own has its own patience
+        home = self._files.getHomeDirectory()
+        if self._staging:
+            user = jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
+            home = fs.Path(self._staging, user)
+        staging = fs.Path(home, ".sparkStaging")
+        for folder in self._files.listStatus(staging) if self._files.exists(staging) else ():
+            size = self._files.getContentSummary(folder.getPath()).getLength()
+            name = folder.getPath().getName()
+            self._staged[name] = max(size, self._staged.get(name, 0))
+
     def _applications(self) -> list[Any]:
         jvm: Any = SparkContext._jvm
         if jvm is None:
             return []  # the JVM itself is starting
         if self._client is None:
             client = jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
-            settings = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
-            for key, value in _PATIENCE.items():
-                settings.set(key, value)
-            client.init(settings)
+            client.init(_settings(jvm))
             client.start()
             self._client = client
         request = jvm.org.apache.hadoop.yarn.api.protocolrecords.GetApplicationsRequest.newInstance()
         tags = jvm.java.util.HashSet()
-        tags.add(self.tag)
+        tags.add(self._tag)
         request.setApplicationTags(tags)
         return list(self._client.getApplications(request))
 

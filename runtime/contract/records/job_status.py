@@ -265,7 +265,8 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     `heard` is the id of the last command that was carried out. `answers`: the newest finished commands, by
     id, each with the error that it was refused with. `metrics` is the address at which the metrics endpoint
     listens, if it does; `metrics_taken` is the usual port, if another process listens there.
-    `stop_requested`: repl told the job to stop, so no standby starts it again.
+    `stop_requested`: repl told the job to stop, so no standby starts it again. `shipped` grows while Spark
+    copies files of the starting job to its cluster, in bytes.
     """
 
     job: str
@@ -286,6 +287,7 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     flows: list[FlowView] = []
     answers: dict[str, str] = {}
     stop_requested: bool = False
+    shipped: int = 0
 
     @property
     def where(self) -> str:

@@ -88,6 +88,10 @@ def of_flow(**changes: object) -> JobStatusTable:
             table(replace(STATUS, state="starting", trouble="no coordinator")),
             "it is starting: no coordinator",
         ),
+        (
+            table(replace(STATUS, state="starting", shipped=340_000_000)),
+            "it is starting: Spark has copied 340 MB of files to its cluster",
+        ),
         (table(spec=None), "it does not run by its new spec yet"),
         (table(spec=replace(SPEC, slots=5)), "it does not run by its new spec yet"),
         (table(replace(STATUS, flows=[])), "flow.x does not copy yet: it is being taken over"),
@@ -128,10 +132,15 @@ def test_progress_is_flows_taken_over_and_partitions_found_and_copied(
     assert start_progress(SPEC, seen, "old")[:2] == (progress, 0)
 
 
+def test_an_archive_that_is_copied_to_the_cluster_is_progress() -> None:
+    ships = [table(replace(STATUS, state="starting", shipped=size)) for size in (0, 10, 20)]
+    assert [start_progress(SPEC, seen, "old")[-1] for seen in ships] == [0, 10, 20]
+
+
 def test_progress_of_an_end_is_that_fewer_records_are_left() -> None:
     ending = replace(SPEC, flows=[replace(FLOW, state="promoted")])
     seen = table(slot=report(partition(0, lag=7), partition(1, lag=2)))
-    assert start_progress(ending, seen, "old") == (1 + 2 + 2, 0, -9)
+    assert start_progress(ending, seen, "old") == (1 + 2 + 2, 0, -9, 0)
     ended = table(replace(STATUS, flows=[replace(VIEW, state="promoted", partitions=0, ended=True)]))
     assert start_progress(ending, ended, "old")[1] == 1
 
