@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unreadable
 from planner.model.diagnostic import Failure, error
-from runtime.batch import Batch, BatchFailure, next_sequence, walk
+from runtime.batch import Batch, BatchFailure, next_sequence
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobKey,
@@ -247,10 +247,7 @@ class ValueReader(_PartitionReader[tuple[bytes, bytes | None]]):
     def _read(
         self, response: FetchedPartition, position: int
     ) -> tuple[list[tuple[bytes, bytes | None]], int]:
-        walked = walk(response.records, self._at)
-        if walked.failure is not None and not walked.sets:
-            raise walked.failure
-        self._values.take(walked.sets)
+        self._values.take_response(response, self._at)
         behind = max(position, self._values.position)
         if behind == position and response.high_watermark > position and not response.records:
             behind = response.high_watermark  # compaction removed all that was left

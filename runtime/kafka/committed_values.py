@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from runtime.batch import Batch, Record, RecordSet, marker_type
+from runtime.batch import Batch, Record, RecordSet, marker_type, walk
+from runtime.kafka.protocol.fetch import FetchedPartition
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import read
 
 _COMMIT = 1
@@ -102,6 +104,13 @@ class CommittedValues:
             if isinstance(batch, Batch) and self.position < batch.next_offset and batch.base_offset < end:
                 self._take_batch(batch)
                 self.position = batch.next_offset
+
+    def take_response(self, response: FetchedPartition, at: TopicPartition, end: int = sys.maxsize) -> None:
+        """Takes in the batches of a response as `take` does. Raises BatchFailure for one that is corrupt."""
+        walked = walk(response.records, at)
+        if walked.failure is not None:
+            raise walked.failure
+        self.take(walked.sets, end)
 
     def skip_to(self, start: int) -> None:
         """Continues at a log start offset that moved past the position.

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 
-from runtime.batch import BatchFailure, walk
+from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.committed_values import CommittedValues
@@ -70,11 +70,8 @@ class InternalTopicScan:
                 if answer is None:
                     taken()
                     continue
-                walked = walk(answer.records, self._at)
-                if walked.failure is not None:
-                    raise walked.failure
                 before = self.fold.position
-                self.fold.take(walked.sets, end if exact else sys.maxsize)
+                self.fold.take_response(answer, self._at, end if exact else sys.maxsize)
                 taken()
                 if self.fold.position > before:
                     deadline.renew()
