@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from runtime.contract.private_file import write_private
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.slot.log import log_driver_message
@@ -42,12 +43,8 @@ class SpecFile:
         """
         known = {name: one for name, one in started.clusters.items() if name in spec.clusters}
         kept = {"clusters": known, "registries": started.registries, "launch": started.launch}
-        new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            new.unlink(missing_ok=True)
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(jobspec.encode(replace(spec, **kept)))
-            new.replace(self._path)
+            write_private(self._path, jobspec.encode(replace(spec, **kept)))
         except OSError as error:
             log_driver_message(f"{self._path} stays as it is: {error.strerror or error}")
 

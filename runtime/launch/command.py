@@ -25,9 +25,10 @@ from pathlib import Path
 import runtime
 from runtime.contract.extras import Extra, is_missing, missing_extra, spark_package
 from runtime.contract.launching import LaunchError
+from runtime.contract.private_file import write_private
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.launch.folder import JobFolder, write
+from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import without_operator_keys
 
 OLDEST = 17
@@ -435,7 +436,7 @@ def _prepare(scratch: Path, spark: Path, application: Sequence[str], where: JobS
     folder.make()
     folder.renew_scratch()
     submitted = submission(where or HERE, folder, spark, application)
-    write(folder.properties, properties_file({**submitted.properties, "spark.speculation": "false"}))
+    write_private(folder.properties, properties_file({**submitted.properties, "spark.speculation": "false"}))
     if submitted.packaged:
         package(folder.package)
     return submitted

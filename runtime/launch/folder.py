@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from runtime.contract.launching import LaunchError
+from runtime.contract.private_file import write_private
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.launch.launcher import refuse_secrets
@@ -81,7 +82,7 @@ class JobFolder:
         """
         refuse_secrets(spec)
         try:
-            write(self.spec, jobspec.encode(spec))
+            write_private(self.spec, jobspec.encode(spec))
         except OSError as error:
             raise LaunchError(f"{self.spec} can't be written: {error.strerror or error}", _HINT) from error
 
@@ -91,7 +92,7 @@ class JobFolder:
 
     def note(self, state: Supervision) -> None:
         """Writes the supervisor's state. Raises OSError."""
-        write(self.state, msgspec.json.format(msgspec.json.encode(state), indent=2))
+        write_private(self.state, msgspec.json.format(msgspec.json.encode(state), indent=2))
 
     def supervision(self) -> Supervision | None:
         """Returns the supervisor's state, or None if the job was never started from here.
@@ -104,20 +105,6 @@ class JobFolder:
             return None
         except (OSError, msgspec.DecodeError) as error:
             raise LaunchError(f"{self.state} can't be read: {error}", "look at the file") from error
-
-
-def write(path: Path, text: bytes) -> None:
-    """Writes a file atomically; from its creation it is readable by its owner only."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def hold(lock: Path, within_s: float = 0.0) -> int | None:

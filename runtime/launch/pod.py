@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.contract.launching import EXECUTOR_POD, LaunchError
+from runtime.contract.private_file import write_private
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobExit, JobSpec
 from runtime.launch import manifest
@@ -24,7 +25,7 @@ from runtime.launch.command import (
     spark_home,
     variables,
 )
-from runtime.launch.folder import JobFolder, write
+from runtime.launch.folder import JobFolder
 
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTION = "SPARK_JAVA_OPT_"
@@ -60,9 +61,9 @@ def driver(environ: Mapping[str, str], mounted: Path, state: Path) -> tuple[list
     spark = spark_home(environ)
     folder.renew_scratch()
     template = folder.path / "executor.json"
-    write(template, manifest.encode(manifest.executor_pod(spec)))
+    write_private(template, manifest.encode(manifest.executor_pod(spec)))
     conf = {**_PORTS, **properties(spec, folder), **_fixed(spec, template, environ)}
-    write(folder.properties, properties_file(conf))
+    write_private(folder.properties, properties_file(conf))
     submit = ("--master", spec.launch.master, "--deploy-mode", "client", "--properties-file")
     own = {
         EXECUTOR_POD: str(template),
