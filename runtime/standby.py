@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.launching import LaunchError, LaunchState
+from runtime.contract.private_file import write_private
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import (
@@ -45,8 +46,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.kafka.timing import Silence, in_time
-from runtime.launch import folder as folders
-from runtime.launch.folder import JobFolder
+from runtime.launch.folder import JobFolder, hold
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
@@ -77,9 +77,12 @@ class StandbyWatch:
         self._standby = standby
         self._claims: dict[str, _Claim] = {}
 
-    def take_heartbeat(self, status: JobStatus) -> None:
-        """Takes a heartbeat that was read. The silence begins anew."""
-        self.status = status
+    def take_heartbeat(self, status: JobStatus | None) -> None:
+        """Takes a heartbeat that was read. The silence begins anew.
+
+        None is one that can't be read, as of a newer release: it shows that the job runs, and nothing more.
+        """
+        self.status = status or self.status
         self.silence.restart()
         self._claims.clear()
 
@@ -133,6 +136,10 @@ _READ_WITHIN_S = 10.0
 _COORDINATOR_WITHIN_S = 3.0
 _AGAIN_S = 30.0  # after a takeover that failed here
 _LEAVE_WITHIN_S = 5.0
+_UNREADABLE_SPEC = (
+    "its spec can't be read, as one of a newer release — install the release of the job here, or run repl"
+    " apply where the topology is"
+)
 
 
 class StandbyRefused(Exception):
@@ -212,13 +219,13 @@ class Standby:
         file = self._folder.path / "standby.id"
         try:
             self._folder.make()
-            lock = folders.hold(self._folder.path / "standby.lock")
+            lock = hold(self._folder.path / "standby.lock")
             if lock is None:
                 raise StandbyRefused(
                     f"a standby of the job {self._asked.job} runs here already — one machine needs one"
                 )
             if not file.exists():
-                folders.write(file, uuid.uuid4().hex.encode())
+                write_private(file, uuid.uuid4().hex.encode())
             self._standby = file.read_text()
         except OSError as error:
             why = error.strerror or error
@@ -271,8 +278,11 @@ class Standby:
             try:
                 match known:
                     case JobKey(self._asked.job) if value is not None:
+                        self._watch.take_heartbeat(None)  # also where it can't be read
                         self._watch.take_heartbeat(job_status.decode_job(value))
                     case SpecKey(self._asked.job) if value is not None:
+                        self._published, self._checked = None, None
+                        self._unable = _UNREADABLE_SPEC
                         self._published = job_status.decode_spec(value)
                     case StandbyKey(self._asked.job, standby):
                         if value is None:
@@ -338,8 +348,10 @@ class Standby:
         self._asked.say(f"no heartbeat of the job {job} for {silent_s:.0f} s: it is started here")
         try:
             if self._published is None:
-                raise StandbyRefused("its spec can't be read — run repl apply where the topology is")
-            handle = await asyncio.to_thread(self._launcher.launch, self._asked.spec(self._published))
+                raise StandbyRefused(_UNREADABLE_SPEC)
+            spec = self._asked.spec(self._published)
+            # It ends where repl has stopped the job meanwhile, or another driver runs it.
+            handle = await asyncio.to_thread(self._launcher.launch, spec, gives_way=True)
         except (LaunchError, StandbyRefused) as error:
             self._claim, self._again_at = None, self._clock() + _AGAIN_S
             self._asked.say(f"the job {job} could not be started here: {error}")

@@ -38,7 +38,8 @@ class SupervisedLauncher:
     home: Path
     environ: dict[str, str] = field(default_factory=lambda: job_environment(os.environ))
 
-    def launch(self, spec: JobSpec) -> LaunchHandle:
+    def launch(self, spec: JobSpec, *, gives_way: bool = False) -> LaunchHandle:
+        """Starts the job. With `gives_way` it ends where repl stopped the job, or another driver runs it."""
         self.check(spec)
         folder = self._folder(spec.job)
         folder.make()
@@ -48,7 +49,7 @@ class SupervisedLauncher:
             self._kill_remaining(folder)
             folder.write_spec(spec)
             start = log_size(folder.log)
-            self._start_supervisor(folder, lock)
+            self._start_supervisor(folder, lock, gives_way=gives_way)
         finally:
             os.close(lock)  # the supervisor's copy of the descriptor keeps the lock
         return self._await_up(folder, start)
@@ -127,9 +128,10 @@ class SupervisedLauncher:
             )
         folder.state.unlink(missing_ok=True)
 
-    def _start_supervisor(self, folder: JobFolder, lock: int) -> None:
+    def _start_supervisor(self, folder: JobFolder, lock: int, *, gives_way: bool) -> None:
         command = [sys.executable, "-m", "runtime.launch.supervision.supervisor"]
         command += ["--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
+        command += ["--gives-way"] if gives_way else []
         path = os.pathsep.join(filter(None, (str(ROOT), self.environ.get("PYTHONPATH"))))
         try:
             with folder.log.open("ab") as output:

@@ -26,8 +26,8 @@ from pathlib import Path
 import msgspec
 
 from runtime.contract.launching import LaunchError
+from runtime.contract.private_file import write_private
 from runtime.contract.spec.jobspec import FINAL_EXITS, BadJobSpec, JobExit
-from runtime.launch import folder as folders
 from runtime.launch import processes
 from runtime.launch.command import MAIN, MARK, check_secret, package, properties_file, spark_home, submission
 from runtime.launch.folder import JobFolder, LogFile, Phase, Supervision
@@ -180,8 +180,10 @@ class Backoff:
 class Supervisor:
     """A Supervisor runs one job until it is stopped or ends for good."""
 
-    def __init__(self, home: Path, job: str, lock: int, *, revived: bool) -> None:
-        self._home, self._lock, self._revived = home, lock, revived
+    def __init__(
+        self, home: Path, job: str, lock: int, *, revived: bool = False, gives_way: bool = False
+    ) -> None:
+        self._home, self._lock, self._revived, self._gives_way = home, lock, revived, gives_way
         self._folder = JobFolder(home, job)
         self._log = LogFile(self._folder.log)
         self._events = selectors.DefaultSelector()
@@ -260,10 +262,11 @@ class Supervisor:
         """
         folder, spec = self._folder, self._folder.read_spec()
         spark = spark_home(os.environ)
-        submitted = submission(spec, folder, spark, restarted=self._state.attempt > 1 or self._revived)
+        restarted = self._gives_way or self._revived or self._state.attempt > 1
+        submitted = submission(spec, folder, spark, restarted=restarted)
         check_secret(spec.launch, spark, os.environ)
         folder.renew_scratch()
-        folders.write(folder.properties, properties_file(submitted.properties))
+        write_private(folder.properties, properties_file(submitted.properties))
         if submitted.packaged:
             package(folder.package)
         return SparkProcess(submitted.command, submitted.variables, folder.path, mark)
@@ -382,11 +385,15 @@ def main() -> int:
     parser.add_argument("--job", required=True)
     parser.add_argument("--lock", required=True, type=int)
     parser.add_argument("--revived", action="store_true")
+    parser.add_argument("--gives-way", action="store_true")
     given = parser.parse_args()
     os.set_inheritable(given.lock, False)
     if not given.revived and os.fork():
         return 0  # the caller need not wait, and has no child to reap later
-    return Supervisor(given.home, given.job, given.lock, revived=given.revived).run()
+    supervisor = Supervisor(
+        given.home, given.job, given.lock, revived=given.revived, gives_way=given.gives_way
+    )
+    return supervisor.run()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,29 @@
 """When a standby takes its job over: by its own clock, and by the order of claims."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runtime.contract.records.job_status import JobStatus, StandbyState, StandbyStatus
+from runtime.contract.records import job_status
+from runtime.contract.records.job_status import (
+    JobKey,
+    JobStatus,
+    SpecKey,
+    StandbyState,
+    StandbyStatus,
+    StatusKey,
+)
+from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.transactions import CoordinatorKind
+from runtime.kafka.records import InternalRecord
 from runtime.standby import CLAIM_S, SILENCE_S, Standby, StandbyJob, StandbyWatch
+from tests.fakes.internal_topics import InternalTopics
 
 LONG = int(SILENCE_S) + 1
 
@@ -202,3 +215,59 @@ def test_a_claim_that_comes_to_nothing_is_respected_for_a_while_and_a_heartbeat_
     watch.take_standby(report("other"), 100, now=LONG)
     watch.take_end("other")
     assert watch.may_claim(LONG)
+
+
+class StatusTopic(InternalTopics):
+    def __init__(self) -> None:
+        super().__init__({naming.STATUS: []})
+
+    def write(self, key: StatusKey, value: bytes) -> None:
+        self.grow(naming.STATUS, InternalRecord(job_status.encode_key(key), value))
+
+
+def spec_of(name: str) -> JobSpec:
+    return JobSpec(
+        job="dc2", topology=name, destination="dc2", clusters={"dc2": ClusterSpec(bootstrap="a:1")}, flows=[]
+    )
+
+
+async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> None:
+    """It would fence a job that runs, while its machine is upgraded first."""
+    topic, clock = StatusTopic(), itertools.count()
+    standby: Any = Standby(
+        StandbyJob("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
+        clock=lambda: float(next(clock)),
+    )
+    topic.write(JobKey("dc2"), job_status.encode(heartbeat()))
+    for _ in range(3 * LONG):
+        await standby._read(topic)
+        assert not standby._watch.silent
+        topic.write(JobKey("dc2"), b"\x63 of a newer release")
+
+
+async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(tmp_path: Path) -> None:
+    topic, launcher = StatusTopic(), Checking()
+    job = StandbyJob("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print)
+    standby: Any = Standby(job, launcher=launcher)  # type: ignore[arg-type]
+    able = []
+    for value in (
+        job_status.encode(spec_of("a")),
+        b"\x63 of a newer release",
+        job_status.encode(spec_of("b")),
+    ):
+        topic.write(SpecKey("dc2"), value)
+        await standby._read(topic)
+        await standby._check_ability()
+        able.append(not standby._unable)
+    assert able == [True, False, True]
+    assert launcher.checked == ["a", "b"]
+
+
+class Checking:
+    """A launcher that could start every job."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+
+    def check(self, spec: JobSpec) -> None:
+        self.checked.append(spec.topology)
