@@ -329,23 +329,24 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
     """
     scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
-    last = _decode_status(scan, job)
-    if last is None:
+    key = job_status.encode_key(JobKey(job))
+    seen, last = scan.fold.offset(key), _decode_status(scan, job)
+    if seen < 0:
         return None
-    if last.stop_requested:
+    if last is not None and last.stop_requested:
         log_driver_message(f"the job {job} was stopped by repl: this driver ends")
         return JobExit.STOPPED
-    if _ended_here(last):
+    if last is not None and _ended_here(last):
         return None
-    key = job_status.encode_key(JobKey(job))
-    seen, loop = scan.fold.offset(key), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     deadline = loop.time() + _WATCH_S
     while loop.time() < deadline:
         await asyncio.sleep(_WATCH_POLL_S)
         await scan.refresh()
         if scan.fold.offset(key) != seen:
-            now = _decode_status(scan, job) or last
-            log_driver_message(f"the job {job} runs as {now.where} now: this driver ends")
+            now = _decode_status(scan, job)
+            where = f"as {now.where}" if now is not None else "by another release"
+            log_driver_message(f"the job {job} runs {where} now: this driver ends")
             return JobExit.FENCED
     return None
 

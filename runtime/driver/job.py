@@ -443,10 +443,11 @@ class JobRunner:
             await self._tasks.end(self._editing)
         await self._slots.stop()
         self._state = "stopped"
-        with contextlib.suppress(TimeoutError, WireError):
-            async with asyncio.timeout(_STOP_TIMEOUT_S):
-                await self._flows.stop_all()
-                await self._leadership.send_heartbeat()
+        # A flow that can't be stopped in the ledger does not keep the job from saying that it was stopped.
+        for last in (self._flows.stop_all, self._leadership.send_heartbeat):
+            with contextlib.suppress(TimeoutError, WireError):
+                async with asyncio.timeout(_STOP_TIMEOUT_S):
+                    await last()
         log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
     async def _fenced(self, error: DriverFenced, destination: OpenDestination | None) -> JobExit:

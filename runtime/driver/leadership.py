@@ -35,6 +35,7 @@ _HEARTBEAT_WITHIN_S = 5.0  # for each request: a standby takes the job over afte
 EVERY_S = 1.0
 _APART_S = 0.1  # at least, however often the status changes
 FRESH_S = 3.0
+_LOST_S = 30.0  # a broker may know a topic later than others
 
 
 class DriverFenced(Exception):
@@ -42,6 +43,10 @@ class DriverFenced(Exception):
 
     This driver acts no more (R10).
     """
+
+
+class StatusTopicLost(Exception):
+    """The status topic is gone: this driver ends, and the next one creates it again at its start."""
 
 
 _Records = Mapping[LedgerKey, LedgerValue | None]
@@ -153,14 +158,22 @@ class Leadership:
         self._wake.set()
 
     async def run(self) -> None:
-        """Sends heartbeats until cancelled. Raises DriverFenced."""
+        """Sends heartbeats until cancelled. Raises DriverFenced, StatusTopicLost."""
+        lost_since: float | None = None
         while True:
             self._wake.clear()
             try:
                 await self.send_heartbeat()
-                self.trouble = ""
+                self.trouble, lost_since = "", None
             except WireError as error:
                 self.trouble = str(error)
+                gone = isinstance(error, BrokerError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not gone:
+                    lost_since = None
+                elif lost_since is None:
+                    lost_since = self._clock()
+                elif self._clock() - lost_since > _LOST_S:
+                    raise StatusTopicLost(f"{naming.STATUS} was deleted: {error}") from error
                 log_event(
                     "heartbeat_failed", error=self.trouble, age_s=round(self.age_s, 1), decision="retry"
                 )

@@ -198,7 +198,7 @@ def test_a_job_that_something_may_start_again_is_not_stopped(here: Here) -> None
     verdict = here.perform(here.stop())
 
     assert verdict.result is Result.FAILED
-    assert verdict.why == "something may start it again: kubectl delete: no such host"
+    assert verdict.why == "something may start it again: kubectl delete: no such host — look at it"
 
 
 def test_a_pod_that_is_left_fails_no_stop_of_a_job_that_has_ended(here: Here) -> None:
@@ -273,7 +273,10 @@ def test_a_job_is_changed_where_its_launcher_is_out_of_reach(here: Here) -> None
     verdict = here.perform(here.tell(flows=paused))
 
     assert verdict.result is Result.DONE
-    assert "its spec could not be stored: kubectl was not found. A start in a new pod" in verdict.why
+    assert (
+        "its spec could not be stored: kubectl was not found — look at it. A start in a new pod"
+        in verdict.why
+    )
     assert here.seen() == (True, replace(here.spec, flows=paused))
 
 

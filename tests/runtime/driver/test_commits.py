@@ -15,10 +15,17 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver import leadership
 from runtime.driver.commands import CommandHandler, RefusedCommand
-from runtime.driver.leadership import FRESH_S, DriverFenced, DriverWriter, Leadership
+from runtime.driver.leadership import (
+    FRESH_S,
+    DriverFenced,
+    DriverWriter,
+    Leadership,
+    StatusTopicLost,
+)
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
+from tests.fakes.clock import virtual
 from tests.fakes.permits import settled
 from tests.waiting import until
 
@@ -137,10 +144,10 @@ async def test_a_cancelled_caller_cancels_no_other_commit() -> None:
 class Leader:
     """A driver with its clock and its heartbeats, which fail with `answer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.now, self.beats, self.answer = 100.0, 0, None
         status = JobStatus("j", "t", "d", "running", 0, 0)
-        self.leadership = Leadership(self, lambda: status, lambda: self.now)  # type: ignore[arg-type]
+        self.leadership = Leadership(self, lambda: status, clock or (lambda: self.now))  # type: ignore[arg-type]
 
     answer: Exception | None
 
@@ -160,6 +167,20 @@ def test_a_driver_acts_only_while_its_heartbeat_is_seconds_old(later_s: float, b
     leader.now += later_s
     leader.ensure()
     assert leader.beats == beats
+
+
+@virtual
+async def test_a_driver_whose_status_topic_was_deleted_ends_so_that_the_next_one_creates_it() -> None:
+    leader = Leader(asyncio.get_running_loop().time)
+    running = asyncio.create_task(leader.leadership.run())
+    leader.answer = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "__repl.status")
+    await asyncio.sleep(25)
+    leader.answer = Disconnected("dc2", "gone", sent=True)  # a broker that has restarted may not know it yet
+    await asyncio.sleep(300)
+    assert not running.done()
+    leader.answer = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "__repl.status")
+    with pytest.raises(StatusTopicLost, match=r"__repl\.status was deleted"):
+        await asyncio.wait_for(running, 60)
 
 
 @pytest.mark.parametrize("answer", [DriverFenced("90"), Disconnected("dc2", "gone", sent=True)])

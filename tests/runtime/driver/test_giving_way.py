@@ -1,6 +1,7 @@
 """A driver that its supervisor started again: it gives way to another one, and to a stop by repl."""
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -67,10 +68,19 @@ def ended(*records: InternalRecord, later: InternalRecord | None = None) -> JobE
         (heartbeat(1), None, None),  # the other one is dead, too
         (heartbeat(1, host=HERE, process=os.getpid()), heartbeat(2), JobExit.FENCED),
         (heartbeat(1, host=HERE, process=GONE), heartbeat(2), None),  # the driver that this one replaces
+        (heartbeat(1)._replace(value=b"\x63"), heartbeat(2)._replace(value=b"\x63"), JobExit.FENCED),
         (heartbeat(1, state="stopped"), None, None),
         (heartbeat(1, state="stopped", stop_requested=True), None, JobExit.STOPPED),
     ],
-    ids=["runs elsewhere", "silent", "runs here", "the one before", "shut down", "stopped by repl"],
+    ids=[
+        "runs elsewhere",
+        "silent",
+        "runs here",
+        "the one before",
+        "by a newer release",
+        "shut down",
+        "stopped by repl",
+    ],
 )
 def test_a_restart_gives_way(last: InternalRecord, later: InternalRecord | None, how: JobExit | None) -> None:
     assert ended(last, later=later) == how
@@ -111,6 +121,20 @@ def test_a_file_that_cannot_be_written_stops_nothing(
         SpecFile(tmp_path / "absent" / "spec.json").keep(spec, spec)
     (line,) = caplog.records
     assert "stays as it is" in str(log.fields_of(line)["message"])
+
+
+def test_a_full_disk_leaves_the_file_as_it_was_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, spec = tmp_path / "spec.json", spec_of(LaunchSpec(), "dc2")
+    file.write_bytes(b"before")
+
+    def is_full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", is_full)
+    SpecFile(file).keep(spec, spec)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {file: b"before"}
 
 
 class DyingFlows:

@@ -19,6 +19,7 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
 from runtime.kafka.timing import BackgroundTasks
 from tests.runtime.slot.world import flow_spec
 from tests.waiting import until
@@ -147,3 +148,24 @@ class Closing:
 
     async def close(self) -> None:
         self.is_closed = True
+
+
+async def test_a_job_says_that_it_was_stopped_although_a_flow_cannot_be_stopped_in_the_ledger() -> None:
+    """Otherwise a standby would start the job that repl has stopped."""
+    runner, beats = JobRunner(SPEC, {}, cast(SpecFile, None)), list[str]()
+
+    async def refused() -> None:
+        raise WireError("the ledger's partition has no leader")
+
+    async def stopped() -> None: ...
+
+    async def beat() -> None:
+        beats.append(runner.status().state)
+
+    runner._flows = cast(Any, SimpleNamespace(stop_all=refused, views=list, all=list))
+    runner._slots = cast(
+        Any, SimpleNamespace(stop=stopped, views=list, jvm_trouble="", skipped=runner._skipped)
+    )
+    runner._leadership = cast(Any, SimpleNamespace(send_heartbeat=beat))
+    await runner._stop_gracefully()
+    assert beats == ["stopped"]
