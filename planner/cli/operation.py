@@ -44,7 +44,7 @@ def resume(request: ResumeRequest, output: ApprovedOutput) -> int:
     return resume(request, output.interaction()).exit_code
 
 
-@partial(command, without=("timeout_ms",))
+@command
 def history(request: HistoryRequest, output: Output) -> int:
     """Show who applied what, when, and how it ended.
 

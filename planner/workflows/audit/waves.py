@@ -180,8 +180,8 @@ def _progress(
     known = all(topic.lag_is_known for topic in healths)
     moved = has_moved(wave, status)
     source = source_of(wave.cutover, topology)
-    made = fence_at_source(wave, topology, fences.get((source, wave.cutover.fence)))
-    state = state_of(wave, topology, status, fenced=made.stops)
+    stops, fence = fence_at_source(wave, topology, fences.get((source, wave.cutover.fence)))
+    state = state_of(wave, topology, status, fenced=stops)
     made_ms = fenced_at(wave, topology, applies) if state is not WaveState.WAITING else []
     fenced_ms, moved_ms = pause_of(wave, made_ms, applies) if moved else (max(made_ms, default=None), None)
     until_ms = status.at_ms if state is WaveState.FENCED else moved_ms
@@ -189,7 +189,7 @@ def _progress(
         cutover=wave.cutover.name,
         wave=wave.wave.name,
         state=state,
-        fence=made.text,
+        fence=fence,
         topics=tuple(wave.names),
         left=sum(topic.lag_records or 0 for topic in healths) if known else None,
         gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
@@ -219,30 +219,25 @@ class SourceFences(NamedTuple):
     shown: frozenset[str]
 
 
-class FenceAtSource(NamedTuple):
-    """The existing part of a wave's fence at the source: whether it stops producers, and a text of it."""
-
-    stops: bool
-    text: str
-
-
-def fence_at_source(wave: WaveTopics, topology: Topology, source_has: SourceFences | None) -> FenceAtSource:
-    """Returns the part of a wave's fence that exists at its source.
+def fence_at_source(
+    wave: WaveTopics, topology: Topology, source_has: SourceFences | None
+) -> tuple[bool, str]:
+    """Returns whether the part of a wave's fence that exists at its source stops producers, and a text of it.
 
     `source_has` is None where the source could not be read: then the key `fenced` decides.
     """
     source, declared = source_of(wave.cutover, topology), wave.wave.fenced
     if wave.cutover.fence is Fence.NONE:
-        return FenceAtSource(declared, "none")
+        return declared, "none"
     if source_has is None:
-        return FenceAtSource(declared, f"{source} could not be read")
+        return declared, f"{source} could not be read"
     if not is_fenced(wave, topology, *source_has):
-        return FenceAtSource(False, f"missing at {source}" if declared else "not made")
+        return False, f"missing at {source}" if declared else "not made"
     fence = {address.name for address in fence_addresses(wave, topology)}
     kind = "rules" if wave.cutover.fence is Fence.ACL else "quotas"
     made = len(fence & source_has.shown)
     here = f"{made} of {len(fence)} {kind} at {source}"
-    return FenceAtSource(True, here if declared else f"{here}, though the topology has no fence")
+    return True, here if declared else f"{here}, though the topology has no fence"
 
 
 def pause_of(

@@ -243,9 +243,10 @@ def test_ctrl_c_while_a_cluster_keeps_silent(tmp_path: Path) -> None:
     assert (out, err.strip()) == ("", "Interrupted.")
 
 
-def test_the_timeout_of_a_rollback_is_that_of_the_history_too(tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize("command", [("plan", "--rollback", "2026"), ("history",)])
+def test_the_timeout_of_a_history_is_chosen(command: tuple[str, ...], tmp_path: Path, capsys) -> None:
     with mute_cluster(tmp_path) as (_, file):
-        code = run(["plan", str(file), "--rollback", "2026", "--timeout", "200ms"])
+        code = run([command[0], str(file), *command[1:], "--timeout", "200ms"])
 
     assert code == ExitCode.ERROR
     assert "has not answered for 0.2 s" in capsys.readouterr().err
