@@ -46,7 +46,8 @@ class JobCollector(Collector):
         if picture is None:
             yield GaugeMetricFamily(UP.name, UP.help, value=0)
             return
-        scrape = Scrape(picture, self._book.snapshot(), self._clock(), self._ticks())
+        book, now_s, ticks = self._book, self._clock(), self._ticks()
+        scrape = Scrape(picture, book.flows, book.partitions, book.incidents, now_s, ticks)
         yield from (family.of(scrape) for family in FAMILIES)
 
 

@@ -32,7 +32,6 @@ from runtime.metrics.snapshot import (
     FlowSnapshot,
     GroupSnapshot,
     JobSnapshot,
-    MetricsSnapshot,
     ReportedPartition,
     heartbeat_age_s,
 )
@@ -56,10 +55,15 @@ class PartitionSample(Struct, frozen=True):
 
 
 class Scrape(Struct, frozen=True, dict=True):
-    """Holds what one request for the metrics shows. `ticks` is monotonic, like the time of the snapshot."""
+    """Holds what one request for the metrics shows. `ticks` is monotonic, like the time of the snapshot.
+
+    `flows`, `reported` and `incidents` are those of the SlotMetrics at this moment.
+    """
 
     picture: JobSnapshot
-    page: MetricsSnapshot
+    flows: Mapping[tuple[int, str], FlowStats]
+    reported: Mapping[PartitionKey, ReportedPartition]
+    incidents: Mapping[tuple[str, PartitionState], int]
     now_s: float
     ticks: float
 
@@ -72,7 +76,7 @@ class Scrape(Struct, frozen=True, dict=True):
         samples = []
         for flow in self.picture.flows:
             for key in flow.partitions:
-                seen = self.page.partitions.get(key)
+                seen = self.reported.get(key)
                 samples.append(
                     PartitionSample(key, waiting if seen is None else state_now(seen, slots), seen)
                 )
@@ -238,7 +242,7 @@ def _of_slot_flows(name: str, help_: str, value: Callable[[FlowStats], float]) -
 
     def samples(scrape: Scrape) -> Iterator[Sample]:
         if name.endswith("_total"):
-            every = scrape.page.flows
+            every = scrape.flows
         else:
             every = {
                 (slot, stats.flow): stats for slot, status in scrape.running.items() for stats in status.flows
@@ -275,7 +279,7 @@ class LatencyHistogram:
         """Returns the metric; its last bucket has the records that are slower than all bounds."""
         metric = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         bounds = [*(repr(bound / 1000) for bound in LATENCY_BOUNDS_MS), "+Inf"]
-        for (slot, flow), stats in scrape.page.flows.items():
+        for (slot, flow), stats in scrape.flows.items():
             so_far, buckets = 0, []
             for bound, count in zip(bounds, stats.latency_counts, strict=True):
                 so_far += count
@@ -322,7 +326,7 @@ def _flow_partitions(scrape: Scrape) -> Iterator[Sample]:
 def _flow_incidents(scrape: Scrape) -> Iterator[Sample]:
     for flow in scrape.picture.flows:
         name = flow.spec.name
-        yield from (((name, state.value), scrape.page.incidents.get((name, state), 0)) for state in _ALARMING)
+        yield from (((name, state.value), scrape.incidents.get((name, state), 0)) for state in _ALARMING)
 
 
 def _flow_actions(scrape: Scrape) -> Iterator[Sample]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from operator import attrgetter
@@ -200,93 +199,83 @@ class ReportedPartition(Struct, frozen=True):
     incident: PartitionState | None = None
 
 
-class MetricsSnapshot(Struct, frozen=True):
-    """A MetricsSnapshot is the content of a book at one moment.
-
-    `flows` has what each slot did for each flow since the driver started, over all starts of the slot.
-    `incidents` counts how often partitions of a flow entered a state that needs an operator.
-    """
-
-    flows: Mapping[tuple[int, str], FlowStats]
-    partitions: Mapping[PartitionKey, ReportedPartition]
-    incidents: Mapping[tuple[str, PartitionState], int]
-
-
 class SlotMetrics:
     """A SlotMetrics collects the slots' reports.
 
-    The driver's event loop writes it, and any thread may read it.
+    The driver's event loop writes it, and any thread may read it: each report puts new mappings in the place
+    of the ones before. `flows` has what each slot did for each flow since the driver started, over all starts
+    of the slot. `incidents` counts how often partitions of a flow entered a state that needs an operator.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._flows: dict[tuple[int, str], FlowStats] = {}
-        self._partitions: dict[PartitionKey, ReportedPartition] = {}
+        self.flows: Mapping[tuple[int, str], FlowStats] = {}
+        self.partitions: Mapping[PartitionKey, ReportedPartition] = {}
+        self.incidents: Mapping[tuple[str, PartitionState], int] = {}
         self._counters: defaultdict[Hashable, CumulativeCounter] = defaultdict(CumulativeCounter)
         self._held: dict[int, set[PartitionKey]] = {}
-        self._incidents: Counter[tuple[str, PartitionState]] = Counter()
 
     def record_report(self, report: SlotReport) -> None:
         """Adds one report of a slot."""
-        with self._lock:
-            self._take_flows(report)
-            held = {self._take_partition(report, partition) for partition in report.status.partitions}
-            slot = report.status.slot
-            for gone in self._held.get(slot, set()) - held:
-                if gone in self._partitions and self._partitions[gone].slot == slot:
-                    self._counters[gone].close()
-            self._held[slot] = held
+        self.flows = {**self.flows, **self._flows_of(report)}
+        partitions, incidents = dict(self.partitions), Counter(self.incidents)
+        for status in report.status.partitions:
+            before = partitions.get(status.key)
+            reported = self._partition_of(report, status, before)
+            if reported.incident is not None and (before is None or reported.incident is not before.incident):
+                incidents[status.flow, reported.incident] += 1
+            partitions[status.key] = reported
+        self.partitions, self.incidents = partitions, incidents
+        slot, held = report.status.slot, {status.key for status in report.status.partitions}
+        for gone in self._held.get(slot, set()) - held:
+            if gone in partitions and partitions[gone].slot == slot:
+                self._counters[gone].close()
+        self._held[slot] = held
 
     def retain_only(self, wanted: Collection[PartitionKey]) -> None:
         """Removes the partitions that are not copied any more."""
-        with self._lock:
-            if len(self._partitions) > len(wanted):
-                for key in self._partitions.keys() - set(wanted):
-                    del self._partitions[key]
-                    self._counters.pop(key, None)
+        if gone := self.partitions.keys() - set(wanted):
+            self.partitions = {key: seen for key, seen in self.partitions.items() if key not in gone}
+            for key in gone:
+                self._counters.pop(key, None)
 
-    def snapshot(self) -> MetricsSnapshot:
-        """Returns the content at this moment."""
-        with self._lock:
-            return MetricsSnapshot(dict(self._flows), dict(self._partitions), dict(self._incidents))
-
-    def _take_flows(self, report: SlotReport) -> None:
-        slot = report.status.slot
+    def _flows_of(self, report: SlotReport) -> dict[tuple[int, str], FlowStats]:
+        slot, sums = report.status.slot, {}
         reported = {stats.flow: stats for stats in report.status.flows}
-        for of, flow in self._flows:
+        for of, flow in self.flows:
             if of == slot and flow not in reported:
                 self._counters[of, flow].close()
         for flow, stats in reported.items():
             latencies = stats.latency_counts or [0] * (len(LATENCY_BOUNDS_MS) + 1)
             counts = (*_counts_of(stats), *latencies)
             totals = self._counters[slot, flow].take(report.attempt, counts)
-            self._flows[slot, flow] = replace(
+            sums[slot, flow] = replace(
                 FlowStats(flow),
                 **dict(zip(_COUNTED, totals, strict=False)),
                 latency_counts=totals[len(_COUNTED) :],
             )
+        return sums
 
-    def _take_partition(self, report: SlotReport, status: PartitionStatus) -> PartitionKey:
-        key = status.key
+    def _partition_of(
+        self, report: SlotReport, status: PartitionStatus, before: ReportedPartition | None
+    ) -> ReportedPartition:
+        """Returns a partition with this report. A new `incident` is one that was not counted yet."""
         slot, attempt, at_ms = report.status.slot, report.attempt, report.status.at_ms
-        before = self._partitions.get(key)
         incident = before.incident if before is not None else None
         caught_up_ms = before.caught_up_ms if before is not None else 0
         if status.state in _MOVES:
             incident = None
             if status.lag_records == 0:
                 caught_up_ms = at_ms
-        elif status.state.needs_someone and status.state is not incident:
+        elif status.state.needs_someone:
             incident = status.state
-            self._incidents[status.flow, status.state] += 1
         if before is not None and status.position < 0:  # the slot has not read its ledger since its start
             status = replace(status, **{name: getattr(before.status, name) for name in _TOTALS})
-        commits, aborts = self._counters[key].take((slot, attempt), (status.transactions, status.aborts))
+        counts = (status.transactions, status.aborts)
+        commits, aborts = self._counters[status.key].take((slot, attempt), counts)
         first_ms = before.first_ms if before is not None else at_ms
-        self._partitions[key] = ReportedPartition(
+        return ReportedPartition(
             status, slot, attempt, at_ms, commits, aborts, caught_up_ms, first_ms, incident
         )
-        return key
 
 
 _counts_of = attrgetter(*_COUNTED)

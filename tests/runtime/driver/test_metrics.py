@@ -122,7 +122,7 @@ async def test_off_it_listens_nowhere_and_keeps_nothing():
     metrics.record_report(report(partition()))
     async with running_metrics(metrics, lambda: True):
         assert metrics.port is None
-        assert not metrics.slot_metrics.snapshot().partitions
+        assert not metrics.slot_metrics.partitions
 
 
 def listing(*partitions: Partition) -> dict[str, TopicMetadata]:

@@ -37,7 +37,7 @@ def recorded(*reports: SlotReport) -> SlotMetrics:
     ],
 )
 def test_commits_of_an_ended_slot_stay_counted(reports: list[SlotReport], counted: int) -> None:
-    assert recorded(*reports).snapshot().flows[0, "f"].commits == counted
+    assert recorded(*reports).flows[0, "f"].commits == counted
 
 
 @pytest.mark.parametrize(
@@ -63,29 +63,29 @@ def test_commits_of_an_ended_slot_stay_counted(reports: list[SlotReport], counte
     ],
 )
 def test_a_partition_is_counted(reports: list[SlotReport], expected: dict[str, Any]) -> None:
-    seen = recorded(*reports).snapshot().partitions[KEY]
+    seen = recorded(*reports).partitions[KEY]
     assert {name: getattr(seen, name) for name in expected} == expected
 
 
 def test_an_incident_counts_once_until_the_partition_goes_on() -> None:
     states = enumerate([BROKEN, STARTING, BROKEN, FINE, BROKEN])
     book = recorded(*(report(partition(state=state), attempt=attempt) for attempt, state in states))
-    assert book.snapshot().incidents == {("f", BROKEN): 2}
+    assert book.incidents == {("f", BROKEN): 2}
 
 
 def test_partitions_that_are_not_copied_any_more_are_forgotten() -> None:
     both = report(partition(0), partition(1))
     book = recorded(both)
     book.retain_only([KEY])
-    assert book.snapshot().partitions.keys() == {KEY}
+    assert book.partitions.keys() == {KEY}
     book.record_report(both)
-    assert len(book.snapshot().partitions) == 2
+    assert len(book.partitions) == 2
 
 
 def test_a_new_life_that_has_not_read_its_ledger_takes_no_total_back() -> None:
     before = report(partition(records=40, bytes=400), attempt=1)
     book = recorded(before, report(partition(state=STARTING, position=-1), attempt=2))
-    seen = book.snapshot().partitions[KEY].status
+    seen = book.partitions[KEY].status
     assert (seen.state, seen.records, seen.bytes) == (STARTING, 40, 400)
 
 
@@ -95,6 +95,6 @@ def test_each_count_of_a_flow_has_its_place() -> None:
         name: number for number, name in enumerate([*names.split(), "latency_sum_ms"], 1)
     }
     told = FlowStats("f", latency_counts=list(range(18)), **counts)
-    seen = recorded(report(flows=[told]), report(flows=[told], attempt=2)).snapshot().flows[0, "f"]
+    seen = recorded(report(flows=[told]), report(flows=[told], attempt=2)).flows[0, "f"]
     assert {name: getattr(seen, name) for name in counts} == {name: 2 * one for name, one in counts.items()}
     assert seen.latency_counts == [2 * count for count in range(18)]
