@@ -15,6 +15,7 @@ from planner.workflows.topology import flow_of
 from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.translate import (
     OffsetTranslator,
+    Problem,
     TranslatedPartition,
     Translations,
     open_translator,
@@ -71,15 +72,24 @@ async def _translate_file(
 def _texts(entries: Sequence[StoredOffset], answers: Translations, count: "_Count") -> Iterator[str]:
     """Yields the entries that have an exact counterpart, as they are at the other side."""
     for entry in entries:
-        answer = None if entry.no_offset else answers[entry.topic, entry.partition]
-        if answer is not None and answer.problem is None:
-            there = [answer.offsets[offset] for offset in entry.offsets if offset in answer.offsets]
-            if len(there) == len(entry.offsets):
-                yield entry.rewritten(answer.topic, there)
-                continue
-        if not entry.deleted:  # there is nothing whose counterpart is missing
-            place = entry.topic, entry.partition
-            count.add(place, entry.offsets, answer, entry.no_offset, entry.line)
+        place = entry.topic, entry.partition
+        without = Problem(UntranslatableReason.NO_KAFKA_OFFSET, entry.no_offset)
+        topic, there, missing = _counterpart(without if entry.no_offset else answers[place], entry.offsets)
+        if missing is None:
+            yield entry.rewritten(topic, there)
+        elif not entry.deleted:  # else there is nothing whose counterpart is missing
+            count.add(place, *missing, entry.line)
+
+
+def _counterpart(
+    answer: TranslatedPartition | Problem, offsets: Sequence[int]
+) -> tuple[str, list[int], tuple[int | None, Problem] | None]:
+    """Returns the topic and the offsets at the other side, and the first offset without one, if any."""
+    if isinstance(answer, Problem):
+        return "", [], (next(iter(offsets), None), answer)
+    there = [place for offset in offsets if isinstance(place := answer.offsets[offset], int)]
+    problems = ((offset, why) for offset in offsets if isinstance(why := answer.offsets[offset], Problem))
+    return answer.topic, there, next(problems, None)
 
 
 async def _translate_checkpoint(
@@ -95,12 +105,12 @@ async def _translate_checkpoint(
         answers = await translator.translate(offsets)
         translated: dict[tuple[str, int, int], tuple[str, int]] = {}
         for (topic, partition), stored in sorted(offsets.items()):
-            answer = answers[topic, partition]
             for offset in sorted(stored):
-                if offset in answer.offsets:
-                    translated[topic, partition, offset] = answer.topic, answer.offsets[offset]
+                name, there, missing = _counterpart(answers[topic, partition], [offset])
+                if missing is None:
+                    translated[topic, partition, offset] = name, there[0]
                 else:
-                    count.add((topic, partition), (offset,), answer)
+                    count.add((topic, partition), *missing)
         count.translated = len(translated)
         if not count.untranslated:
             checkpoint.write(into, translated)
@@ -122,23 +132,9 @@ class _Count:
         self._examples: list[UntranslatedOffset] = []
         self._pass_on = untranslated
 
-    def add(
-        self,
-        place: tuple[str, int],
-        offsets: Sequence[int],
-        answer: TranslatedPartition | None,
-        no_offset: str = "",
-        line: int = 0,
-    ) -> None:
+    def add(self, place: tuple[str, int], offset: int | None, problem: Problem, line: int = 0) -> None:
         """Counts an entry that has no counterpart, because of its first offset without one."""
-        offset: int | None = next(iter(offsets), None)
-        if answer is None:
-            reason, why = UntranslatableReason.NO_KAFKA_OFFSET, no_offset
-        elif answer.problem is not None:
-            reason, why = answer.problem
-        else:
-            offset = next(offset for offset in offsets if offset in answer.problems)
-            reason, why = answer.problems[offset]
+        reason, why = problem
         topic, partition = place
         untranslated = UntranslatedOffset(
             line=line, topic=topic, partition=partition, offset=offset, reason=reason, why=why

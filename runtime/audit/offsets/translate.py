@@ -16,8 +16,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from msgspec import Struct, field
-
 from runtime.audit.ledger import (
     AuditFailure,
     FlowAccess,
@@ -55,22 +53,17 @@ class Problem(NamedTuple):
     why: str
 
 
-class TranslatedPartition(Struct, frozen=True):
-    """The translations of a partition's offsets, each either in `offsets` or in `problems`.
+class TranslatedPartition(NamedTuple):
+    """The translations of a partition's offsets. `topic` is its name at the other side."""
 
-    `problem` is set where none of its offsets can be translated. `topic` is the name at the other side.
-    """
-
-    topic: str = ""
-    problem: Problem | None = None
-    offsets: Mapping[int, int] = field(default_factory=dict)
-    problems: Mapping[int, Problem] = field(default_factory=dict)
+    topic: str
+    offsets: Mapping[int, int | Problem]
 
 
 _FETCHES = 16  # at the same time
 _ALL = sys.maxsize
 Offsets = Mapping[tuple[str, int], Collection[int]]
-Translations = dict[tuple[str, int], TranslatedPartition]
+Translations = dict[tuple[str, int], TranslatedPartition | Problem]  # a problem of the whole partition
 
 
 @asynccontextmanager
@@ -135,24 +128,14 @@ class OffsetTranslator:
                 if max(wanted, default=0) > self._copied_up_to.get(at, _ALL)
             ]
         )
-        return {
-            at: TranslatedPartition(problem=missing[at]) if at in missing else self._translated(at, wanted)
-            for at, wanted in partitions.items()
-        }
+        return {at: missing.get(at) or self._translated(at, wanted) for at, wanted in partitions.items()}
 
-    def _translated(self, at: TopicPartition, wanted: Collection[int]) -> TranslatedPartition:
+    def _translated(self, at: TopicPartition, wanted: Collection[int]) -> TranslatedPartition | Problem:
         translate = self._known[at]
         if isinstance(translate, Problem):
-            return TranslatedPartition(problem=translate)
-        offsets: dict[int, int] = {}
-        problems: dict[int, Problem] = {}
-        for offset in sorted(wanted):  # in order: each segment of the map is decoded once
-            match translate(offset):
-                case int() as translated:
-                    offsets[offset] = translated
-                case problem:
-                    problems[offset] = problem
-        return TranslatedPartition(self._names[at], None, offsets, problems)
+            return translate
+        ordered = sorted(wanted)  # so that each segment of the map is decoded once
+        return TranslatedPartition(self._names[at], {offset: translate(offset) for offset in ordered})
 
     def _copied_partitions(self) -> dict[TopicPartition, PartitionKey]:
         """Returns the partitions that the flow copied, by their names at the side of the stored offsets.

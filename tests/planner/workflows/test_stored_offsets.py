@@ -16,9 +16,9 @@ from runtime.contract.results.groups import UntranslatedOffset
 
 ANSWERS: Translations = {
     ("orders", 0): TranslatedPartition(
-        "dc1.orders", None, {50: 150}, {999: Problem(Reason.NOT_REACHED, "copied up to 60")}
+        "dc1.orders", {50: 150, 999: Problem(Reason.NOT_REACHED, "copied up to 60")}
     ),
-    ("gone", 0): TranslatedPartition(problem=Problem(Reason.NOT_SELECTED, "not copied")),
+    ("gone", 0): Problem(Reason.NOT_SELECTED, "not copied"),
 }
 
 

@@ -87,12 +87,12 @@ class Clusters:
         access = FlowAccess(FLOW, self._router, *ends)
         translate = OffsetTranslator(access, translator, source, destination, reverse=reverse).translate
         answer = (await translate({(topic, partition): [offset]}))[topic, partition]
-        problem = answer.problem or answer.problems.get(offset)
-        if isinstance(problem, Problem):
-            assert problem.why
-            assert offset not in answer.offsets
-            return problem.reason
-        return answer.topic, answer.offsets[offset]
+        found = answer if isinstance(answer, Problem) else answer.offsets[offset]
+        if isinstance(found, Problem):
+            assert found.why
+            return found.reason
+        assert not isinstance(answer, Problem)
+        return answer.topic, found
 
 
 class WithMarkers(InternalTopics):
