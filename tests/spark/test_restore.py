@@ -155,7 +155,7 @@ def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: W
     topic, group, hour = fresh("until"), fresh("group"), 3_600_000
     noon = int(time.time() * 1000) // hour * hour - 48 * hour
     create_topic(world.source, topic, 2, config={"retention.ms": "-1"})
-    producer = Producer({**world.source, "linger.ms": 0})
+    producer = Producer({**world.source, "linger.ms": 500})  # the cut is inside of a batch
     times = {0: [noon - 5, noon, noon + 1, noon - 1], 1: [noon + hour, noon - hour]}
     for partition, stamps in times.items():
         for number, stamp in enumerate(stamps):
@@ -170,6 +170,9 @@ def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: W
     assert [one.timestamp for one in found[0]] == [noon - 5, noon]
     assert found.get(1, []) == []
     assert committed(world.target, group, topic) == -1001
+    again = world.restore("--topics", topic, "--until", text)
+    assert "holds a part of this restore" in again.stdout
+    assert contents(consume(world.target, topic)) == contents(found)
 
     early = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((noon - 2 * hour) / 1000))
     refused = world.restore("--topics", topic, "--prefix", "early.", "--until", early, code=1)
