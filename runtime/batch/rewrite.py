@@ -50,19 +50,15 @@ def rewrite_neighbours(
     unpacked: list[bytes | memoryview | None] = []
     begin = size = 0
     for at, batch in enumerate(batches):
-        unpacked.append(body := _readable(batch, spec.max_unpacked))
+        try:
+            body = _unpacked(batch, spec.max_unpacked)
+        except (UnpackedSizeExceeded, MalformedBytes):
+            body = None  # `rewrite` says why
+        unpacked.append(body)
         size += len(body or b"")
         if size >= _MOST_FOR_ARRAYS or at + 1 == len(batches):
             yield from _together(batches[begin : at + 1], unpacked, spec, rule)
             unpacked, begin, size = [], at + 1, 0
-
-
-def _readable(batch: Batch, limit: int) -> bytes | memoryview | None:
-    """Returns the unpacked body; None for one that `rewrite` refuses."""
-    try:
-        return _unpacked(batch, limit)
-    except (UnpackedSizeExceeded, MalformedBytes):
-        return None
 
 
 def _together(

@@ -63,7 +63,8 @@ class SchemaIds(NamedTuple):
 
     def without_part(self, part: RecordPart, before: int | None = None) -> SchemaIds:
         """Returns the ids without those of the keys or of the values, in the records before this one."""
-        left_out = self._are_in(part)
+        keys = np.arange(len(self.ids)) < self.keys
+        left_out = keys if part == "key" else ~keys
         return self._only(~(left_out if before is None else left_out & (self.records < before)))
 
     @property
@@ -75,10 +76,6 @@ class SchemaIds(NamedTuple):
     def first_record_of(self, part: RecordPart) -> int:
         """Returns the first record with an id in its key or in its value; one has such an id."""
         return int(self.records[0 if part == "key" else self.keys])
-
-    def _are_in(self, part: RecordPart) -> npt.NDArray[np.bool_]:
-        keys = np.arange(len(self.ids)) < self.keys
-        return keys if part == "key" else ~keys
 
     def before(self, record: int) -> SchemaIds:
         """Returns the ids of the records before this one."""

@@ -94,8 +94,10 @@ def _walk(view: memoryview, sets: list[RecordSet], where: TopicPartition) -> Non
             raise CorruptBatch(where, fields[0], "wrong checksum")
         batch = make(Batch, (*fields, view[position + HEADER_SIZE : stop]))
         delta, count = fields[6], fields[12]
-        if not 0 <= count <= delta + 1 or fields[5] & CODEC_MASK > _LAST_CODEC:
-            raise CorruptBatch(where, fields[0], _why_not(batch))
+        if (codec := fields[5] & CODEC_MASK) > _LAST_CODEC:
+            raise CorruptBatch(where, fields[0], f"unknown compression {codec}")
+        if not 0 <= count <= delta + 1:
+            raise CorruptBatch(where, fields[0], f"{count} records with a last offset delta of {delta}")
         if fields[0] < after:
             raise _backwards(fields[0], after, where)
         after = fields[0] + delta + 1
@@ -105,12 +107,6 @@ def _walk(view: memoryview, sets: list[RecordSet], where: TopicPartition) -> Non
 
 def _backwards(offset: int, after: int, where: TopicPartition) -> CorruptBatch:
     return CorruptBatch(where, offset, f"offsets go backwards: {after} or more was due")
-
-
-def _why_not(batch: Batch) -> str:
-    if batch.attributes & CODEC_MASK > _LAST_CODEC:
-        return f"unknown compression {batch.attributes & CODEC_MASK}"
-    return f"{batch.records} records with a last offset delta of {batch.last_offset_delta}"
 
 
 def _legacy_run(view: memoryview, start: int, where: TopicPartition) -> LegacySet:
@@ -185,19 +181,16 @@ class AbortedTransactions:
         Call it for every batch, in order.
         """
         attributes = batch.attributes
-        if batch.producer_id != NO_PRODUCER and (self._waiting or self._open):
-            self._begin_up_to(batch.last_offset)
+        waiting = self._waiting
+        if batch.producer_id != NO_PRODUCER and (waiting or self._open):
+            while waiting and waiting[0][0] <= batch.last_offset:
+                self._open.add(heappop(waiting)[1])
             if attributes & CONTROL:
                 if marker_type(batch) == _ABORT:
                     self._open.discard(batch.producer_id)
             elif attributes & TRANSACTIONAL and batch.producer_id in self._open:
                 return False
         return not attributes & CONTROL
-
-    def _begin_up_to(self, offset: int) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= offset:
-            self._open.add(heappop(waiting)[1])
 
 
 def marker_type(batch: Batch) -> int:

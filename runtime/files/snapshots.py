@@ -7,6 +7,7 @@ the last one of each day. All methods block: the driver calls them in a thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -95,8 +96,9 @@ class SnapshotFolder:
         EndpointUnavailable.
         """
         times = self.times()
-        if times and self._same(times[-1], snapshot):
-            return False
+        with suppress(ManifestProblem):  # one that can't be read says something else
+            if times and _facts_of(self.read(times[-1])) == _facts_of(snapshot):
+                return False
         if times and times[-1] > snapshot.at_ms:
             snapshot = replace(snapshot, at_ms=times[-1] + 1)
         with as_unavailable(self.store):
@@ -117,13 +119,9 @@ class SnapshotFolder:
         """Returns where a snapshot is, for people."""
         return self.store.path(f"{self._folder}/{_name(at_ms)}")
 
-    def _same(self, at_ms: int, snapshot: Snapshot) -> bool:
-        """Returns whether the snapshot of this time says the same. One that can't be read does not."""
-        try:
-            known = self.read(at_ms)
-        except ManifestProblem:
-            return False
-        return replace(known, at_ms=0, generation=0) == replace(snapshot, at_ms=0, generation=0)
+
+def _facts_of(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, at_ms=0, generation=0)
 
 
 def superfluous(times: Iterable[int]) -> list[int]:

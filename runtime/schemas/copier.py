@@ -237,8 +237,11 @@ class SchemaCopier(DestinationSchemas):
         wait for it.
         """
         try:
-            if self._sync.subjects != "topic_name" and not await self._is_known(number):
-                return None
+            if self._sync.subjects != "topic_name":
+                try:
+                    await self._source.schema(number)
+                except NotInRegistry:
+                    return None
             return await self._copy(number, topic, renamed)
         except (NotInRegistry, RegistryRefused) as error:
             raise SchemaNotCopied(str(error)) from None
@@ -294,13 +297,6 @@ class SchemaCopier(DestinationSchemas):
         """
         try:
             await self._destination.set_compatibility(level, renamed)
-        except NotInRegistry:
-            return False
-        return True
-
-    async def _is_known(self, number: int) -> bool:
-        try:
-            await self._source.schema(number)
         except NotInRegistry:
             return False
         return True
