@@ -7,9 +7,7 @@ the same order. Like the files of a round, it is staged until the driver commits
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -20,9 +18,9 @@ from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
 from runtime.contract.spec.files import FilesSpec
 from runtime.files.backup import DamagedFile, check_file, windows
 from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
+from runtime.files.manifest import ManifestFolder, as_unavailable
 from runtime.files.store import StoredFile
-from runtime.files.tasks import TaskKind, TaskResult, encode
+from runtime.files.tasks import TaskKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -206,17 +204,15 @@ COMPACTION: Final = TaskKind(CompactionTicket, MergedFiles)
 def compact(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
     for text in tickets:
-        ticket = COMPACTION.ticket(text)
-        folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
-        result: TaskResult[MergedFiles]
-        try:
-            with as_unavailable(folder.store):
-                folder.store.check()
-                merged = (_merged(folder, ticket.files, files, ticket.generation) for files in ticket.merges)
-                result = TaskResult(list(chain.from_iterable(merged)))
-        except (EndpointUnavailable, ManifestProblem) as unavailable:
-            result = TaskResult(error=f"{unavailable} on {socket.gethostname()}")
-        yield encode(result)
+        yield COMPACTION.run(text, _compact)
+
+
+async def _compact(ticket: CompactionTicket, done: list[MergedFiles]) -> None:
+    folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
+    with as_unavailable(folder.store):
+        folder.store.check()
+        for files in ticket.merges:
+            done += _merged(folder, ticket.files, files, ticket.generation)
 
 
 def _merged(

@@ -7,14 +7,11 @@ of a flow with a transform is the collecting worker of a query, which evaluates 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-import uvloop
 from msgspec.structs import replace
 
 from runtime.batch import (
@@ -29,8 +26,8 @@ from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
-from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
-from runtime.files.tasks import RoundTicket, TaskKind, TaskResult, encode
+from runtime.files.manifest import ManifestFolder, as_unavailable
+from runtime.files.tasks import RoundTicket, TaskKind
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import fetch_committed
@@ -78,8 +75,7 @@ EXPORT: Final = TaskKind(ExportTicket, ExportPartition)
 def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
     for text in tickets:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield encode(runner.run(_export(EXPORT.ticket(text))))
+        yield EXPORT.run(text, _export)
 
 
 def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]) -> bytes:
@@ -90,33 +86,23 @@ def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterab
     from runtime.files.transformed import FileTransform
     from runtime.sql.evaluator import serving_evaluator
 
-    ticket = EXPORT.ticket(text)
-    transform = ticket.transform
-    assert transform is not None, "export copies without a transform"
-
-    async def exported() -> TaskResult[ExportPartition]:
+    async def exported(ticket: ExportTicket, done: list[ExportPartition]) -> None:
+        transform = ticket.transform
+        assert transform is not None, "export copies without a transform"
         async with serving_evaluator(token, transform, wanted, answers) as evaluator:
-            return await _export(ticket, FileTransform(transform, evaluator))
+            await _export(ticket, done, FileTransform(transform, evaluator))
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return encode(runner.run(exported()))
+    return EXPORT.run(text, exported)
 
 
 async def _export(
-    ticket: ExportTicket, transform: FileTransform | None = None
-) -> TaskResult[ExportPartition]:
-    host = socket.gethostname()
+    ticket: ExportTicket, done: list[ExportPartition], transform: FileTransform | None = None
+) -> None:
     folder = ManifestFolder(ticket.files.folder, ticket.flow, ticket.files.client)
-    try:
-        with as_unavailable(folder.store):
-            folder.store.check()  # before anything runs in the loop
-            async with await ticket.opened() as cluster:
-                done = await copied(ticket, cluster, folder, transform)
-    except WireError as error:
-        return TaskResult(error=f"{host}: {error}")
-    except (EndpointUnavailable, ManifestProblem) as error:
-        return TaskResult(error=f"on {host}: {error}")
-    return TaskResult(done, "", host, os.getpid())
+    with as_unavailable(folder.store):
+        folder.store.check()  # before anything runs in the loop
+        async with await ticket.opened() as cluster:
+            done += await copied(ticket, cluster, folder, transform)
 
 
 async def copied(

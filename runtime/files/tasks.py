@@ -1,4 +1,4 @@
-"""Encodes what a Spark task of a flow with files is to do, and what it has done.
+"""Runs the Spark tasks of a flow with files: what one is to do, and what it has done.
 
 There are three kinds of tasks: `export` writes topics to files, `compaction` merges files, and `source.load`
 reads files into a topic. The driver and the tasks of a job have one release.
@@ -6,19 +6,26 @@ reads files into a topic. The driver and the tasks of a job have one release.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
 
 import msgspec
+import uvloop
 
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.kafka.cluster import KafkaCluster, named, opened
+from runtime.kafka.errors import WireError
+from runtime.ledger.records import READ_FAILURES
 
 Ticket = TypeVar("Ticket")
 Done = TypeVar("Done")
 
 encode = msgspec.msgpack.encode
+_FAILURES: Final = (WireError, EndpointUnavailable, ManifestProblem, *READ_FAILURES)
 
 
 class RoundTicket(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +63,26 @@ class TaskKind(Generic[Ticket, Done]):
     """A kind of task, by the types of its tickets and of its results' parts."""
 
     def __init__(self, ticket: type[Ticket], done: type[Done]) -> None:
-        self.ticket = msgspec.msgpack.Decoder(ticket).decode
+        self._ticket = msgspec.msgpack.Decoder(ticket).decode
         self._result = msgspec.msgpack.Decoder(TaskResult[done])  # type: ignore[valid-type]
+
+    def run(self, text: bytes, work: Callable[[Ticket, list[Done]], Awaitable[None]]) -> bytes:
+        """Carries out a ticket in an event loop of its own, and returns the encoded result.
+
+        `work` adds what it has done to the list.
+        """
+        host, done = socket.gethostname(), list[Done]()
+
+        async def carried_out() -> str:
+            try:
+                await work(self._ticket(text), done)
+            except _FAILURES as failure:
+                return f"on {host}: {failure}"
+            return ""
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            error = runner.run(carried_out())
+        return encode(TaskResult(done, error, host, os.getpid()))
 
     def results(self, texts: Sequence[bytes]) -> list[TaskResult[Done]]:
         """Returns the results of the tasks of a round."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 import msgspec
-import uvloop
 from msgspec.structs import replace
 
 from runtime.batch import Batch, Codec, RewriteReason, RewriteSpec
@@ -23,18 +21,16 @@ from runtime.batch.rewrite import fitting
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.files import LinesSpec
-from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.known_files import NO_FINGERPRINT, Fingerprint
 from runtime.files.source.lines import FileReader
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import reader_of, source_of
-from runtime.files.tasks import RoundTicket, TaskKind, TaskResult, encode
+from runtime.files.tasks import RoundTicket, TaskKind
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.budget import TokenBucket
 from runtime.slot.failpoints import from_environment
@@ -81,22 +77,17 @@ LOAD: Final = TaskKind(LoadTicket, LoadFile)
 def load(tickets: Iterable[bytes]) -> Iterator[bytes]:
     """Carries out the tickets of a task and yields their encoded results."""
     for text in tickets:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            yield encode(runner.run(_load(LOAD.ticket(text))))
+        yield LOAD.run(text, _load)
 
 
-async def _load(ticket: LoadTicket) -> TaskResult[LoadFile]:
-    host = socket.gethostname()
+async def _load(ticket: LoadTicket, done: list[LoadFile]) -> None:
     task = FileLoad(ticket)
-    error = ""
     try:
         async with await ticket.opened() as cluster:
             await task.run(cluster)
-    except (WireError, EndpointUnavailable, *READ_FAILURES) as failure:
-        error = f"{host}: {failure}"
     finally:
         task.close()
-    return TaskResult(task.results(), error, host, os.getpid())
+        done += task.results()
 
 
 @dataclass(slots=True)

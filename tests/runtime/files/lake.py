@@ -96,7 +96,7 @@ class Lake:
 
 
 async def in_this_process(_work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
-    return list(compact(tickets))
+    return await asyncio.to_thread(lambda: list(compact(tickets)))
 
 
 def offsets_in(records: BackedUpRecords) -> list[int]:
