@@ -16,6 +16,7 @@ import msgspec
 from crc32c import crc32c
 
 from runtime.batch import Batch, Record, RecordSet, TopicPartition, records
+from runtime.batch.layout import NO_TIMESTAMP
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
 from runtime.files.manifest import ManifestFolder
@@ -227,9 +228,9 @@ class ParquetRows:
             pa.array([self._where.topic] * count, pa.string()),
             pa.array([self._where.partition] * count, pa.int32()),
             pa.array([one.offset for one, _ in rows], pa.int64()),
-            pa.array([one.timestamp if one.timestamp >= 0 else None for one, _ in rows], pa.int64()).cast(
-                pa.timestamp("ms", "UTC")
-            ),
+            pa.array(
+                [None if one.timestamp == NO_TIMESTAMP else one.timestamp for one, _ in rows], pa.int64()
+            ).cast(pa.timestamp("ms", "UTC")),
             pa.array([kind for _, kind in rows], pa.int32()),
         ]
         writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=count)

@@ -5,6 +5,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -69,6 +70,16 @@ def test_parquet_has_the_columns_of_sparks_kafka_source(tmp_path: Path) -> None:
     assert table["timestamp_type"].to_pylist() == [1, 1, 1]
     assert [round(one.timestamp() * 1000) for one in table["timestamp"].to_pylist()] == [NOON] * 3
     assert file.size == (tmp_path / "_repl/f" / file.staged).stat().st_size
+
+
+def test_parquet_holds_every_time_that_a_record_has(tmp_path: Path) -> None:
+    """Also one before 1970, or in nanoseconds: `repl verify` compares it with the source's."""
+    times = [5, -5, 1_700_000_000_000_000_000, -1]
+    (file,) = written(
+        tmp_path, "parquet", batch_bytes([Record(at, time, b"k", b"v", ()) for at, time in enumerate(times)])
+    )
+    column = pq.read_table(tmp_path / "_repl/f" / file.staged)["timestamp"]
+    assert column.cast(pa.int64()).to_pylist() == [*times[:3], None]
 
 
 @pytest.mark.parametrize("codec", list(Codec))
