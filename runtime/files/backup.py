@@ -8,7 +8,7 @@ files of its own.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final
@@ -123,17 +123,8 @@ class Backup:
         """
         replaced = set(commit.replaced)
         for merged in commit.files:
-            folder = PurePath(merged.path).parent
             for lineage in self.lineages.get(merged.topic, ()):
-                known = lineage.files.get(merged.partition, [])
-                for at, file in enumerate(known):
-                    begins = file.first == merged.first and PurePath(file.path).parent == folder
-                    if begins and file.path in replaced:
-                        known[at] = merged
-        for topic in {file.topic for file in commit.files}:
-            for lineage in self.lineages.get(topic, ()):
-                for known in lineage.files.values():
-                    known[:] = [file for file in known if file.path not in replaced]
+                put_merged(lineage.files.get(merged.partition, []), merged, replaced)
 
     def _lineage(self, topic: str, topic_id: str, at_ms: int) -> TopicLineage:
         """Returns the lineage of a topic. A topic that got its first id in an upgrade continues its own."""
@@ -147,6 +138,28 @@ class Backup:
             return some[-1]
         some.append(TopicLineage(topic, topic_id, at_ms, ids=[topic_id]))
         return some[-1]
+
+
+def put_merged(files: list[DataFile], merged: DataFile, replaced: Container[str]) -> bool:
+    """Puts a merged file in the place of those of the list that it replaces. Returns whether there are any.
+
+    `replaced` are the paths of all files that its commit replaces.
+    """
+    folder = PurePath(merged.path).parent
+    places = [
+        at
+        for at, file in enumerate(files)
+        if file.path in replaced
+        and merged.first <= file.first
+        and file.end <= merged.end
+        and file.topic_id == merged.topic_id
+        and PurePath(file.path).parent == folder
+    ]
+    for at in reversed(places[1:]):
+        del files[at]
+    for at in places[:1]:
+        files[at] = merged
+    return bool(places)
 
 
 def flows_in(store: FileStore) -> list[str]:

@@ -16,7 +16,7 @@ import msgspec
 from runtime.batch import BatchFailure, TopicPartition
 from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
 from runtime.contract.spec.files import FilesSpec
-from runtime.files.backup import DamagedFile, check_file, windows
+from runtime.files.backup import DamagedFile, check_file, put_merged, windows
 from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
 from runtime.files.manifest import ManifestFolder, as_unavailable
 from runtime.files.store import StoredFile
@@ -54,22 +54,15 @@ class FileIndex:
 
     def take(self, files: Iterable[DataFile], replaced: Iterable[str] = ()) -> None:
         """Adds the next files, in the place of those that they replace."""
-        gone_paths = set(replaced)
+        gone = set(replaced)
         for file in files:
             key = _group(file)
             known = self._groups.pop(key, [])  # the group that was written last is the last one
-            parts = {
-                one.path
-                for one in known
-                if one.path in gone_paths and file.first <= one.first and one.end <= file.end
-            }
-            at = next((at for at, one in enumerate(known) if one.path in parts), len(known))
-            gone = parts | {file.path}
-            before, after = (
-                [one for one in some if one.path not in gone] for some in (known[:at], known[at:])
-            )
+            known = [one for one in known if one.path != file.path]
+            if not put_merged(known, file, gone):
+                known.append(file)
             kept: list[DataFile] = []  # the small files, and one larger file between two of them
-            for one in (*before, file, *after):
+            for one in known:
                 if one.size < self.below or (kept and kept[-1].size < self.below):
                     kept.append(one)
             self._groups[key] = kept
