@@ -15,7 +15,6 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,13 +47,6 @@ class _Ask:
     found: list[pa.Array] = field(default_factory=list)
 
 
-class _Part(NamedTuple):
-    """So many rows of an ask, which went out in one Arrow batch. None stands for the rows at its end."""
-
-    ask: _Ask | None
-    rows: int
-
-
 class Evaluator:
     """An evaluator owns the socket to the feeding worker, and the thread that reads the answers.
 
@@ -78,7 +70,8 @@ class Evaluator:
         self._connection: socket.socket | None = None
         self._batches = batches
         self._asks: deque[_Ask] = deque()
-        self._parts: deque[_Part] = deque()
+        # The rows of the Arrow batches in flight: of which ask, and how many. None: those at the end of one.
+        self._parts: deque[tuple[_Ask | None, int]] = deque()
         self._asked = asyncio.Event()
         self._room = asyncio.Semaphore(_IN_FLIGHT)
         self._failure: EvaluationEnded | None = None
@@ -185,14 +178,14 @@ class Evaluator:
             count = min(max(fits, 0 if parts else 1), room, ask.rows.num_rows - ask.sent)
             if count:
                 parts.append(ask.rows.slice(ask.sent, count))
-                self._parts.append(_Part(ask, count))
+                self._parts.append((ask, count))
             ask.sent += count
             room -= count
             left -= int(ask.sizes[ask.sent] - before)
             if ask.sent < ask.rows.num_rows:
                 break
             self._asks.popleft()
-        self._parts.append(_Part(None, self._input.flush.num_rows))
+        self._parts.append((None, self._input.flush.num_rows))
         return pa.concat_batches([*parts, self._input.flush])
 
     def _read_answers(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -219,7 +212,7 @@ class Evaluator:
                     ask.answered.set_result(pa.concat_arrays(ask.found))
             at += count
             if count < rows:
-                self._parts[0] = _Part(ask, rows - count)
+                self._parts[0] = ask, rows - count
             else:
                 self._parts.popleft()
                 if ask is None:
@@ -229,7 +222,7 @@ class Evaluator:
         """Records the end of the query: answers that are still awaited do not come any more."""
         why = f": {type(error).__name__}: {error}" if error is not None else ""
         self._failure = EvaluationEnded(f"Spark ended the query of the flow's transform{why}")
-        for ask in {id(one): one for one in (*(part.ask for part in self._parts), *self._asks)}.values():
+        for ask in {id(one): one for one in (*(ask for ask, _ in self._parts), *self._asks)}.values():
             if ask is not None and not ask.answered.done():
                 ask.answered.set_exception(self._failure)
         self._parts.clear()
