@@ -245,6 +245,15 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
+def broken_pipe() -> Iterator[int]:
+    """The end of a pipe that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.fixture
 def fresh() -> Callable[[str], str]:
     """fresh("orders") → a name that no other test of this session or worker has: orders-a1b2c3-7."""
     base = uuid.uuid5(uuid.NAMESPACE_OID, f"{os.getpid()}").hex[:4] + uuid.uuid4().hex[:4]

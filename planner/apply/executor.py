@@ -158,13 +158,12 @@ async def execute(
         async with turns[cluster]:
             try:
                 ended = await _run(contexts[cluster], batch, notify)
-                await record(ended)
             except Exception as wrong:  # noqa: BLE001  an error of repl itself stops this batch alone
                 first_line = next((line for line in str(wrong).splitlines() if line.strip()), "no message")
                 text = f"{type(wrong).__name__}: {first_line}"
                 why = f"an error in repl itself, {text}; {report(wrong)}"
                 ended = [(step, failed(why)) for step in batch]
-                await record(ended)
+            await record(ended)
         await record(schedule.finish(ended))
         start_batches()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import click
 
-from planner.cli.output import guarded, reader_is_gone, show
+from planner.cli.output import guarded, show, unwritten
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error
 from runtime.contract.extras import DISTRIBUTION, extra_of, missing_extra
 
@@ -162,8 +162,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code, which is that of the work also where nobody reads the output any more."""
     with guarded():
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()
+        why = unwritten()
+        if why is None or isinstance(why, BrokenPipeError):
+            return code
+        show([error(f"stdout can't be written: {why.strerror}", "what the command did before this is done")])
+        return code or int(ExitCode.ERROR)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -180,9 +187,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("\nInterrupted.", err=True)
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        reader_is_gone()
-        return int(ExitCode.DONE)
     except ModuleNotFoundError as wrong:
         extra = extra_of(wrong.name or "")
         show([error(*missing_extra(extra, "this command")) if extra is not None else _unexpected(wrong)])

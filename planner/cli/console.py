@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Column
 from rich.text import Span, Text
 
-from planner.cli.output import reader_is_gone, unguarded
+from planner.cli.output import unguarded
 from planner.render import readable
 
 _PLAIN_WIDTH = 100_000  # without a terminal no line is broken
@@ -56,15 +56,12 @@ def progress_console() -> Console:
 
 
 def print_lines(lines: Callable[[int | None], Iterable[Text]]) -> None:
-    """Prints lines that are made for the terminal's width. It ends quietly when the reader goes away."""
+    """Prints lines that are made for the terminal's width."""
     width = terminal_width()
     printer = console(width)
-    try:
-        for line in lines(width):
-            printer.print(on_one_line(line), soft_wrap=width is None)
-        printer.file.flush()
-    except BrokenPipeError:
-        reader_is_gone()
+    for line in lines(width):
+        printer.print(on_one_line(line), soft_wrap=width is None)
+    printer.file.flush()
 
 
 def on_one_line(line: Text) -> Text:

@@ -24,24 +24,42 @@ if TYPE_CHECKING:
     from planner.model.plan import Plan
 
 _LINES_A_WRITE = 500
+_NOWHERE = Path(os.devnull)
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
-class _Guarded:
-    """A stream that escapes what is written to it. It has no `buffer`: bytes could not be escaped there."""
+class _Writer:
+    """A stream that writes what it can. After the first error the rest goes to nowhere, and the work goes on.
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    It has no `buffer`: bytes could not be escaped there.
+    """
 
-    def write(self, text: str | bytes) -> int:
-        """Writes text. Bytes are UTF-8: click writes a shell's completions so."""
-        words = text.decode(errors="replace") if isinstance(text, bytes) else text
-        self.stream.write(readable.lines(words))
+    def __init__(self, stream: TextIO | None) -> None:
+        # Python has no stream where the command was started with a closed file descriptor.
+        self.stream = stream if stream is not None else _NOWHERE.open("w")
+        self.failure: OSError | None = None
+
+    def write(self, text: str) -> int:
+        with self._to_nowhere_after_an_error():
+            self.stream.write(text)
         return len(text)
 
     def writelines(self, texts: Iterable[str]) -> None:
         for text in texts:
             self.write(text)
+
+    def flush(self) -> None:
+        with self._to_nowhere_after_an_error():
+            self.stream.flush()
+
+    @contextmanager
+    def _to_nowhere_after_an_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failure:
+            self.failure = failure
+            with _NOWHERE.open("w") as nowhere:  # what the stream still holds goes there, too
+                os.dup2(nowhere.fileno(), self.stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":
@@ -49,25 +67,46 @@ class _Guarded:
         return getattr(self.stream, name)
 
 
+class _Guarded(_Writer):
+    """A writer that escapes what is written to it; its `unguarded` takes text that is escaped already."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        super().__init__(stream)
+        self.unguarded = _Writer(self.stream)
+
+    def write(self, text: str | bytes) -> int:
+        """Writes text. Bytes are UTF-8: click writes a shell's completions so."""
+        words = text.decode(errors="replace") if isinstance(text, bytes) else text
+        super().write(readable.lines(words))
+        return len(text)
+
+
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Escapes what is written to stdout and stderr meanwhile."""
-    before = sys.stdout, sys.stderr
-    for stream in before:
+    """Escapes what is written to stdout and stderr meanwhile. A stream that was closed leads to nowhere."""
+    before = sys.stdin, sys.stdout, sys.stderr
+    for stream in before[1:]:
         # A terminal that is not UTF-8 shows an escape for a sign that it lacks.
         if callable(reconfigure := getattr(stream, "reconfigure", None)):
             reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(one)) for one in before)
+    sys.stdin = before[0] if before[0] is not None else _NOWHERE.open()
+    sys.stdout, sys.stderr = (cast("TextIO", _Guarded(stream)) for stream in before[1:])
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdin, sys.stdout, sys.stderr = before
 
 
 def unguarded(*, err: bool = False) -> IO[str]:
     """Returns the stream itself, for text that is escaped already and then styled."""
     stream = sys.stderr if err else sys.stdout
-    return stream.stream if isinstance(stream, _Guarded) else stream
+    return cast("IO[str]", stream.unguarded) if isinstance(stream, _Guarded) else stream
+
+
+def unwritten() -> OSError | None:
+    """Returns why the rest of stdout went to nowhere: BrokenPipeError where its reader left (| head)."""
+    stream = sys.stdout
+    return stream.failure or stream.unguarded.failure if isinstance(stream, _Guarded) else None
 
 
 def say(
@@ -107,11 +146,6 @@ def write_report(file: Path, text: str) -> None:
         raise Failure(error(f"{file}: the report can't be written: {why}", "name another file")) from None
 
 
-def reader_is_gone() -> None:
-    """Sends the rest of stdout to nowhere: the reader went away (repl … | head)."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def print_plan(plan: "Plan") -> None:
     """Prints a plan to stdout. Its errors are printed by the caller, on stderr."""
     from planner.render.plan.text import text
@@ -123,16 +157,5 @@ def print_plan(plan: "Plan") -> None:
 
 def print_lines(lines: Iterator[str]) -> None:
     """Prints lines that are escaped already to stdout, many at once, as long as they are read."""
-    while some := list(islice(lines, _LINES_A_WRITE)):
-        if not write_text("\n".join(some), escaped=True):
-            return
-
-
-def write_text(words: str, *, escaped: bool = False) -> bool:
-    """Prints text. False: the reader went away (repl plan | head), and only the exit code is left."""
-    try:
-        click.echo(words, file=unguarded() if escaped else None)
-    except BrokenPipeError:
-        reader_is_gone()
-        return False
-    return True
+    while unwritten() is None and (some := list(islice(lines, _LINES_A_WRITE))):
+        click.echo("\n".join(some), file=unguarded())

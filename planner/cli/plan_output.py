@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from planner.cli.command import Output
-from planner.cli.output import print_plan, show, write_report, write_text
+from planner.cli.output import print_plan, show, write_report
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.workflows.options import Option
 
@@ -88,7 +88,7 @@ class PlanOutput(Output, frozen=True):
         if self.as_json:
             from planner.render.plan.json import json_text
 
-            write_text(json_text(plan, signature, simulation))
+            click.echo(json_text(plan, signature, simulation))
             return
         print_plan(plan)
         if simulation is not None:

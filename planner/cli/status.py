@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from planner.cli.command import Output, command
-from planner.cli.output import emit_event
+from planner.cli.output import emit_event, unwritten
 from planner.model.diagnostic import ExitCode
 from planner.workflows.options import DURATION, Option
 from planner.workflows.requests import ReplicationStatusRequest
@@ -79,6 +79,8 @@ async def _watch(
             else:
                 print_lines(partial(screen, status, depth=depth, trails=histories))
                 click.echo()
+            if unwritten() is not None:
+                return
 
 
 def _document(status: "ReplicationStatus") -> dict[str, Any]:

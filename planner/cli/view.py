@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -116,12 +116,14 @@ def interruptible(interruption: "Interruption") -> Iterator[None]:
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        # os.write: the buffers above may be in use by the very line that was interrupted.
-        if interruption.happened:
-            os.write(_STDERR, _SECOND_SIGNAL)
-            os._exit(ExitCode.INTERRUPTED)
+        second = interruption.happened
         interruption.happened = True
-        os.write(_STDERR, _FIRST_SIGNAL)
+        # os.write: the buffers above may be in use by the very line that was interrupted. The same Ctrl-C may
+        # have ended what reads stderr (repl apply 2>&1 | tee log).
+        with suppress(OSError):
+            os.write(_STDERR, _SECOND_SIGNAL if second else _FIRST_SIGNAL)
+        if second:
+            os._exit(ExitCode.INTERRUPTED)
 
     with _handled_by(handle, signal.SIGINT, signal.SIGTERM):
         yield

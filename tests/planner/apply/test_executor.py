@@ -1,13 +1,17 @@
 """An exception that no handler expects fails its own steps, keeps its traceback, and stops nothing else."""
 
+import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planner.apply.executor import Interruption, execute
+from planner.cli.output import guarded
+from planner.cli.view import TerminalView
 from planner.kafka import ClusterEndpoint, run
 from planner.kafka.failures import NoAnswer
 from planner.model.address import Address, topic_address
@@ -15,6 +19,7 @@ from planner.model.observed import RegistryEntry
 from planner.model.step import ApplySummary, Event, Result, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.state.history import Journal
+from planner.state.internal_topics import decode
 from planner.workflows.applying.session import recorded
 from planner.workflows.interaction import ProgressEvent, silent, traceback_reporter
 from tests.planner.apply.handling import context
@@ -98,6 +103,38 @@ def test_the_end_of_every_step_is_an_event(
     assert {step.id: (result.result, result.why) for step, result in results} == ended
     assert len(results) == len(steps)
     assert summary.outcomes == {step.id: result for step, result in results}
+
+
+class Remembering:
+    """Takes every record of the journal, and shows what they say about the steps."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    async def append(self, _topic: str, records: Iterable[tuple[bytes, bytes]], *_: object) -> list[int]:
+        self.events += [decode("the history", value) for _key, value in records]
+        return [0]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_steps_go_on_where_nobody_reads_the_output_any_more(
+    as_json: bool, broken_pipe: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = Disown("first", A, "dc1", "shop"), Disown("second", B, "dc1", "shop", needs=("first",))
+    log = Remembering()
+    journal = Journal(record_of(steps), {"dc1": log})  # type: ignore[dict-item]  # all that it uses
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Entries())
+
+    with os.fdopen(os.dup(broken_pipe), "w") as stdout, os.fdopen(os.dup(broken_pipe), "w") as stderr:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with guarded():
+            notify = recorded(journal, TerminalView(as_json=as_json))
+            summary = run(execute(steps, {"dc1": working}, notify, Interruption(), str))
+
+    assert summary.complete
+    ends = [(step, end[0]) for event in log.events for step, end in event.get("ended", {}).items()]
+    assert ends == [("first", "done"), ("second", "done")]
 
 
 class Entries:

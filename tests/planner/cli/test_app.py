@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 import yaml
 from click.testing import CliRunner
 
 from planner.cli import app
 from planner.cli.command import CommandWithWords
 from runtime.contract.client.secrets import remember
+from tests.commands import environment
 from tests.topologies import Topology
 
 HERE = Path(__file__).resolve().parents[3]
@@ -91,6 +93,33 @@ def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, click.
             yield from _commands(below, *words, word)
     if not isinstance(command, click.Group) or isinstance(command, CommandWithWords):
         yield " ".join(words), command
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "err"),
+    [
+        ("schema | true", 0, ""),
+        ("validate missing.yaml --json | true", 1, ""),
+        ("schema >&-", 0, ""),
+        ("schema > /dev/full", 1, "error: stdout can't be written: No space left on device"),
+        ("validate missing.yaml --json 2>&- > /dev/full", 1, ""),
+        ("init topology.yaml <&-", 0, ""),
+    ],
+)
+def test_the_exit_code_is_that_of_the_work_whatever_becomes_of_the_output(
+    command: str, code: int, err: str, tmp_path: Path
+) -> None:
+    script = f"set -o pipefail; '{sys.executable}' -m planner {command}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr.partition(" — ")[0]) == (code, err)
 
 
 def test_every_command_has_json() -> None:

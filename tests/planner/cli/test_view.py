@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import signal
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +11,7 @@ from rich.console import Console
 
 from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
-from planner.cli.view import TerminalView, ask, interaction
+from planner.cli.view import TerminalView, ask, interaction, interruptible
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
@@ -255,3 +257,16 @@ def test_an_apply_that_fails_leaves_no_bar() -> None:
     with pytest.raises(RuntimeError, match="broken"):
         fail()
     assert screen.getvalue().endswith("\x1b[2K")
+
+
+def test_ctrl_c_interrupts_steps_where_nobody_reads_stderr_any_more(broken_pipe: int) -> None:
+    interruption = Interruption()
+    stderr = os.dup(2)
+    try:
+        with interruptible(interruption):
+            os.dup2(broken_pipe, 2)
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+    assert interruption.happened
