@@ -163,7 +163,7 @@ async def execute(
                 text = f"{type(wrong).__name__}: {first_line}"
                 why = f"an error in repl itself, {text}; {report(wrong)}"
                 ended = [(step, failed(why)) for step in batch]
-            await record(ended)
+        await record(ended)
         await record(schedule.finish(ended))
         start_batches()
 
@@ -186,8 +186,13 @@ async def execute(
 
 
 async def _run(context: ApplyContext, batch: Sequence[Step], notify: Observer) -> list[Ended]:
-    """Runs one batch once the journal says that it is sent."""
+    """Runs one batch once the journal says that it is sent.
+
+    Where the guard lets nothing through, the journal is not written first: its cluster may not answer.
+    """
     cluster = context.endpoint.cluster
+    if (stop_reason := await context.guard.stop_reason()) is not None:
+        return [(step, StepResult(Result.NOT_STARTED, stop_reason)) for step in batch]
     began = time.monotonic()
     try:
         await notify(StepsSent(cluster, tuple(batch)))

@@ -8,8 +8,8 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, Generic, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from msgspec import Struct, field
 
@@ -276,6 +276,7 @@ def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
     return last
 
 
+WRITE_SECONDS = 60.0
 _PRODUCE_S = 10.0
 # The broker has forgotten this producer, or what it wrote last: it writes on with a new identity.
 _FORGOTTEN = frozenset(
@@ -286,6 +287,13 @@ _FORGOTTEN = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+
+
+class Appended(NamedTuple):
+    """Where and when a record was appended. The offset is -1 where the broker does not know it any more."""
+
+    offset: int
+    at_ms: int
 
 
 class LogWriter:
@@ -305,36 +313,50 @@ class LogWriter:
         self._leaders.clear()
 
     async def append(
-        self, topic: str, records: Iterable[tuple[bytes, bytes | None]], seconds: float, partition: int = 0
-    ) -> list[int]:
+        self,
+        topic: str,
+        records: Iterable[tuple[bytes, bytes | None]],
+        *,
+        seconds: float = WRITE_SECONDS,
+        partition: int = 0,
+    ) -> list[Appended]:
         """Writes the records to a partition and waits until all in-sync replicas have them.
 
-        Returns their append times, in order. Raises ClusterFailure.
+        Returns where they are, in order. Raises ClusterFailure. The time includes that of waiting for other
+        callers, so that their timeouts do not add up.
         """
         wanted = [InternalRecord(*record) for record in records]
-        at = TopicPartition(topic, partition)
-        times: list[int] = []
-        async with self._turn:
-            try:
-                async with asyncio.timeout(seconds):
-                    for batch in batches_of(wanted):
-                        appended_ms = await self._append(at, batch)
-                        times += [batch.max_timestamp if appended_ms < 0 else appended_ms] * batch.records
-            except BaseException as failure:
-                # Whether the last batch was written is not known, so its sequence can't be used again.
-                self._identity = None
-                self._sequences.clear()
-                self._drop_leader(at)
-                if not isinstance(failure, TimeoutError):
-                    raise
-                waiting = len(wanted) - len(times)
-                raise NoAnswer(
-                    f"{topic}: {waiting} of {len(wanted)} records were not acknowledged in {seconds:.0f} s"
-                ) from None
-        return times
+        appended: list[Appended] = []
+        try:
+            async with asyncio.timeout(seconds), self._turn:
+                await self._append_all(TopicPartition(topic, partition), wanted, appended)
+        except TimeoutError:
+            waiting = len(wanted) - len(appended)
+            raise NoAnswer(
+                f"{topic}: {waiting} of {len(wanted)} records were not acknowledged in {seconds:.0f} s"
+            ) from None
+        return appended
 
-    async def _append(self, at: TopicPartition, batch: Batch) -> int:
-        """Sends the batch until it is acknowledged. Returns its append time; -1 if the producer's counts.
+    async def _append_all(
+        self, at: TopicPartition, wanted: Sequence[InternalRecord], appended: list[Appended]
+    ) -> None:
+        try:
+            for batch in batches_of(wanted):
+                base_offset, append_ms = await self._append(at, batch)
+                at_ms = batch.max_timestamp if append_ms < 0 else append_ms
+                appended += [
+                    Appended(base_offset + place if base_offset >= 0 else -1, at_ms)
+                    for place in range(batch.records)
+                ]
+        except BaseException:
+            # Whether the last batch was written is not known, so its sequence can't be used again.
+            self._identity = None
+            self._sequences.clear()
+            self._drop_leader(at)
+            raise
+
+    async def _append(self, at: TopicPartition, batch: Batch) -> Appended:
+        """Sends the batch until it is acknowledged. Its append time is -1 if the producer's counts.
 
         The same sequence number is sent again, so a batch whose answer was lost is not written twice.
         """
@@ -353,7 +375,7 @@ class LogWriter:
             self._drop_leader(at)
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _send(self, at: TopicPartition, batch: Batch) -> int:
+    async def _send(self, at: TopicPartition, batch: Batch) -> Appended:
         if self._identity is None:
             identity = await self._client.ask(InitProducerIdRequest(None, 0))
             if isinstance(identity, ErrorCode):
@@ -377,7 +399,7 @@ class LogWriter:
         if produced.error and produced.error is not ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             raise RequestRefused(produced.error, produced.message)
         self._sequences[at] = next_sequence(sequence, batch.records)
-        return produced.log_append_time_ms
+        return Appended(produced.base_offset, produced.log_append_time_ms)
 
     def _drop_leader(self, at: TopicPartition) -> None:
         leader = self._leaders.pop(at, None)

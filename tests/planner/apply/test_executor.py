@@ -1,22 +1,25 @@
 """An exception that no handler expects fails its own steps, keeps its traceback, and stops nothing else."""
 
+import asyncio
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner.apply.executor import Interruption, execute
+from planner.apply.executor import MAX_STEPS, Interruption, execute
 from planner.cli.output import guarded
 from planner.cli.view import TerminalView
 from planner.kafka import ClusterEndpoint, run
 from planner.kafka.failures import NoAnswer
+from planner.kafka.log import Appended
 from planner.model.address import Address, topic_address
 from planner.model.observed import RegistryEntry
-from planner.model.step import ApplySummary, Event, Result, StepsEnded
+from planner.model.step import ApplySummary, Event, Result, StepResult, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.state.history import Journal
 from planner.state.internal_topics import decode
@@ -48,11 +51,11 @@ class FullDisk:
     def __init__(self, takes: int) -> None:
         self.left = takes
 
-    async def append(self, *_: object) -> list[int]:
+    async def append(self, *_: object) -> list[Appended]:
         if self.left == 0:
             raise NoAnswer("dc1 takes no records")
         self.left -= 1
-        return [0]
+        return []
 
 
 NO_JOURNAL = "the journal of dc1 was not written: dc1 takes no records"
@@ -111,9 +114,9 @@ class Remembering:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
 
-    async def append(self, _topic: str, records: Iterable[tuple[bytes, bytes]], *_: object) -> list[int]:
+    async def append(self, _topic: str, records: Iterable[tuple[bytes, bytes]], *_: object) -> list[Appended]:
         self.events += [decode("the history", value) for _key, value in records]
-        return [0]
+        return []
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -135,6 +138,26 @@ def test_steps_go_on_where_nobody_reads_the_output_any_more(
     assert summary.complete
     ends = [(step, end[0]) for event in log.events for step, end in event.get("ended", {}).items()]
     assert ends == [("first", "done"), ("second", "done")]
+
+
+class Silent:
+    """A log whose cluster does not answer."""
+
+    async def append(self, *_: object) -> list[Appended]:
+        await asyncio.sleep(0.5)
+        raise NoAnswer("dc1 has not answered for 0.5 s")
+
+
+def test_timeouts_of_a_cluster_that_died_do_not_add_up() -> None:
+    steps = [Disown(f"disown:{number}", A, "dc1", "shop") for number in range(40 * MAX_STEPS)]
+    journal = Journal(record_of(steps), {"dc1": Silent()})  # type: ignore[dict-item]  # all that it uses
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Entries(), "the lease is lost")
+
+    began = time.monotonic()
+    summary = run(execute(steps, {"dc1": working}, recorded(journal, silent), Interruption(), str))
+
+    assert set(summary.outcomes.values()) == {StepResult(Result.NOT_STARTED, "the lease is lost")}
+    assert time.monotonic() - began < 4  # each batch waits twice, and four run at once
 
 
 class Entries:

@@ -1,6 +1,8 @@
 """Readers and writers of internal topics, where brokers do not agree yet, or lose an answer."""
 
+import asyncio
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -9,7 +11,7 @@ import pytest
 from planner.kafka import ClusterClient, ClusterFailure
 from planner.kafka import log as module
 from planner.kafka.failures import Closed, NoAnswer, RequestRefused
-from planner.kafka.log import LogReader, LogWriter
+from planner.kafka.log import Appended, LogReader, LogWriter
 from planner.model.diagnostic import Failure
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode
@@ -113,17 +115,18 @@ async def test_a_follower_waits_where_no_broker_answers() -> None:
     assert await LogReader(cast(ClusterClient, brokers), AT.topic).read_more(0.05) == []
 
 
-async def appended(brokers: Brokers, *seconds: float) -> list[int]:
+RECORDS = [(b"key", b"value"), (b"gone", None)]
+HERE = [Appended(0, 1_000), Appended(1, 1_000)]  # the offset and time that these brokers answer
+
+
+async def appended(brokers: Brokers, *seconds: float) -> list[Appended]:
     log = LogWriter(cast(ClusterClient, brokers))
-    times: list[int] = []
-    for limit in seconds:
-        times += await log.append(AT.topic, [(b"key", b"value"), (b"gone", None)], limit)
-    return times
+    return [record for limit in seconds for record in await log.append(AT.topic, RECORDS, seconds=limit)]
 
 
-async def test_records_get_their_append_time_and_sequences_go_on() -> None:
+async def test_records_get_their_place_and_append_time_and_sequences_go_on() -> None:
     brokers = Brokers()
-    assert await appended(brokers, 5.0, 5.0) == [1_000] * 4
+    assert await appended(brokers, 5.0, 5.0) == HERE * 2
     assert brokers.produced == [(1, 0), (1, 2)]
 
 
@@ -133,13 +136,13 @@ async def test_records_get_their_append_time_and_sequences_go_on() -> None:
 )
 async def test_a_batch_whose_answer_is_lost_is_sent_again_and_never_written_twice(lost: Line) -> None:
     brokers = Brokers(lost, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-    assert await appended(brokers, 5.0) == [1_000] * 2
+    assert await appended(brokers, 5.0) == HERE
     assert brokers.produced == [(1, 0), (1, 0)]
 
 
 async def test_a_broker_that_has_forgotten_the_producer_gets_a_new_one() -> None:
     brokers = Brokers(None, ErrorCode.UNKNOWN_PRODUCER_ID)
-    assert await appended(brokers, 5.0, 5.0) == [1_000] * 4
+    assert await appended(brokers, 5.0, 5.0) == HERE * 2
     assert brokers.produced == [(1, 0), (1, 2), (2, 0)]
 
 
@@ -147,6 +150,15 @@ async def test_records_that_are_not_acknowledged_in_time_are_counted() -> None:
     brokers = Brokers(*[ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000_000)
     with pytest.raises(NoAnswer, match=r"2 of 2 records were not acknowledged in 0 s"):
         await appended(brokers, 0.05)
+
+
+async def test_the_time_of_a_caller_includes_its_wait_for_the_others() -> None:
+    log = LogWriter(cast(ClusterClient, Brokers(*[ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000_000)))
+    began = time.monotonic()
+    appends = (log.append(AT.topic, RECORDS, seconds=0.3) for _ in range(10))
+    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    assert all(isinstance(outcome, NoAnswer) for outcome in outcomes)
+    assert time.monotonic() - began < 1.5
 
 
 async def test_a_refused_record_fails_at_once() -> None:
