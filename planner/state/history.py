@@ -5,6 +5,7 @@ An apply writes `started`, then its steps (`planned`) and the registry entries t
 and `finished`: each record has one of these keys. An apply that was killed has no further records.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -138,9 +139,6 @@ def _after(applied: ApplyRecord, event: _Event) -> ApplyRecord:
     )
 
 
-WRITE_SECONDS = 60.0
-
-
 class Journal:
     """Writes what an apply does: a step is "sent" before its request, and "ended" after the answer.
 
@@ -170,12 +168,15 @@ class Journal:
         await self._write(cluster, ended(results))
 
     async def finish(self, result: str, at_ms: int) -> None:
-        for cluster in self._logs:
-            await self._write(cluster, [finished(result, at_ms)])
+        """Writes the end at every cluster that takes it, then raises the first failure."""
+        writes = (self._write(cluster, [finished(result, at_ms)]) for cluster in self._logs)
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def _write(self, cluster: str, values: Iterable[bytes]) -> None:
         key = self._applied.id.encode()
-        await self._logs[cluster].append(HISTORY, [(key, value) for value in values], WRITE_SECONDS)
+        await self._logs[cluster].append(HISTORY, [(key, value) for value in values])
 
 
 async def read_history(
