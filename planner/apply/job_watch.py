@@ -20,7 +20,6 @@ from runtime.contract.spec.naming import CONTROL, STATUS
 _POLL_S = 0.25
 _CATCH_UP_S = 2.0
 _REPORT_S = 2.0  # between two lines about what a job waits for
-WRITE_S = 30.0
 
 
 class JobWatch:
@@ -102,7 +101,7 @@ def new_id() -> str:
 
 async def send_command(log: LogWriter, job: str, command: Command) -> None:
     """Writes a command to the control topic and returns when all in-sync replicas have it."""
-    await log.append(CONTROL, [(control.command_key(job), control.encode(command))], WRITE_S)
+    await log.append(CONTROL, [(control.command_key(job), control.encode(command))])
 
 
 def not_acknowledged(status: JobStatus | None, command: Command) -> str:

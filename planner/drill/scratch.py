@@ -367,7 +367,9 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
                     numbers = {ledger.partition_of(run.name(name), partitions) for name in flows}
                 for partition in sorted(numbers):
                     keys = keys_of_run(topic.name, await read(client, topic.name, partition), run)
-                    await log.append(topic.name, [(key, None) for key in keys], _REQUEST_S, partition)
+                    await log.append(
+                        topic.name, [(key, None) for key in keys], seconds=_REQUEST_S, partition=partition
+                    )
         finally:
             log.close()
 

@@ -209,7 +209,6 @@ async def _await_leaders(client: ClusterClient, topics: Sequence[str]) -> None:
         await asyncio.sleep(_PAUSE_S)
 
 
-WRITE_SECONDS = 60.0
 _SHOWN = 200  # bytes of a key
 
 
@@ -253,4 +252,4 @@ class RegistryWriter:
             (registry_key(entry.address), encode_owned(entry)) for entry in own
         ]
         records += [(registry_key(address), None) for address in disown]
-        await self._log.append(REGISTRY, records, WRITE_SECONDS)
+        await self._log.append(REGISTRY, records)

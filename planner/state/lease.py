@@ -5,9 +5,10 @@ of the machines that apply. Every reader folds the same log to the same holder:
 
 - A claim is granted if the lease was free at the claim's append time: never held, released, or not renewed
   within its time to live.
-- A renewal by the holder extends the lease if it is in time. A late one changes nothing: another reader may
-  already have seen the lease as free. A holder that is late claims the lease again, and continues only if the
-  log shows that nobody else held it in between.
+- The holder claims it again and again, which extends it. So the newest entries alone say who holds it, and
+  retention may delete the older ones.
+- A holder whose claim is late, or whose log is no longer the one that it wrote to, continues only if the log
+  shows that nobody else held the lease in between.
 - A release by the holder frees the lease.
 
 Kafka does not fence admin requests, so the holder asks `lost()` before each one. Its clock continues during a
@@ -28,7 +29,7 @@ import msgspec
 
 from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure
-from planner.kafka.log import LogWriter, read
+from planner.kafka.log import Appended, LogWriter, read
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.client.endpoint import ClusterEndpoint
@@ -42,7 +43,6 @@ class LeaseVerb(StrEnum):
     """What an entry of the lease's log does."""
 
     CLAIM = "claim"
-    RENEW = "renew"
     RELEASE = "release"
 
 
@@ -112,7 +112,7 @@ def _after(held: LeaseState | None, entry: LeaseEntry) -> LeaseState | None:
     match entry.verb:
         case LeaseVerb.CLAIM if held is None:
             return LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
-        case LeaseVerb.CLAIM | LeaseVerb.RENEW if held is not None and mine:
+        case LeaseVerb.CLAIM if mine and held is not None:
             return LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
         case LeaseVerb.RELEASE if mine:
             return None
@@ -146,12 +146,7 @@ def _clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-async def current(client: ClusterClient) -> LeaseState | None:
-    """Returns the holder by the log. A holder that died a while ago is still returned."""
-    return fold(await _entries(client))
-
-
-async def _entries(client: ClusterClient) -> list[LeaseEntry]:
+async def read_entries(client: ClusterClient) -> list[LeaseEntry]:
     """Returns the lease's entries. Every reader skips the same unreadable records; they grant nothing."""
     entries: list[LeaseEntry] = []
     for record in await read(client, LEASE):
@@ -171,7 +166,7 @@ class Lease:
         self._holder = holder
         self._ttl_ms = ttl_ms
         self._renewed_at = 0.0
-        self._renewed_ms = 0
+        self._renewal = Appended(-1, 0)  # the newest claim that extended the lease
         self._lost: str | None = None
         self._answered = asyncio.Event()  # the log answered a renewal: the lease is held, or lost
         self._stop = asyncio.Event()
@@ -183,20 +178,18 @@ class Lease:
         Raises Failure after `timeout_seconds`.
         """
         deadline = _clock() + timeout_seconds
-        reported: str | None = None
+        other: LeaseState | None = None
         try:
             while True:
-                held = await self._claim()
-                if held is None:
-                    continue  # the holder released it just after our claim was refused
-                if held.holder.id == self._holder.id:
+                held = await self._claim()  # None: the holder released it just after the claim was refused
+                if held is not None and held.holder.id == self._holder.id:
                     self._renewals = asyncio.create_task(self._renew_on_time(), name=f"lease-{self.cluster}")
                     return self
-                if held.holder.id != reported:
-                    reported = held.holder.id
+                if held is not None and (other is None or held.holder.id != other.holder.id):
                     waiting(held)
+                other = held or other
                 if _clock() >= deadline:
-                    raise Failure(_refusal(self.cluster, held, timeout_seconds))
+                    raise Failure(_refusal(self.cluster, other, timeout_seconds))
                 await asyncio.sleep(min(_ASK_AGAIN_SECONDS, max(0.05, deadline - _clock())))
         except BaseException:
             self._close()
@@ -206,7 +199,7 @@ class Lease:
         """Writes a claim and returns the holder after it: the log's order decides between two claims."""
         sent_at = _clock()
         try:
-            claimed_ms = await self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+            claim = await self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
         except ClusterFailure as failure:
             raise Failure(
                 error(
@@ -214,13 +207,13 @@ class Lease:
                     "the brokers must answer, and the principal must be allowed to write to " + LEASE,
                 )
             ) from failure
-        held = fold(await _entries(self._client))
-        self._renewed_at, self._renewed_ms = sent_at, claimed_ms
+        held = fold(await read_entries(self._client))
+        self._renewed_at, self._renewal = sent_at, claim
         return held
 
-    async def _append_entry(self, verb: LeaseVerb, seconds: float) -> int:
+    async def _append_entry(self, verb: LeaseVerb, seconds: float) -> Appended:
         value = encode_lease(verb, self._holder, self._ttl_ms)
-        return (await self._log.append(LEASE, [(_KEY, value)], seconds))[0]
+        return (await self._log.append(LEASE, [(_KEY, value)], seconds=seconds))[0]
 
     async def _renew_on_time(self) -> None:
         every = self._ttl_ms / 1000 / 6
@@ -234,18 +227,16 @@ class Lease:
     async def _renew(self) -> None:
         sent_at = _clock()
         lost: str | None = None
-        renewed_ms = await self._append_entry(LeaseVerb.RENEW, self._ttl_ms / 1000)
-        if renewed_ms - self._renewed_ms > self._ttl_ms:
-            sent_at = _clock()
-            claimed_ms = await self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
-            if not held_without_another(await _entries(self._client), self._holder.id, self._renewed_ms):
-                await self._append_entry(LeaseVerb.RELEASE, self._ttl_ms / 1000)  # if the claim was granted
-                lost = (
-                    f"the lease of {self.cluster} was not renewed in time, and another apply took it or may "
-                    "have taken it"
-                )
-            renewed_ms = claimed_ms
-        self._renewed_at, self._renewed_ms = sent_at, renewed_ms
+        claim = await self._append_entry(LeaseVerb.CLAIM, self._ttl_ms / 1000)
+        late = claim.at_ms - self._renewal.at_ms > self._ttl_ms
+        recreated = claim.offset <= self._renewal.offset  # or truncated, or its records were deleted
+        if (late or recreated) and not held_without_another(
+            await read_entries(self._client), self._holder.id, self._renewal.at_ms
+        ):
+            await self._append_entry(LeaseVerb.RELEASE, self._ttl_ms / 1000)  # if the claim was granted
+            what = "was not renewed in time" if late else f"was in a log that is gone: {LEASE} was recreated"
+            lost = f"the lease of {self.cluster} {what}, and another apply took it or may have taken it"
+        self._renewed_at, self._renewal = sent_at, claim
         self._lost = self._lost or lost  # who gave up does not begin again
         self._answered.set()
 
@@ -307,7 +298,11 @@ class Lease:
         await self.release()
 
 
-def _refusal(cluster: str, held: LeaseState, seconds: float) -> Diagnostic:
+def _refusal(cluster: str, held: LeaseState | None, seconds: float) -> Diagnostic:
+    if held is None:
+        return error(
+            f"other applies to {cluster} took turns; waited {seconds:.0f} s", "give a longer --lock-timeout"
+        )
     who = held.holder
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(held.since_ms / 1000))
     return error(

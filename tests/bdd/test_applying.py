@@ -148,7 +148,7 @@ def _(shop: Shop) -> None:
 
     async def write(client: ClusterClient, verb: LeaseVerb) -> None:
         log = LogWriter(client)
-        await log.append(LEASE, [(b"lease", encode_lease(verb, holder, 600_000))], 30)
+        await log.append(LEASE, [(b"lease", encode_lease(verb, holder, 600_000))])
         log.close()
 
     run_at(place, partial(write, verb=LeaseVerb.CLAIM))

@@ -115,7 +115,7 @@ class FakeJobs:
 
 async def _append(client: ClusterClient, records: Sequence[tuple[bytes, bytes | None]]) -> None:
     log = LogWriter(client)
-    await log.append(naming.STATUS, records, 30)
+    await log.append(naming.STATUS, records)
     log.close()
 
 
@@ -181,7 +181,7 @@ class FakeJob(threading.Thread):
 
     async def _remember(self) -> None:
         key = job_status.encode_key(SpecKey(self._spec.job))
-        await self._log.append(naming.STATUS, [(key, job_status.encode(self._spec))], 30)
+        await self._log.append(naming.STATUS, [(key, job_status.encode(self._spec))])
 
     async def _beat(self) -> None:
         now = time.time_ns() // 1_000_000 - self.behind_ms
@@ -211,7 +211,7 @@ class FakeJob(threading.Thread):
             slot = SlotStatus(slot=0, at_ms=now, assignment=1, partitions=self.stopped)
             said[SlotKey(self._spec.job, 0)] = SlotReport(driver=self._driver, attempt=1, status=slot)
         records = [(job_status.encode_key(key), job_status.encode(value)) for key, value in said.items()]
-        await self._log.append(naming.STATUS, records, 30)
+        await self._log.append(naming.STATUS, records)
 
 
 def ensure_topics(endpoint: ClusterEndpoint) -> None:

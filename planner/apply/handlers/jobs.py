@@ -28,7 +28,6 @@ from planner.apply.denials import (
     right_to_grant,
 )
 from planner.apply.job_watch import (
-    WRITE_S,
     JobWatch,
     new_id,
     not_acknowledged,
@@ -336,4 +335,4 @@ async def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
     trouble = status.trouble if status.state == "stopped" else "stopped by repl, after its end"
     stopped = msgspec.structs.replace(status, state="stopped", trouble=trouble, stop_requested=True)
     record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
-    await context.log.append(STATUS, [record], WRITE_S)
+    await context.log.append(STATUS, [record])

@@ -5,14 +5,18 @@ import time
 import uuid
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ClusterEndpoint, run_at
+from planner.kafka import ClusterClient, ClusterEndpoint, run_at
+from planner.kafka.librdkafka import client_settings
 from planner.model.diagnostic import Failure
 from planner.state import internal_topics
-from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, current
+from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, fold, read_entries
 from runtime.contract.spec.naming import LEASE
 from runtime.contract.spec.topic_settings import InternalSpec
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import endpoint
+from tests.labs import spec
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +44,7 @@ def anybody(_held) -> None:
 
 async def now(place: ClusterEndpoint) -> LeaseState | None:
     """The holder, as another process reads it."""
-    return await asyncio.to_thread(run_at, place, current)
+    return fold(await asyncio.to_thread(run_at, place, read_entries))
 
 
 async def test_a_second_one_is_refused_and_told_who_holds_it(place):
@@ -78,7 +82,7 @@ async def test_one_that_renews_too_late_claims_it_again_if_nobody_took_it(place)
     again = await now(place)
     assert again is not None
     assert again.holder.user == "ada"
-    assert again.since_ms > held.renewed_ms + held.ttl_ms, "the late renewal counted"
+    assert again.since_ms > held.renewed_ms + held.ttl_ms, "it did not end"
     assert await late.lost() is None
     await late.release()
     assert await now(place) is None
@@ -93,6 +97,27 @@ async def test_one_that_renews_too_late_loses_it_to_another_that_is_gone_again(p
     assert "another apply took it or may have taken it" in (await late.lost() or "")
     assert await now(place) is None, "its own late claim holds the lease"
     await late.release()
+
+
+async def test_one_whose_log_was_recreated_loses_it_to_another(own_lab):
+    place = endpoint(own_lab(spec("dc1")), "dc1")
+
+    async def create(client: ClusterClient) -> None:
+        while not (await client.ask(AnyMetadataRequest([LEASE]))).topics[0].error:
+            await asyncio.sleep(0.05)
+        await internal_topics.ensure(client, [LEASE], InternalSpec())
+
+    await asyncio.to_thread(run_at, place, create)
+    first = await Lease(place, holder("ada"), ttl_ms=600_000).acquire(60, nobody)
+    for _ in range(3):
+        await first._renew()
+    AdminClient(dict(client_settings(place))).delete_topics([LEASE])[LEASE].result(30)
+    await asyncio.to_thread(run_at, place, create)
+    async with await Lease(place, holder("bob")).acquire(60, nobody) as second:
+        await first._renew()
+        assert "__repl.lease was recreated" in (await first.lost() or "")
+        assert await second.lost() is None
+        await first.release()
 
 
 async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):

@@ -13,6 +13,7 @@ import pytest
 
 from planner.cli.view import ask, terminable
 from planner.kafka import ClusterEndpoint
+from planner.kafka.log import Appended
 from planner.model.diagnostic import Failure
 from planner.state import lease
 from planner.state.lease import LeaseEntry, LeaseHolder, LeaseVerb, decode_lease
@@ -101,11 +102,13 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
         def __init__(self, client: FakeClient) -> None:
             self._entries = entries[client.name]
 
-        async def append(self, _topic: str, records: list[tuple[bytes, bytes]], _seconds: float) -> list[int]:
+        async def append(
+            self, _topic: str, records: list[tuple[bytes, bytes]], *, seconds: float
+        ) -> list[Appended]:
             await asyncio.sleep(0.005)
             now = time.time_ns() // 1_000_000
             self._entries += [decode_lease(value, now) for _, value in records]
-            return [now]
+            return [Appended(len(self._entries), now)]
 
         def close(self) -> None:
             pass
@@ -115,7 +118,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
     monkeypatch.setattr(lease, "ClusterClient", FakeClient)
     monkeypatch.setattr(lease, "LogWriter", FakeLog)
-    monkeypatch.setattr(lease, "_entries", read)
+    monkeypatch.setattr(lease, "read_entries", read)
     return entries
 
 
