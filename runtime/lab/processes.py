@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from runtime.lab.files import LabError
+
 # The children of this process that were not reaped yet, with their marks. During an exec the process table
 # shows no command line, so `find` reads this as well.
 _children: dict[int, str] = {}
@@ -99,11 +101,13 @@ def _process(entry: Path) -> LabProcess | None:
 
 
 def send(process: LabProcess, number: signal.Signals) -> None:
-    """Sends a signal; a process that is gone is ignored."""
+    """Sends a signal; a process that is gone is ignored. LabError for a process of another user."""
     try:
         os.kill(process.pid, number)
     except ProcessLookupError:
         return  # a process that is gone needs no signal
+    except PermissionError:
+        raise LabError(f"process {process.pid} belongs to another user", "run this as that user") from None
 
 
 def freeze(stopped: Sequence[LabProcess], timeout: float = 10.0) -> None:
