@@ -78,11 +78,10 @@ def stop_lab(home: Path, *, purge: bool = False) -> tuple[str, ...]:
     Returns the names of all. With `purge`, data and settings of brokers are removed.
     """
     with open_lab(home) as lab:
-        names = tuple(lab.clusters)
         try:
             spark = [f"spark {kind} (removed)" for kind in SparkCluster if LabSpark(home, kind).down()]
         finally:
-            lab.down(purge=purge)
+            names = lab.down(purge=purge)
         return (*names, *spark)
 
 

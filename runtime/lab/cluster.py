@@ -225,6 +225,16 @@ def java_tls(ca: Path, key_and_certificate: Path | None = None) -> dict[str, str
     return trusted | {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(key_and_certificate)}
 
 
+def process_mark(cluster_id: str, node_id: int) -> str:
+    """Returns the mark of a node's process: a Java property that no other process has."""
+    return f"-Drepl.lab={cluster_id}:{node_id}"
+
+
+def is_zookeeper(mark: str) -> bool:
+    """Returns whether a process with this mark is ZooKeeper, and no broker."""
+    return mark.endswith(f":{ZOOKEEPER}")
+
+
 Settings: TypeAlias = dict[str, str | dict[str, str]]
 
 
@@ -249,8 +259,7 @@ class LabKafkaCluster:
         return tuple(self.mark(node) for node in self.processes)
 
     def mark(self, node: BrokerPorts) -> str:
-        """Returns the mark of a node's process: a Java property that no other process has."""
-        return f"-Drepl.lab={self.cluster_id}:{node.id}"
+        return process_mark(self.cluster_id, node.id)
 
     @property
     def versions(self) -> tuple[str, ...]:

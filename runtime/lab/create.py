@@ -13,7 +13,6 @@ import yaml
 
 from runtime.lab.brokers import storage
 from runtime.lab.brokers.launch import Kits
-from runtime.lab.brokers.storage import render_properties
 from runtime.lab.brokers.zookeeper import write_settings as write_zookeeper_settings
 from runtime.lab.cluster import (
     ADMIN,
@@ -24,8 +23,9 @@ from runtime.lab.cluster import (
     LabClusterSpec,
     LabKafkaCluster,
     Security,
+    process_mark,
 )
-from runtime.lab.files import LabError, claim, log4j2, write
+from runtime.lab.files import LabError, claim, log4j2, render_properties, write
 from runtime.lab.ports import free_ports, require_free_port
 
 # Offsets from a cluster's first port: its brokers, their controllers, further listeners.
@@ -119,6 +119,35 @@ def load_all(home: Path) -> dict[str, LabKafkaCluster]:
     return {cluster.name: cluster for cluster in found}
 
 
+class _Node(msgspec.Struct, frozen=True):
+    id: int
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """The part of a cluster's record that every version of the lab can read."""
+
+    cluster_id: str
+    nodes: tuple[_Node, ...]
+    zookeeper: _Node | None = None
+
+
+def marks(home: Path) -> dict[str, list[str]]:
+    """Returns the marks of all processes of a lab, by cluster, also of clusters of another version of it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(home.glob(f"*/{RECORD}")):
+        try:
+            known = msgspec.json.decode(path.read_bytes(), type=_Identity)
+        except msgspec.DecodeError as problem:
+            raise LabError(
+                f"does not say which processes the cluster has: {problem}",
+                "end the processes whose command line names its folder, then remove the folder",
+                where=str(path),
+            ) from problem
+        nodes = known.nodes if known.zookeeper is None else (*known.nodes, known.zookeeper)
+        found[path.parent.name] = [process_mark(known.cluster_id, node.id) for node in nodes]
+    return found
+
+
 def _load(path: Path) -> LabKafkaCluster:
     try:
         record = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
@@ -127,7 +156,7 @@ def _load(path: Path) -> LabKafkaCluster:
     except (msgspec.DecodeError, LabError) as problem:
         raise LabError(
             f"is not a cluster of this version of the lab: {problem}",
-            "remove its folder and bring it up again",
+            "repl lab down --purge, then up again",
             where=str(path),
         ) from problem
 
@@ -155,6 +184,12 @@ def create(
 
     The record is written last: without it the cluster does not exist.
     """
+    if specs and "," in str(home):  # log.dirs is a list
+        raise LabError(
+            "Kafka keeps no data below a path with a comma",
+            "choose another --home (or REPL_LAB_HOME)",
+            where=str(home),
+        )
     made: list[LabKafkaCluster] = []
     passwords: dict[str, Mapping[str, str]] = {}
     taken = {port for cluster in known for port in _ports(cluster.processes)}
@@ -205,7 +240,7 @@ def _write_files(cluster: LabKafkaCluster) -> Mapping[str, str]:
     if cluster.zookeeper is not None:
         write_zookeeper_settings(cluster, cluster.zookeeper)
     for node in cluster.nodes:
-        text = storage.render_properties(storage.server_properties(cluster, node, passwords))
+        text = render_properties(storage.server_properties(cluster, node, passwords))
         write(cluster.properties_file(node), text, secret=True)
         (cluster.home_of(node) / "scratch").mkdir()
     write_for(cluster)

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -88,6 +88,20 @@ def _holder(path: Path) -> str:
         facts = json.loads(path.read_text())
         return f"{facts['what']} (process {facts['pid']})"
     return "another process"
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """Returns the settings in the format of a properties file, which Java reads as ISO-8859-1."""
+    return "".join(f"{key}={''.join(map(_escaped, value))}\n" for key, value in properties.items())
+
+
+def _escaped(sign: str) -> str:
+    if sign in "\\\n":
+        return {"\\": "\\\\", "\n": "\\n"}[sign]
+    if sign.isascii():
+        return sign
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 MARK = ".repl-lab"

@@ -190,7 +190,11 @@ class Lab:
         self.home = home.absolute()
         self.report = report
         self.kdc = Kdc(self.home)
-        self.clusters: dict[str, LabKafkaCluster] = create.load_all(self.home)
+
+    @property
+    def clusters(self) -> dict[str, LabKafkaCluster]:
+        """The clusters that exist now, by name: other commands create and remove them meanwhile."""
+        return create.load_all(self.home)
 
     def up(self, specs: Sequence[LabClusterSpec], *, timeout: float = TIMEOUT) -> None:
         """Brings these clusters up: creates missing ones and starts stopped ones.
@@ -199,12 +203,12 @@ class Lab:
         interrupted, no broker that it started is left running.
         """
         with self._exclusive("repl lab up"):
-            self.clusters = create.load_all(self.home)
+            known = self.clusters
             for spec in specs:
-                if spec.name in self.clusters:
-                    create.require_same(self.clusters[spec.name], spec)
-            new = [spec for spec in specs if spec.name not in self.clusters]
-            old = [self.clusters[spec.name] for spec in specs if spec.name in self.clusters]
+                if spec.name in known:
+                    create.require_same(known[spec.name], spec)
+            new = [spec for spec in specs if spec.name not in known]
+            old = [known[spec.name] for spec in specs if spec.name in known]
             if any(spec.security.kerberos for spec in specs):
                 require_programs()
                 if not self.kdc.exists:
@@ -212,16 +216,15 @@ class Lab:
             kits = self._kits([spec.version for spec in new] + [v for one in old for v in one.versions])
             for kit in kits.values():
                 ensure_archive(kit, functools.partial(self._train, kit))
-            made = create.create(self.home, new, self.clusters.values(), kits)
-            self.clusters |= {cluster.name: cluster for cluster in made}
+            made = create.create(self.home, new, known.values(), kits)
+            known |= {cluster.name: cluster for cluster in made}
             try:
-                self._launch(kits, _brokers(self.clusters[spec.name] for spec in specs), timeout)
+                self._launch(kits, _brokers(known[spec.name] for spec in specs), timeout)
             except BaseException:
                 for cluster in made:
                     create.discard(cluster)
-                    del self.clusters[cluster.name]
                 raise
-            create.write_topology(self.home, self.clusters)
+            create.write_topology(self.home, known)
 
     def start(self, address: str, *, version: str | None = None, timeout: float = TIMEOUT) -> None:
         """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data.
@@ -236,7 +239,7 @@ class Lab:
 
     def stop(self, address: str) -> None:
         """Stops brokers with SIGTERM, so that they hand over what they lead; the data stays."""
-        stop(self._find(address), STOP_GRACE)
+        stop([broker.mark for broker in self._find(address)], STOP_GRACE)
 
     def kill(self, address: str) -> None:
         """Kills brokers with SIGKILL, like a power cut; the data stays."""
@@ -255,12 +258,16 @@ class Lab:
         """Returns the state of all clusters."""
         return probe_clusters(self.home, list(self.clusters.values()))
 
-    def down(self, *, purge: bool = False) -> None:
-        """Stops every broker; with `purge` their data is deleted, too."""
+    def down(self, *, purge: bool = False) -> tuple[str, ...]:
+        """Stops every broker; with `purge` their data is deleted, too. Returns the names of the clusters.
+
+        It stops the clusters of other versions of the lab, too.
+        """
         if not self.home.exists():
-            return
+            return ()
         with self._exclusive("repl lab down", WAIT_S):
-            stop(_brokers(self.clusters.values()), 0 if purge else STOP_GRACE)
+            running = create.marks(self.home)
+            stop([mark for marks in running.values() for mark in marks], 0 if purge else STOP_GRACE)
             self.kdc.stop()
             if purge:
                 self._purge()
@@ -268,6 +275,7 @@ class Lab:
             (self.home / "lock").unlink(missing_ok=True)
             with suppress(OSError):  # the folder holds other files, which must stay
                 self.home.rmdir()
+        return tuple(running)
 
     def tool_command(self, cluster: str, tool: str, *arguments: str) -> list[str]:
         """Returns the command that runs one of Kafka's own tools against a cluster.
@@ -320,9 +328,7 @@ class Lab:
             replace(node, version=version) if node.id in changed else node for node in cluster.nodes
         )
         upgraded = replace(cluster, nodes=nodes)
-        upgraded = replace(upgraded, spec=replace(cluster.spec, version=upgraded.versions[0]))
-        create.store(upgraded)
-        self.clusters[cluster.name] = upgraded
+        create.store(replace(upgraded, spec=replace(cluster.spec, version=upgraded.versions[0])))
 
     def _launch(self, kits: Kits, brokers: Sequence[LabBroker], timeout: float) -> None:
         """Starts those brokers that do not run and continues paused ones. Raises LabError."""
@@ -364,11 +370,12 @@ class Lab:
         spec = LabClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",), version=version)
         scratch.mkdir()
         made = create.create(scratch, [spec], (), {version: kit})
+        marks = [mark for cluster in made for mark in cluster.marks]
         try:
             one._launch({version: kit}, _brokers(made), TIMEOUT)
-            stop(_brokers(made), TIMEOUT)  # the archive is written at the end
+            stop(marks, TIMEOUT)  # the archive is written at the end
         finally:
-            stop(_brokers(made), 0)
+            stop(marks, 0)
         self.report(what, 1, 1)
 
     def _running(self, address: str) -> list[LabProcess]:
@@ -380,12 +387,12 @@ class Lab:
         return [running[broker.mark] for broker in brokers]
 
     def _cluster(self, name: str) -> LabKafkaCluster:
-        if name in self.clusters:
-            return self.clusters[name]
-        known = ", ".join(self.clusters)
+        known = self.clusters
+        if name in known:
+            return known[name]
         raise LabError(
             f"there is no cluster {name!r} in this lab",
-            f"it has: {known}" if known else "bring it up first: repl lab up",
+            f"it has: {', '.join(known)}" if known else "bring it up first: repl lab up",
             where=str(self.home),
         )
 
@@ -407,4 +414,3 @@ class Lab:
             if folder.is_dir() and ours(folder):
                 shutil.rmtree(folder)
         create.topology_file(self.home).unlink(missing_ok=True)
-        self.clusters = {}

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab import processes
 from runtime.lab.brokers import zookeeper
-from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster
+from runtime.lab.cluster import ZOOKEEPER, BrokerPorts, LabKafkaCluster, is_zookeeper
 from runtime.lab.files import LabError, last_lines, size_of
 from runtime.lab.kit import Kit
 
@@ -141,14 +141,15 @@ def _spawn(kits: Kits, one: LabBroker) -> None:
     processes.spawn(one.mark, words, cluster.log_file(node))
 
 
-def stop(brokers: Collection[LabBroker], grace: float) -> None:
-    """Stops the brokers with SIGTERM, and kills those that are left after `grace` seconds.
+def stop(marks: Collection[str], grace: float) -> None:
+    """Stops brokers with SIGTERM, and kills those that are left after `grace` seconds.
 
     SIGTERM lets them hand over the partitions that they lead. ZooKeeper is stopped after the brokers, because
     a broker needs it for a clean end.
     """
-    processes.stop([broker.mark for broker in brokers if not broker.is_zookeeper], grace=grace)
-    processes.stop([broker.mark for broker in brokers if broker.is_zookeeper], grace=grace)
+    zookeepers = [mark for mark in marks if is_zookeeper(mark)]
+    processes.stop([mark for mark in marks if mark not in zookeepers], grace=grace)
+    processes.stop(zookeepers, grace=grace)
 
 
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts) -> list[str]:

@@ -69,12 +69,6 @@ def server_properties(
     }
 
 
-def render_properties(properties: Mapping[str, str]) -> str:
-    """Returns the settings in the format of a properties file."""
-    escaped = {key: value.replace("\\", "\\\\").replace("\n", "\\n") for key, value in properties.items()}
-    return "".join(f"{key}={value}\n" for key, value in escaped.items())
-
-
 def _kraft(cluster: LabKafkaCluster, node: BrokerPorts) -> dict[str, str]:
     host = cluster.spec.host
     return {

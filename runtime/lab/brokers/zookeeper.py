@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 
 from runtime.lab import processes
 from runtime.lab.cluster import PLAIN_PASSWORDS, BrokerPorts, LabKafkaCluster
-from runtime.lab.files import LabError, write
+from runtime.lab.files import LabError, render_properties, write
 from runtime.lab.kit import Kit
 
 _READY_S = 60.0
@@ -36,8 +36,7 @@ def write_settings(cluster: LabKafkaCluster, node: BrokerPorts) -> None:
         "4lw.commands.whitelist": "srvr,dump",
         "admin.enableServer": "false",
     }
-    text = "".join(f"{key}={value}\n" for key, value in settings.items())
-    write(cluster.properties_file(node), text)
+    write(cluster.properties_file(node), render_properties(settings))
 
 
 def command(kit: Kit, cluster: LabKafkaCluster, node: BrokerPorts, *jvm: str) -> list[str]:

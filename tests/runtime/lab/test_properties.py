@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.lab.brokers.storage import render_properties, server_properties
+from runtime.lab.brokers.storage import server_properties
 from runtime.lab.cluster import BrokerPorts, LabClusterSpec, LabKafkaCluster, Listener, Security
+from runtime.lab.files import render_properties
 
 PASSWORDS = {"admin": "a-secret", "controller": "c-secret", "repl": "r-secret", "app": "p-secret"}
 
@@ -118,6 +119,12 @@ def test_every_listener_of_clients_takes_the_mechanism(mechanism: str) -> None:
 
 def test_a_backslash_survives_java() -> None:
     assert render_properties({"rule": r"RULE:^a\.b$/x/"}) == "rule=RULE:^a\\\\.b$/x/\n"
+
+
+def test_every_character_survives_java() -> None:
+    assert render_properties({"log.dirs": "/home/zoë/\U0001f600"}) == (
+        "log.dirs=/home/zo\\u00eb/\\ud83d\\ude00\n"
+    )
 
 
 def test_an_old_version_asks_zookeeper() -> None:

@@ -15,7 +15,7 @@ from runtime.lab.cluster import (
     Security,
     default_ports,
 )
-from runtime.lab.create import HINT, assign_ports, load_all, require_same, store
+from runtime.lab.create import HINT, assign_ports, create, load_all, require_same, store
 from runtime.lab.files import LabError
 from runtime.lab.kit import IvyRequest, ivy_failure
 from runtime.lab.ports import require_free_port
@@ -115,6 +115,11 @@ def test_a_record_of_another_version_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "dc1" / "cluster.json").write_text('{"spec": 1}')
     with pytest.raises(LabError, match="is not a cluster of this version of the lab"):
         load_all(tmp_path)
+
+
+def test_a_place_that_kafka_would_split(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="Kafka keeps no data below a path with a comma"):
+        create(tmp_path / "a,b", [LabClusterSpec("dc1")], (), {})
 
 
 def test_every_difference_is_named(tmp_path: Path) -> None:
