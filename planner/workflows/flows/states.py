@@ -5,6 +5,7 @@ flow continues behind records that are lost; nothing else is passed over. `repl 
 switch-over of a flow, or of some of its topics.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -31,6 +32,7 @@ from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import (
+    SILENT_MS,
     drained,
     groups_moved,
     left_to_copy,
@@ -58,8 +60,9 @@ from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 
 if TYPE_CHECKING:
+    from runtime.audit.status.reader import StatusReader
     from runtime.contract.results.groups import GroupLoss, GroupTopics
-    from runtime.contract.results.status import FlowHealth, TopicHealth
+    from runtime.contract.results.status import FlowHealth, PartitionHealth, TopicHealth
 
 
 async def apply_with_states(
@@ -254,6 +257,9 @@ async def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) 
 
 async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interaction) -> None:
     """Asks on its own, because an active flow has no plan that could be approved."""
+    from planner.workflows.audit.replication_status import status_request
+    from runtime.audit.status.reader import StatusReader
+
     destination = topology.clusters[flow.destination_cluster]
 
     def approve(lost: Sequence[PartitionStatus]) -> None:
@@ -262,11 +268,41 @@ async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interact
     endpoint = endpoints_of([destination])[destination.name]
     async with ClusterClient(endpoint) as client:
         stopped = await accept_loss(client, flow.job, flow.name, approve)
-    report_loss(stopped, flow, interaction)
+    left: list[PartitionHealth] = []
+    if (
+        not stopped.problem and flow.name not in topology.file_flows
+    ):  # the next round of files may be far away
+        async with StatusReader(status_request(topology), SILENT_MS / 1000) as reader:
+            left = await not_copying(reader, flow.name, stopped.over_loss)
+    report_loss(stopped, flow, interaction, left)
 
 
-def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction) -> None:
-    """Reports what continues and what does not. Failure where nothing continues."""
+async def not_copying(
+    reader: "StatusReader", flow: str, accepted: Iterable[PartitionStatus]
+) -> "list[PartitionHealth]":
+    """Waits until partitions of a flow copy again, and returns those that do not in time."""
+    loop, places = asyncio.get_running_loop(), {(lost.topic, lost.partition) for lost in accepted}
+    deadline = loop.time() + _COPIES_S
+    while True:
+        status = await reader.status()
+        health = next(health for health in status.flows if health.name == flow)
+        partitions = (part for part in health.partitions if (part.topic, part.partition) in places)
+        left = [part for part in partitions if part.state not in _COPIES]
+        if not left or loop.time() > deadline:
+            return left
+        await asyncio.sleep(_LOOK_S)
+
+
+def report_loss(
+    stopped: StoppedPartitions,
+    flow: Flow,
+    interaction: Interaction,
+    left: "Sequence[PartitionHealth]" = (),
+) -> None:
+    """Reports what continues and what does not. Failure where nothing continues.
+
+    The loss of the partitions `left` is accepted, and they do not copy yet.
+    """
     by_state = groupby(sorted(stopped.others, key=_state), _state)
     others = [_no_loss(state, list(partitions), flow) for state, partitions in by_state]
     if stopped.problem:
@@ -276,8 +312,15 @@ def report_loss(stopped: StoppedPartitions, flow: Flow, interaction: Interaction
             f"flow.{flow.name}: none of its partitions is stopped over lost records", "look at repl status"
         )
         raise Failure(others or nothing)
-    lost = partitions_text(stopped.over_loss)
-    interaction.progress(ProgressText(f"flow.{flow.name}: continues behind the lost records: {lost}"))
+    places = {(part.topic, part.partition) for part in left}
+    if copying := [lost for lost in stopped.over_loss if (lost.topic, lost.partition) not in places]:
+        lost = partitions_text(copying)
+        interaction.progress(ProgressText(f"flow.{flow.name}: continues behind the lost records: {lost}"))
+    for part in left:
+        why = f": {part.why}" if part.why else ""
+        what = f"{part.topic}-{part.partition}: its loss is accepted, and it is {part.state}{why}"
+        address = str(flow_address(flow.name))
+        interaction.progress(Noticed(warning(what, part.next or "look at repl status", address=address)))
     for other in others:
         interaction.progress(Noticed(warning(other.summary, other.hint, address=other.address)))
 
@@ -298,6 +341,9 @@ def _no_loss(state: PartitionState, stopped: list[PartitionStatus], flow: Flow) 
     )
 
 
+_COPIES = (PartitionState.COPYING, PartitionState.CAUGHT_UP)
+_COPIES_S = 15.0  # by then a slot has inspected a partition again
+_LOOK_S = 0.5
 _MAY_BE_PROMOTED = ("active", "paused", "promoted")
 
 

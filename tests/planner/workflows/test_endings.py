@@ -1,6 +1,7 @@
 """While a flow ends: what is left to copy, how long a source may be silent, and which loss is accepted."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from planner.workflows.flows.ending import (
     left_to_copy,
     report_subscriptions,
 )
-from planner.workflows.flows.states import report_loss
+from planner.workflows.flows.states import not_copying, report_loss
 from planner.workflows.interaction import Interaction, Noticed, ProgressEvent, ProgressText
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
@@ -25,7 +26,9 @@ from runtime.contract.client.stores import Setting
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
-from tests.fakes.health import partition_health, topic_health
+from runtime.contract.results.status import PartitionHealth, ReplicationStatus
+from tests.fakes.clock import jumping
+from tests.fakes.health import flow_health, partition_health, status_of, topic_health
 from tests.fakes.states import flow, topology
 from tests.runtime.audit.given import (
     TOPIC,
@@ -124,10 +127,52 @@ def partition(number: int, state: State, why: str = "") -> PartitionStatus:
 LOST = partition(0, State.DATA_LOSS)
 
 
-def told(stopped: StoppedPartitions) -> list[ProgressEvent]:
+def told(stopped: StoppedPartitions, *left: PartitionHealth) -> list[ProgressEvent]:
     events: list[ProgressEvent] = []
-    report_loss(stopped, THERE, Interaction(progress=events.append))
+    report_loss(stopped, THERE, Interaction(progress=events.append), left)
     return events
+
+
+def test_what_does_not_copy_yet_does_not_count_as_continued() -> None:
+    idle = partition_health(1, state="retrying", why="orders-1 has no leader", next="")
+    lost = partition(1, State.DIVERGED)
+    continued, noticed = told(StoppedPartitions((LOST, lost), ()), idle)
+    assert continued == ProgressText("flow.there: continues behind the lost records: orders-0 (data_loss)")
+    assert isinstance(noticed, Noticed)
+    assert "orders-1: its loss is accepted, and it is retrying: orders-1 has no leader" in str(noticed)
+    assert all(isinstance(event, Noticed) for event in told(StoppedPartitions((lost,), ()), idle))
+
+
+class Readings:
+    """Stands for a StatusReader: each reading shows the next states of the partitions, the last for ever."""
+
+    def __init__(self, *states: tuple[str, str]) -> None:
+        self._states = list(states)
+
+    async def status(self) -> ReplicationStatus:
+        states = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        health = [partition_health(number, state=state) for number, state in enumerate(states)]
+        return status_of(flow_health(topic_health(*health), name="there"))
+
+
+@pytest.mark.parametrize(
+    ("states", "left"),
+    [
+        ((("data_loss", "data_loss"), ("starting", "retrying"), ("copying", "retrying")), []),
+        ((("data_loss", "data_loss"), ("retrying", "caught_up")), ["retrying"]),
+    ],
+)
+def test_a_partition_whose_loss_is_accepted_is_waited_for(
+    states: tuple[tuple[str, str], ...], left: list[str]
+) -> None:
+    """Other partitions of the flow are not."""
+
+    @jumping
+    async def wait() -> None:
+        reader: Any = Readings(*states)
+        assert [part.state for part in await not_copying(reader, "there", [LOST])] == left
+
+    wait()
 
 
 def test_what_continues_is_named(capsys: pytest.CaptureFixture[str]) -> None:
