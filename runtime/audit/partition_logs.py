@@ -184,6 +184,7 @@ _CONFIGS_HINT = "its brokers must answer, and its principal needs DESCRIBE_CONFI
 _FETCH_BYTES = 2 << 20
 _PAUSE_S = 0.1
 _GONE = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_OPEN_WITHIN_S = 60.0  # many tasks of an application connect at the same time
 _SETTLE_S = 2.0  # a new leader's high watermark lags for a short time
 
 
@@ -266,7 +267,7 @@ async def open_spec(spec: ClusterSpec, name: str) -> AsyncIterator[KafkaCluster]
     with as_audit_failure(name):
         settings = secrets.resolve(spec.bootstrap, spec.client)
     reach = ClusterEndpoint(name, spec.bootstrap, settings, secrets.token_command(name), spec.id)
-    async with open_cluster(reach) as cluster:
+    async with open_cluster(reach, _OPEN_WITHIN_S) as cluster:
         yield cluster
 
 
