@@ -108,16 +108,16 @@ async def test_one_whose_log_was_recreated_loses_it_to_another(own_lab):
         await internal_topics.ensure(client, [LEASE], InternalSpec())
 
     await asyncio.to_thread(run_at, place, create)
-    first = await Lease(place, holder("ada"), ttl_ms=600_000).acquire(60, nobody)
-    for _ in range(3):
-        await first._renew()
-    AdminClient(dict(client_settings(place))).delete_topics([LEASE])[LEASE].result(30)
-    await asyncio.to_thread(run_at, place, create)
-    async with await Lease(place, holder("bob")).acquire(60, nobody) as second:
-        await first._renew()
-        assert "__repl.lease was recreated" in (await first.lost() or "")
-        assert await second.lost() is None
-        await first.release()
+    admin = AdminClient(dict(client_settings(place)))
+    async with await Lease(place, holder("ada"), ttl_ms=600_000).acquire(60, nobody) as first:
+        for _ in range(3):
+            await first._renew()
+        admin.delete_topics([LEASE])[LEASE].result(30)
+        await asyncio.to_thread(run_at, place, create)
+        async with await Lease(place, holder("bob")).acquire(60, nobody) as second:
+            await first._renew()
+            assert "__repl.lease was recreated" in (await first.lost() or "")
+            assert await second.lost() is None
 
 
 async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):
