@@ -202,15 +202,15 @@ class CanaryDrill:
         p50_ms, longest_ms = (median_low(latencies_ms), max(latencies_ms)) if latencies_ms else (None, None)
         run.scenario.canaries.append(CanaryFigures(flow.name, len(written), p50_ms, longest_ms))
         arrived, doubled = len(written & times.keys()), times.total() - len(times)
-        measured = f"{arrived} of {len(written)}"
+        measured = f"{arrived} of {CANARIES}"
         if latencies_ms:
             measured += f", p50 {p50_ms:.0f} ms, longest {longest_ms:.0f} ms"
         run.promise(
             f"canaries of {flow.name} arrive at {flow.destination_cluster}",
-            f"{len(written)} within {WITHIN_S:g} s, each once",
+            f"{CANARIES} within {WITHIN_S:g} s, each once",
             f"{measured}, {doubled} doubled" if doubled else measured,
             "the way of this flow copies nothing now: look at repl status",
-            kept=arrived == len(written) and not doubled,
+            kept=arrived == CANARIES and not doubled,
         )
 
     def _remove(self, run: ClientRun) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice, zip_longest
@@ -50,6 +51,7 @@ class DrillProducer:
         self.cluster = endpoint.cluster
         self._load = load
         self._producer = producer(endpoint, WITHIN_S)
+        self._refused = Counter[str]()  # records, by the reason
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -59,11 +61,17 @@ class DrillProducer:
         return self._thread is not None and not self._stop.is_set()
 
     def write(self, records: int) -> None:
-        """Writes so many records to each topic, and returns when all were acknowledged."""
+        """Writes so many records to each topic, and returns when all were acknowledged.
+
+        Failure where a record was refused, or not acknowledged in time.
+        """
         for _ in range(records):
             self._write_to_each()
         if self._producer.flush(WITHIN_S):
             raise Failure(error(f"{self.cluster} acknowledged no records within {WITHIN_S:g} s"))
+        if self._refused:
+            (reason, _), *_others = self._refused.most_common()
+            raise Failure(error(f"{self.cluster} did not take {self._refused.total():,} records: {reason}"))
 
     def start(self, rate: float) -> None:
         """Writes at a rate until `stop`."""
@@ -92,22 +100,28 @@ class DrillProducer:
             record = self._load.next_record(self.cluster, topic)
 
             def delivered(
-                failure: object,
+                failure: KafkaError | None,
                 message: Message,
+                topic: str = topic,
                 id_: bytes = record.id,
                 acknowledged: dict[bytes, Acknowledged] = acknowledged,
             ) -> None:
                 if failure is None:
                     at = time.monotonic()
                     acknowledged[id_] = Acknowledged(at, message.partition() or 0, message.offset() or 0)
+                else:
+                    self._refused[f"{topic}: {failure.str()}"] += 1
 
             headers = list(record.headers)
-            try:
-                self._producer.produce(
-                    topic, record.value, record.key, on_delivery=delivered, headers=headers
-                )
-            except BufferError:  # the cluster is lost: nothing is acknowledged any more
-                self._producer.poll(_TICK_S)
+            while not self._stop.is_set():
+                try:
+                    self._producer.produce(
+                        topic, record.value, record.key, on_delivery=delivered, headers=headers
+                    )
+                except BufferError:  # too many are not acknowledged yet
+                    self._producer.poll(_TICK_S)
+                else:
+                    break
 
 
 class DrillConsumer(AbstractContextManager["DrillConsumer"]):
