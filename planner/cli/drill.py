@@ -92,7 +92,8 @@ def drill(
         write_report(junit, rendered.junit(report))
     if metrics is not None:
         earlier, _ = drills.stored_drills(folder)
-        write_report(metrics, rendered.metrics(report, time.time(), rendered.last_success_s(earlier)))
+        success_s = rendered.last_success_s(earlier, report.topology)
+        write_report(metrics, rendered.metrics(report, time.time(), success_s))
     output.show(lambda: kept.tree, lambda _width: rendered.screen(report))
     if not output.as_json:
         say(f"The report is stored in {folder / kept.file}.", err=True)

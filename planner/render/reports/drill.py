@@ -133,9 +133,10 @@ def junit(report: DrillReport) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def last_success_s(earlier: Iterable[StoredDrill]) -> float | None:
-    """Returns when a stored drill on lab clusters last passed, in seconds since 1970."""
-    passed = (drill.report for drill in earlier if drill.report.passed and drill.report.against == LAB)
+def last_success_s(earlier: Iterable[StoredDrill], topology: str) -> float | None:
+    """Returns when a stored drill of a topology on lab clusters last passed, in seconds since 1970."""
+    reports = (drill.report for drill in earlier if drill.report.topology == topology)
+    passed = (report for report in reports if report.passed and report.against == LAB)
     return largest(report.started_ms / 1000 for report in passed)
 
 
