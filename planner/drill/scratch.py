@@ -115,7 +115,11 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
                 topic,
                 cluster,
                 partitions=PARTITIONS,
-                config={"cleanup.policy": "delete", "retention.ms": str(_KEPT_MS)},
+                config={
+                    "cleanup.policy": "delete",
+                    "retention.ms": str(_KEPT_MS),
+                    "message.timestamp.type": "CreateTime",  # the latency counts from the producer's time
+                },
                 on_remove=OnRemove.DELETE,
                 source=flow.source,
             )

@@ -89,6 +89,7 @@ def test_a_scratch_topology_has_nothing_of_the_topology_but_its_clusters_and_way
         (cluster, f"__drill.{RUN.id}.{flow}") for cluster in ("paris", "tokyo") for flow in ("orders", "back")
     }
     assert all(one.on_remove is OnRemove.DELETE and not one.protect for one in scratch.topics)
+    assert {one.config["message.timestamp.type"] for one in scratch.topics} == {"CreateTime"}
     assert set(scratch.flows) == {f"drill.{RUN.id}.orders", f"drill.{RUN.id}.back"}
     for flow in scratch.flows.values():
         assert (flow.acls_sync, flow.quotas_sync, flow.protect) == (False, False, "off")
