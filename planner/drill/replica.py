@@ -45,6 +45,7 @@ from runtime.contract.client.secrets import JOB_VARIABLES
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
+_COMMAND_S = 3_600.0  # the longest that a command of a scenario may take
 
 
 @contextmanager
@@ -187,15 +188,24 @@ class Replica:
         self.routes = [route for route in self.routes if route.flow not in flows]
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Runs a command of repl as an operator would, on the copy of the topology."""
-        return subprocess.run(
-            [sys.executable, "-m", "planner", *arguments],
-            env={**os.environ, HOME: str(self._home), POLICY: "", "NO_COLOR": "1"},
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        """Runs a command of repl as an operator would, on the copy of the topology.
+
+        A question fails: nobody would see it. Failure for a command that does not end.
+        """
+        try:
+            return subprocess.run(
+                [sys.executable, "-m", "planner", *arguments],
+                env={**os.environ, HOME: str(self._home), POLICY: "", "NO_COLOR": "1"},
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_COMMAND_S,
+            )
+        except subprocess.TimeoutExpired:
+            command = f"repl {' '.join(arguments)}"
+            raise Failure(error(f"{command} has not ended within {_COMMAND_S / 60:.0f} min")) from None
 
     def _start(self) -> None:
         specs = []
