@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 
 from planner.model.diagnostic import Failure
-from planner.ui.access import AccessPolicy, is_loopback, read_token
+from planner.ui.access import COOKIE, AccessPolicy, is_loopback, read_token
 from planner.ui.server import access_policy, listen, url_of
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
@@ -29,6 +30,12 @@ def test_other_machines_need_a_token(address, token_file) -> None:
         access_policy(address)
 
     assert access_policy(address, token_file=token_file).token == TOKEN
+
+
+@pytest.mark.parametrize("other", ["", "a b=1; ", 'odd="{"; ', "[]=x; ", "lonely; "])
+def test_a_session_lasts_beside_odd_cookies_of_the_host(other) -> None:
+    assert GUARDED.knows(Headers({"cookie": f"{other}{COOKIE}={GUARDED.session()}"}))
+    assert not GUARDED.knows(Headers({"cookie": f"{other}{COOKIE}=wrong"}))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
