@@ -9,11 +9,13 @@ import struct
 import threading
 from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 _CHUNK = 1 << 16
+_CHUNKS_UNDER_WAY = 1024
 _HOST = "127.0.0.1"
 Result = TypeVar("Result")
+DelayedChunks: TypeAlias = "asyncio.Queue[tuple[float, bytes]]"  # each with the time when it is due
 _RESET = struct.pack("ii", 1, 0)  # close() sends a reset
 
 
@@ -76,8 +78,10 @@ class DrillLink:
                 streams.append(broker)
                 self._streams.add(broker)
                 async with asyncio.TaskGroup() as ways:  # the end of one way ends the other
-                    ways.create_task(self._copy(reader, broker, delayed=False))
-                    ways.create_task(self._copy(answers, writer, delayed=True))
+                    ways.create_task(self._copy(reader, broker))
+                    delayed: DelayedChunks = asyncio.Queue(_CHUNKS_UNDER_WAY)
+                    ways.create_task(self._delay(answers, delayed))
+                    ways.create_task(self._deliver(delayed, writer))
         except* (OSError, asyncio.CancelledError):
             pass  # the broker is down, or the link ends: the client sees a closed connection
         finally:
@@ -85,15 +89,28 @@ class DrillLink:
                 stream.close()
                 self._streams.discard(stream)
 
-    async def _copy(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, delayed: bool
-    ) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_CHUNK):
-            if delayed and self._delay_s:
-                await asyncio.sleep(self._delay_s)
             writer.write(data)
             await writer.drain()
         raise ConnectionAbortedError
+
+    async def _delay(self, reader: asyncio.StreamReader, delayed: DelayedChunks) -> None:
+        """Reads on while earlier chunks wait: a long way takes time, and does not lessen the throughput."""
+        while True:
+            data = await reader.read(_CHUNK)
+            await delayed.put((self._loop.time() + self._delay_s, data))
+            if not data:
+                return
+
+    async def _deliver(self, delayed: DelayedChunks, writer: asyncio.StreamWriter) -> None:
+        while True:
+            due_s, data = await delayed.get()
+            await asyncio.sleep(due_s - self._loop.time())
+            if not data:
+                raise ConnectionAbortedError
+            writer.write(data)
+            await writer.drain()
 
     def _reset(self) -> None:
         for stream in list(self._streams):

@@ -72,6 +72,22 @@ def test_a_slow_link_delays_answers(link: DrillLink) -> None:
         assert time.monotonic() - began >= 0.1
 
 
+def test_a_slow_link_takes_as_much_as_a_quick_one(link: DrillLink) -> None:
+    sent = bytes(1 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link.start({1: f"127.0.0.1:{server.getsockname()[1]}"})
+        link.slow(0.1)
+        began = time.monotonic()
+        with connected(link) as client, server.accept()[0] as broker:
+            writer = threading.Thread(target=broker.sendall, args=(sent,))
+            writer.start()
+            received = 0
+            while received < len(sent):
+                received += len(client.recv(1 << 16))
+            writer.join()
+    assert 0.1 <= time.monotonic() - began < 1.0  # one pause for each piece of 64 KiB takes 1.6 s
+
+
 def test_it_closes_twice(link: DrillLink) -> None:
     link.close()
     link.close()
