@@ -160,7 +160,7 @@ async def execute(
                 ended = await _run(contexts[cluster], batch, notify)
             except Exception as wrong:  # noqa: BLE001  an error of repl itself stops this batch alone
                 first_line = next((line for line in str(wrong).splitlines() if line.strip()), "no message")
-                text = f"{type(wrong).__name__}: {first_line}"
+                text = redacted(f"{type(wrong).__name__}: {first_line}")
                 why = f"an error in repl itself, {text}; {report(wrong)}"
                 ended = [(step, failed(why)) for step in batch]
         await record(ended)
@@ -212,5 +212,10 @@ async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str
     except ClusterFailure as failure:
         results = {step.id: failed(failure.explained) for step in batch}
     except Failure as failure:
-        results = {step.id: failed(redacted(str(failure))) for step in batch}
-    return {step.id: naming_right(step, results[step.id]) for step in batch}
+        results = {step.id: failed(str(failure)) for step in batch}
+    return {step.id: _redacted(naming_right(step, results[step.id])) for step in batch}
+
+
+def _redacted(result: StepResult) -> StepResult:
+    """Returns the result as the screen and the history show it, which many people read."""
+    return replace(result, why=redacted(result.why))

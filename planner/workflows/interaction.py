@@ -18,6 +18,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.plan import ApplyEnded as ApplyEnded
 from planner.model.plan import Plan
 from planner.model.step import Step, StepsEnded, StepsSent
+from runtime.contract.client.secrets import redacted
 
 if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
@@ -273,7 +274,7 @@ def traceback_reporter(
     """
 
     def report(wrong: BaseException) -> str:
-        text = "".join(traceback.format_exception(wrong))
+        text = redacted("".join(traceback.format_exception(wrong)))
         why_not = "there is no folder for it"
         if folder is not None:
             file = folder / f"{name}.log"

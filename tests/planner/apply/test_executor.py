@@ -18,6 +18,7 @@ from planner.kafka import ClusterEndpoint, run
 from planner.kafka.failures import NoAnswer
 from planner.kafka.log import Appended
 from planner.model.address import Address, topic_address
+from planner.model.diagnostic import Failure, error
 from planner.model.observed import RegistryEntry
 from planner.model.step import ApplySummary, Event, Result, StepResult, StepsEnded
 from planner.plan.steps.registry import Disown, Own
@@ -25,6 +26,7 @@ from planner.state.history import Journal
 from planner.state.internal_topics import decode
 from planner.workflows.applying.session import recorded
 from planner.workflows.interaction import ProgressEvent, silent, traceback_reporter
+from runtime.contract.client.secrets import remember
 from tests.planner.apply.handling import context
 from tests.planner.plan.jobs import record_of
 
@@ -43,6 +45,31 @@ STEPS = (
     Disown("after", A, "dc1", "shop", needs=("own",)),
     Disown("disown", B, "dc1", "shop"),
 )
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ZeroDivisionError("a defect shows hush-hush"),
+        NoAnswer("dc1 said hush-hush"),
+        Failure(error("hush-hush is no right")),
+    ],
+)
+def test_a_secret_is_in_no_result_and_in_no_traceback(failure: Exception, tmp_path: Path) -> None:
+    class Revealing:
+        async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
+            raise failure
+
+    remember("hush-hush")
+    revealing = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Revealing())
+
+    async def notify(_event: Event) -> None: ...
+
+    report = traceback_reporter(tmp_path, "apply1", print)
+    summary = run(execute(STEPS[2:], {"dc1": revealing}, notify, Interruption(), report))
+    assert "(sensitive value)" in summary.outcomes["disown"].why
+    assert "hush-hush" not in summary.outcomes["disown"].why
+    assert not any("hush-hush" in file.read_text() for file in tmp_path.iterdir())
 
 
 class FullDisk:
