@@ -39,12 +39,19 @@ class AclRule:
 
     @property
     def name(self) -> str:
-        """Returns the part of its address behind the cluster."""
-        star = "*" if self.pattern == "PREFIXED" else ""
-        host = "" if self.host == "*" else f"@{self.host}"
+        """Returns the part of its address behind the cluster.
+
+        A star at the end means a prefix, or every resource: one in a resource's own name is escaped. The host
+        stands behind the last `@`.
+        """
+        literal = self.pattern == "LITERAL"
+        resource = self.resource
+        if not (literal and resource == EVERY_TOPIC):
+            resource = resource.replace("%", "%25").replace("*", "%2A") + ("" if literal else "*")
+        host = "" if self.host == "*" and "@" not in self.principal else f"@{self.host}"
         return (
             f"{self.permission.lower()}.{self.principal}{host}.{self.operation}"
-            f".{self.resource_type.lower()}.{self.resource}{star}"
+            f".{self.resource_type.lower()}.{resource}"
         )
 
     @property

@@ -48,6 +48,22 @@ def test_a_desired_acl(origin, have, says) -> None:
     assert brief(change).split("; spec:")[0] == says.replace("no-op", Action.NO_OP.value)
 
 
+def test_rules_that_differ_have_addresses_that_differ() -> None:
+    group = replace(READ, resource_type="GROUP")
+    pairs = [
+        (replace(group, resource="app-*"), replace(group, resource="app-", pattern="PREFIXED")),
+        (replace(group, resource="app-*"), replace(group, resource="app-%2A")),
+        (replace(group, resource="*", pattern="PREFIXED"), replace(group, resource="*")),
+        (replace(READ, principal="User:a@h"), replace(READ, principal="User:a", host="h")),
+    ]
+    assert [one.name == other.name for one, other in pairs] == [False] * len(pairs)
+    one, other = pairs[0]
+    changes = planned(
+        desired(acls=(DesiredAcl(one, Declared()), DesiredAcl(other, Declared()))), cluster(acls=[])
+    )
+    assert len({change.address for change in changes}) == 2
+
+
 @cases(
     "acls entry says drift",
     {
