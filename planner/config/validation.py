@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path, PurePath
 
 from planner.config.files import is_topology_file
@@ -228,13 +229,13 @@ def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         yield flow.error("rename", why, "a rename must have a way back")
     if isinstance(transform := flow.get("transform"), ParsedRecord):
         yield from check_transform(transform)
-    for key in ("topics", "groups"):
+    for key, part in product(("topics", "groups"), ("include", "exclude")):
         selected = flow.get(key)
-        for pattern in (selected.get("include") or ()) if isinstance(selected, ParsedRecord) else ():
+        for pattern in (selected.get(part) or ()) if isinstance(selected, ParsedRecord) else ():
             if GLOB.fullmatch(pattern):
                 what = f'"{pattern}" is a regex: its star repeats the one sign before it'
                 hint = f'write "{pattern[:-1]}.*" for every name that begins so'
-                yield warning(what, hint, source=selected.place("include"), code="glob")
+                yield warning(what, hint, source=selected.place(part), code="glob")
 
 
 def _is_complete(renamed: object) -> bool:
