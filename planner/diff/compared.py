@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from planner.model.address import Address
-from planner.model.change import Action, Change, Unknown
+from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove
@@ -84,7 +84,7 @@ class ComparedKind(ABC):
 
 def unknown(address: Address, why: str, cluster: str | None = None) -> Change:
     """Returns the change of an object that could not be read, or whose `cluster` could not."""
-    return Change(address, Action.UNKNOWN, f"(unknown: {why})", unknown=Unknown(why, cluster))
+    return Change(address, Action.UNKNOWN, f"(unknown: {why})", unknown=why, silent=cluster)
 
 
 def unreachable(address: Address, cluster: str, observed: Observed) -> Change:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import Struct
-
 from planner.model.address import Address
 
 Path = tuple[str, ...]
@@ -51,19 +49,12 @@ class FieldChange:
         return self.path[-1]
 
 
-class Unknown(Struct, frozen=True):
-    """Why an object can't be known. `cluster` is named where the reason is that it does not answer."""
-
-    why: str
-    cluster: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a plan does with one object.
 
     An object that exists and will only be managed from now on is a NO_OP that is `adopted`.
-    An UNKNOWN object has `unknown`.
+    `unknown` says why an UNKNOWN object can't be known; `silent` is its cluster where that does not answer.
     """
 
     address: Address
@@ -75,7 +66,8 @@ class Change:
     unchanged: int = 0  # settings that are declared and already so
     adopted: bool = False  # exists already and will be managed from now on
     notes: tuple[str, ...] = ()  # consequences: keys move, records inside, …
-    unknown: Unknown | None = None
+    unknown: str = ""
+    silent: str | None = None
 
     def field(self, *path: str) -> FieldChange | None:
         """Returns the field at this path, if it changes."""

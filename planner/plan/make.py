@@ -364,7 +364,7 @@ def _unknown(
     desired: Desired, observed: Observed, topology: Topology, changes: Sequence[Change], *, partial: bool
 ) -> dict[str, str]:
     """Returns why each part of this plan can't be known, by a cluster's name or an object's address."""
-    if partial and all(change.unknown is None for change in changes):
+    if partial and not any(change.unknown for change in changes):
         return {}
     silent = {
         name: cluster.why for name, cluster in observed.clusters.items() if isinstance(cluster, Unreachable)
@@ -372,8 +372,8 @@ def _unknown(
     unknown = {**silent, **desired.unknown}
     for change in changes:
         # What a silent cluster makes unknown is reported once, by the cluster's name.
-        if change.unknown is not None and change.unknown.cluster is None:
-            unknown.setdefault(str(change.address), change.unknown.why)
+        if change.unknown and change.silent is None:
+            unknown.setdefault(str(change.address), change.unknown)
     dead = expected_dead(topology)
     return {what: why for what, why in sorted(unknown.items()) if what not in dead}
 
