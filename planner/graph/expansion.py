@@ -42,7 +42,6 @@ from planner.model.observed import (
     ClusterDetailsRequest,
     Observed,
     ObservedCluster,
-    TopicConfigsRequest,
 )
 from planner.model.topology import Fence, OnRemove, Topology
 from runtime.contract.spec.route import is_reserved
@@ -88,8 +87,6 @@ def _read_request(
         topic for topic, entry in owned_topics.items() if topic not in (named if entry.flow is None else read)
     )
     keys = EFFECTIVE | {key for topic in declared for key in topic.config}
-    some = TopicConfigsRequest(keys, explicit=True)
-    every = TopicConfigsRequest(keys, explicit=True, effective=True)
     mirrored = [flow for flow in flows if name in (flow.source_cluster, flow.destination_cluster)]
     syncing = [flow for flow in graph.flows if flow.source_cluster == name and flow.groups.sync]
     running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
@@ -97,7 +94,7 @@ def _read_request(
     waves = [wave for wave in live_waves(graph) if wave.cutover in moving]
     fences = {cutover.fence for cutover in moving}
     return ClusterDetailsRequest(
-        configs={topic: every if topic in every_key else some for topic in read | owned_topics.keys()},
+        configs={topic: None if topic in every_key else keys for topic in read | owned_topics.keys()},
         acls=any(acl.rule.cluster == name for acl in topology.acls)
         or any(flow.acls_sync for flow in mirrored)
         or any(flow.protect == "acl" and flow.destination_cluster == name for flow in flows)

@@ -91,11 +91,7 @@ class FlowForecast:
         return None if self.bytes_per_s is None else self.bytes_per_s < self.rate
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """The forecasts of all running flows, by name; what was assumed stands in each."""
-
-    flows: tuple[FlowForecast, ...]
+Simulation = tuple[FlowForecast, ...]  # of all running flows, by name; what was assumed stands in each
 
 
 def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: int) -> FlowForecast:

@@ -351,29 +351,20 @@ class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
                 return None
 
 
-class TopicConfigsRequest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What to read of one topic: the effective values of `keys`; with `explicit`, also all values set on it.
-
-    `effective` reads every value. Reading `keys` alone is far cheaper.
-    """
-
-    keys: frozenset[str] = frozenset()
-    explicit: bool = False
-    effective: bool = False
-
-
 class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What to read of one cluster beside its topics' names, ids, partitions and replicas.
 
-    `configs` by topic: each is asked for by name, so that a topic without the right to describe it is
-    `hidden` and does not count as absent. `sizes` are topics whose bytes are read. `groups` are groups whose
-    committed topics are read; `every_group` reads all groups, `denied_groups` those that the default denials
-    keep out, and `group_kinds` share groups and streams groups. `schemas` are topics whose
-    subjects are compared, each with how producers name these, and `subjects` are others that are compared;
-    `subject_modes`: with their modes.
+    `configs` names the settings whose effective values are read of each topic, None every setting. Topics are
+    asked for by name, so that one without the right to describe it is `hidden` and does not count as absent.
+    `explicit`: also all settings of the topics' own; without them, reading is far cheaper. `sizes` are topics
+    whose bytes are read. `groups` are groups whose committed topics are read; `every_group` reads all groups,
+    `denied_groups` those that the default denials keep out, and `group_kinds` share groups and streams
+    groups. `schemas` are topics whose subjects are compared, each with how producers name these, and
+    `subjects` are others that are compared; `subject_modes`: with their modes.
     """
 
-    configs: Mapping[str, TopicConfigsRequest] = field(default_factory=dict)
+    configs: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    explicit: bool = True
     acls: bool = False
     sizes: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()

@@ -23,7 +23,6 @@ from planner.model.observed import (
     LiveJob,
     ObservedCluster,
     RegistryEntry,
-    TopicConfigsRequest,
 )
 from planner.observe.brokers import (
     BrokerVersions,
@@ -143,7 +142,7 @@ class ClusterReader:
         listing = TopicListing(dict(cluster.topics), dict(cluster.internal_topics), set(cluster.hidden))
         unreadable = dict(cluster.unreadable)
         await self._look_up_missing(listing, wanted.configs)
-        await self._configs(listing, wanted.configs, unreadable)
+        await self._configs(listing, wanted, unreadable)
         found: dict[str, object] = {}
         if wanted.acls:
             found["acls"] = await _readable(unreadable, "acls", read_acls(self._client))
@@ -198,26 +197,18 @@ class ClusterReader:
             await look_up(self._client, missing, listing)
 
     async def _configs(
-        self, listing: TopicListing, wanted: Mapping[str, TopicConfigsRequest], unreadable: dict[str, str]
+        self, listing: TopicListing, wanted: ClusterDetailsRequest, unreadable: dict[str, str]
     ) -> None:
-        known = {name: want for name, want in wanted.items() if listing.knows(name)}
+        known = sum(map(listing.knows, wanted.configs))
         if not known:
             return
-        self._options.progress(self.name, "reading configs", 0, len(known))
-        configs = await read_configs(
-            self._client,
-            known,
-            lambda done: self._options.progress(self.name, "reading configs", done, len(known)),
-        )
-        for name in configs.gone:
-            listing.topics.pop(name, None)
-            listing.internal.pop(name, None)
-        for name, config in configs.found.items():
-            topics = listing.topics if name in listing.topics else listing.internal
-            topics[name] = replace(topics[name], config=config)
-        for name, why in configs.refused.items():
-            unreadable[f"topic.{name}"] = why
-            listing.hidden.add(name)
+
+        def progress(done: int) -> None:
+            self._options.progress(self.name, "reading configs", done, known)
+
+        progress(0)
+        refused = await read_configs(self._client, listing, wanted, progress)
+        unreadable |= {f"topic.{name}": why for name, why in refused.items()}
 
     async def _defaults(self, unreadable: dict[str, str]) -> BrokerDefaults:
         """Returns the settings of the answering broker with the lowest id, with the cluster's dynamic

@@ -10,7 +10,6 @@ from planner.model.observed import (
     ConfigSource,
     ObservedCluster,
     ObservedTopic,
-    TopicConfigsRequest,
 )
 from planner.model.topology import QUOTA_KEYS, Acl, Cluster, Quota, QuotaEntity, Topic, Topology
 from planner.model.topology.quotas import FRACTIONS, quota_of
@@ -28,9 +27,7 @@ _UNKNOWN_OPERATIONS = frozenset({"TWO_PHASE_COMMIT"})
 def import_request(cluster: ObservedCluster, pattern: str | None) -> ClusterDetailsRequest:
     """Returns what an import has to read of one cluster."""
     return ClusterDetailsRequest(
-        configs={
-            name: TopicConfigsRequest(explicit=True) for name in _selected_topics(cluster.topics, pattern)
-        },
+        configs=dict.fromkeys(_selected_topics(cluster.topics, pattern), frozenset()),
         acls=pattern is None,
         quotas=pattern is None,
         scram_users=pattern is None,

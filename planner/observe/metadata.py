@@ -4,24 +4,27 @@ Metadata are the cluster's id, its brokers, and every topic with id, partitions 
 in batches: only chosen keys where that is enough, and all values where it is not.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import itemgetter
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import meaning
 from planner.kafka.topics import config_values, topic_id_text
 from planner.model.observed import (
+    ClusterDetailsRequest,
     ConfigValue,
     ObservedBroker,
     ObservedTopic,
-    TopicConfigsRequest,
 )
 from runtime.contract.spec.naming import is_internal
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.configs import (
     BROKER,
     TOPIC,
+    ConfigEntry,
     DescribeConfigsRequest,
     Described,
 )
@@ -52,6 +55,23 @@ class TopicListing(Struct):
     def knows(self, name: str) -> bool:
         """Returns whether the topic exists."""
         return name in self.topics or name in self.internal
+
+    def describe(self, described: Described, entries: Iterable[ConfigEntry]) -> str:
+        """Adds the configs of a topic. Returns why there are none; "" also where the topic has vanished."""
+        name = described.name
+        topics = self.topics if name in self.topics else self.internal
+        if name not in topics:
+            return ""
+        if not described.error:
+            topics[name] = replace(topics[name], config=config_values(entries))
+            return ""
+        if described.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            del topics[name]
+            return ""
+        self.hidden.add(name)
+        if described.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return "not authorized to describe its configs"
+        return meaning(described.error, described.message)
 
 
 async def identify(client: ClusterClient) -> ClusterIdentity:
@@ -174,61 +194,39 @@ _BATCH_OF_ALL, _BATCH_OF_KEYS = 500, 2_000
 Done = Callable[[int], None]
 
 
-class ObservedConfigs(Struct):
-    """`gone` topics vanished after they were listed; `refused` says why the others have no configs."""
-
-    found: dict[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    refused: dict[str, str] = field(default_factory=dict)
-
-
 async def read_configs(
-    client: ClusterClient, wanted: Mapping[str, TopicConfigsRequest], done: Done
-) -> ObservedConfigs:
-    """Reads the configs of all wanted topics and calls `done` with the number read so far."""
-    configs, count = ObservedConfigs(), 0
-    for keys, names in _grouped_by_request(wanted):
-        size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
-        for start in range(0, len(names), size):
+    client: ClusterClient, listing: TopicListing, wanted: ClusterDetailsRequest, done: Done
+) -> dict[str, str]:
+    """Reads the configs of the listed topics that are wanted, and returns why the others have none.
+
+    A topic that vanished is taken out of the listing. `done` is called with the number read so far.
+    """
+    refused: dict[str, str] = {}
+    groups: dict[frozenset[str] | None, list[str]] = {}
+    for name, keys in sorted(wanted.configs.items(), key=itemgetter(0)):
+        if listing.knows(name):
+            groups.setdefault(keys, []).append(name)
+    count = 0
+    for keys, names in groups.items():
+        every = keys is None or wanted.explicit
+        size = _BATCH_OF_ALL if every else _BATCH_OF_KEYS
+        for start in range(0, len(names) if every or keys else 0, size):
             batch = names[start : start + size]
-            for described in await client.ask(DescribeConfigsRequest(TOPIC, batch, keys)):
-                if described.name in wanted:
-                    _add_result(described, wanted[described.name], configs)
+            chosen = None if keys is None or every else tuple(sorted(keys))
+            for described in await client.ask(DescribeConfigsRequest(TOPIC, batch, chosen)):
+                entries = [
+                    entry
+                    for entry in described.entries
+                    if keys is None or (wanted.explicit and entry.explicit) or entry.key in keys
+                ]
+                if why := listing.describe(described, entries):
+                    refused[described.name] = why
             count += len(batch)
             done(count)
-    return configs
+    return refused
 
 
 async def describe_broker(connection: BrokerConnection, broker_id: int) -> Described:
     """Returns all settings of a broker. Only the broker itself returns them."""
     (described,) = await connection.call(DescribeConfigsRequest(BROKER, [str(broker_id)]))
     return described
-
-
-def _grouped_by_request(
-    wanted: Mapping[str, TopicConfigsRequest],
-) -> Iterator[tuple[tuple[str, ...] | None, list[str]]]:
-    """Groups topics that are asked for the same keys; None as keys means all values."""
-    groups: dict[tuple[str, ...] | None, list[str]] = {}
-    keys_of: dict[TopicConfigsRequest, tuple[str, ...] | None] = {}
-    for name in sorted(wanted):
-        want = wanted[name]
-        if want not in keys_of:
-            keys_of[want] = None if want.explicit or want.effective else tuple(sorted(want.keys))
-        groups.setdefault(keys_of[want], []).append(name)
-    return ((keys, names) for keys, names in groups.items() if keys is None or keys)
-
-
-def _add_result(described: Described, want: TopicConfigsRequest, configs: ObservedConfigs) -> None:
-    if not described.error:
-        configs.found[described.name] = config_values(
-            entry
-            for entry in described.entries
-            if want.effective or (want.explicit and entry.explicit) or entry.key in want.keys
-        )
-    elif described.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        configs.gone.add(described.name)
-    elif described.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        configs.refused[described.name] = "not authorized to describe its configs"
-    else:
-        configs.refused[described.name] = meaning(described.error, described.message)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from planner.model.address import Address, Kind
 from planner.model.change import Change
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import ClusterDetailsRequest, Observed, RegistryEntry, TopicConfigsRequest
+from planner.model.observed import ClusterDetailsRequest, Observed, RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.object_kind import SeenObject
@@ -46,7 +46,7 @@ def read_request(
 
     `explicit`: also all settings that a topic has of its own.
     """
-    topics: dict[str, dict[str, TopicConfigsRequest]] = defaultdict(dict)
+    topics: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     kinds: dict[str, set[Kind]] = defaultdict(set)
     subjects: dict[str, set[str]] = defaultdict(set)
     for (cluster, address), some in keys.items():
@@ -54,10 +54,11 @@ def read_request(
         if address.kind is Kind.SCHEMA:
             subjects[cluster].add(address.name)
         if address.kind is Kind.TOPIC:
-            topics[cluster][address.name] = TopicConfigsRequest(some | required, explicit=explicit)
+            topics[cluster][address.name] = some | required
     return {
         name: ClusterDetailsRequest(
             configs=topics[name],
+            explicit=explicit,
             acls=Kind.ACL in kinds[name],
             quotas=Kind.QUOTA in kinds[name],
             subjects=frozenset(subjects[name]),

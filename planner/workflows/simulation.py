@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from planner.config import load
 from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
-from planner.model.observed import ClusterDetailsRequest, ObservedCluster, TopicConfigsRequest
+from planner.model.observed import ClusterDetailsRequest, ObservedCluster
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.audit.replication_status import status_request
@@ -36,20 +36,18 @@ async def simulate(request: SimulationRequest) -> Simulation:
     views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}
     volumes = await _volumes(topology, flows, views, request.timeout_ms, unread)
-    return Simulation(
-        tuple(
-            forecast(flow, volumes[name], request.rate, request.outage_ms)
-            if name in volumes
-            else FlowForecast(
-                name,
-                flow.source_cluster,
-                flow.destination_cluster,
-                request.rate,
-                request.outage_ms,
-                why=unread.get(flow.source_cluster, "it could not be read"),
-            )
-            for name, flow in flows.items()
+    return tuple(
+        forecast(flow, volumes[name], request.rate, request.outage_ms)
+        if name in volumes
+        else FlowForecast(
+            name,
+            flow.source_cluster,
+            flow.destination_cluster,
+            request.rate,
+            request.outage_ms,
+            why=unread.get(flow.source_cluster, "it could not be read"),
         )
+        for name, flow in flows.items()
     )
 
 
@@ -66,7 +64,7 @@ async def _volumes(
         wanted[flow.source_cluster] |= {topic.topic for topic in views[name].topics}
     request = {
         source: ClusterDetailsRequest(
-            configs={topic: TopicConfigsRequest(_KEYS) for topic in topics}, sizes=frozenset(topics)
+            configs=dict.fromkeys(topics, _KEYS), explicit=False, sizes=frozenset(topics)
         )
         for source, topics in wanted.items()
     }

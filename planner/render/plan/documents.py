@@ -44,7 +44,7 @@ def simulation_heading(simulation: Simulation) -> str:
 
 def simulation_assumption(simulation: Simulation) -> str:
     """Returns what was assumed: the rate, and how long the link is down."""
-    rates = {flow.rate for flow in simulation.flows}
+    rates = {flow.rate for flow in simulation}
     each = f"{octets(max(rates, default=0))}/s a flow"
     bounded = ", less where its rate_limit is lower" if len(rates) > 1 else ""
     return f"{each}{bounded}; the link down for {_outage(simulation)}"
@@ -85,7 +85,7 @@ def simulation_cells(one: FlowForecast) -> list[str]:
 def simulation_remarks(simulation: Simulation) -> list[str]:
     """Returns what needs attention, one sentence a flow."""
     found = []
-    for flow in simulation.flows:
+    for flow in simulation:
         if flow.why:
             found.append(f"flow.{flow.flow}: nothing is known of it, because {flow.why}")
         if flow.keeps_up is False:
@@ -106,9 +106,7 @@ def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]
     """Yields the lines for the terminal."""
     yield Text(simulation_heading(simulation), "bold")
     yield Text()
-    yield from table(
-        simulation_columns(simulation), [simulation_cells(flow) for flow in simulation.flows], width
-    )
+    yield from table(simulation_columns(simulation), [simulation_cells(flow) for flow in simulation], width)
     notes = simulation_remarks(simulation)
     if notes:
         yield Text()
@@ -116,7 +114,7 @@ def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]
 
 
 def _outage(simulation: Simulation) -> str:
-    return span(max((flow.outage_ms for flow in simulation.flows), default=0))
+    return span(max((flow.outage_ms for flow in simulation), default=0))
 
 
 def _both(records: str, octets_: float | None, suffix: str = "") -> str:
@@ -229,10 +227,7 @@ def _simulation(simulation: Simulation) -> list[str]:
         f"\n#### {_text(simulation_heading(simulation))}\n\n",
         "| " + " | ".join(one.name.capitalize() for one in named) + " |\n",
         "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
-        *(
-            "| " + " | ".join(_text(cell) for cell in simulation_cells(flow)) + " |\n"
-            for flow in simulation.flows
-        ),
+        *("| " + " | ".join(_text(cell) for cell in simulation_cells(flow)) + " |\n" for flow in simulation),
         "\n",
         *(f"- ⚠️ {_text(remark)}\n" for remark in simulation_remarks(simulation)),
     ]

@@ -18,7 +18,7 @@ def json_text(plan: Plan, signature: str | None = None, simulation: Simulation |
     if signature is not None:
         tree["signature"] = signature
     if simulation is not None:
-        tree["simulation"] = [{**asdict(flow), "keeps_up": flow.keeps_up} for flow in simulation.flows]
+        tree["simulation"] = [{**asdict(flow), "keeps_up": flow.keeps_up} for flow in simulation]
     return as_json(tree)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.graph.expansion import EFFECTIVE, read_requests
-from planner.model.observed import ClusterDetailsRequest, TopicConfigsRequest
+from planner.model.observed import ClusterDetailsRequest
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
 from runtime.contract.spec.rename import Template
@@ -17,8 +17,8 @@ def requested(of: Topology, **clusters: object) -> dict[str, ClusterDetailsReque
     return read_requests(of, seen(**(clusters or NAMES)))
 
 
-def configs(*topics: str, more: frozenset[str] = frozenset()) -> dict[str, TopicConfigsRequest]:
-    return dict.fromkeys(topics, TopicConfigsRequest(EFFECTIVE | more, explicit=True))
+def configs(*topics: str, more: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
+    return dict.fromkeys(topics, EFFECTIVE | more)
 
 
 def test_both_ends_of_what_is_copied_and_what_is_declared_there_or_not() -> None:
@@ -39,7 +39,7 @@ def test_what_could_not_be_listed_is_not_asked_again() -> None:
 
 def test_all_values_where_all_are_mirrored() -> None:
     details = requested(topology(flow("dc1>dc2", "a", configs=ConfigsSpec("all"))))
-    assert [details[name].configs["a"].effective for name in ("dc1", "dc2")] == [True, False]
+    assert [details[name].configs["a"] is None for name in ("dc1", "dc2")] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster, TopicConfigsRequest
+from planner.model.observed import ConfigSource, ConfigValue, ObservedCluster
 from planner.model.topology import AclRule, Cluster, QuotaEntity
 from planner.observe.imported import import_request, import_topology
 from planner.render.topology import topology_yaml
@@ -69,7 +69,7 @@ def test_which_topics_are_taken(pattern: str | None, names: list[str]) -> None:
     found, _ = import_topology("t", {"dc1": DC1}, [there], pattern)
     assert [topic.name for topic in found.topics] == names
     request = import_request(there, pattern)
-    assert request.configs == {name: TopicConfigsRequest(explicit=True) for name in names}
+    assert request.configs == dict.fromkeys(names, frozenset())
     assert {request.acls, request.quotas, request.scram_users} == {pattern is None}
 
 

@@ -14,7 +14,6 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
     Request,
-    TopicConfigsRequest,
 )
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint, observed
@@ -69,19 +68,17 @@ def test_details_are_what_was_asked_for_and_no_more(lab: Lab, fresh: Fresh) -> N
     explicit, keys, every = fresh("explicit"), fresh("keys"), fresh("every")
     for name in (explicit, keys, every):
         create(lab, "dc1", name, retention_ms="1000", segment_bytes="1048576")
-    wanted = {
-        explicit: TopicConfigsRequest(frozenset({"cleanup.policy"}), explicit=True),
-        keys: TopicConfigsRequest(frozenset({"retention.ms", "cleanup.policy"})),
-        every: TopicConfigsRequest(effective=True),
-    }
-    topics = dc1(read(lab, {"dc1": ClusterDetailsRequest(wanted)})).topics
+    wanted = ClusterDetailsRequest({explicit: frozenset({"cleanup.policy"}), every: None})
+    topics = dc1(read(lab, {"dc1": wanted})).topics
     assert {key: value.source for key, value in topics[explicit].config.items()} == {
         "cleanup.policy": ConfigSource.DEFAULT,
         "retention.ms": ConfigSource.TOPIC,
         "segment.bytes": ConfigSource.TOPIC,
     }
-    assert set(topics[keys].config) == {"retention.ms", "cleanup.policy"}
     assert len(topics[every].config) > 25
+    chosen = ClusterDetailsRequest({keys: frozenset({"retention.ms", "cleanup.policy"})}, explicit=False)
+    topics = dc1(read(lab, {"dc1": chosen})).topics
+    assert set(topics[keys].config) == {"retention.ms", "cleanup.policy"}
 
 
 def test_sizes_groups_and_acls_are_read_only_when_wanted(lab: Lab, fresh: Fresh) -> None:
@@ -110,7 +107,7 @@ def test_a_topic_that_vanishes_between_names_and_details_is_gone(lab: Lab, fresh
         admin = AdminClient(lab.clusters["dc1"].client)
         admin.delete_topics([name])[name].result(60)
         wait_for(lambda: name not in admin.list_topics(timeout=60).topics)
-        return {"dc1": ClusterDetailsRequest({name: TopicConfigsRequest(explicit=True)})}
+        return {"dc1": ClusterDetailsRequest({name: frozenset()})}
 
     after = dc1(observed(both(lab), wanted))
     assert name not in after.topics

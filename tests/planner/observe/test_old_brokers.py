@@ -7,7 +7,6 @@ from planner.model.observed import (
     ConfigSource,
     Observed,
     RegistryEntry,
-    TopicConfigsRequest,
     Unreachable,
 )
 from planner.observe.cluster import ReadOptions
@@ -22,7 +21,7 @@ KAFKA_0_10 = {0: 2, 1: 3, METADATA: 2, API_VERSIONS: 0}
 
 def observe(broker: OldBroker) -> Observed:
     there = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}")
-    wanted = ClusterDetailsRequest({"orders": TopicConfigsRequest(explicit=True)})
+    wanted = ClusterDetailsRequest({"orders": frozenset()})
     return observed({"dc1": there}, lambda _: {"dc1": wanted})
 
 

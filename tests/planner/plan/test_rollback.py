@@ -323,7 +323,7 @@ def test_a_job_that_came_is_stopped_before_what_it_filled_goes() -> None:
 def test_what_is_read_for_it_needs_no_job_spec_which_a_journal_does_not_hold() -> None:
     request = read_request_of(record_of(plan(topology(flow("x"))).steps), frozenset({"segment.ms"}))
     assert {name: wanted.configs.keys() for name, wanted in request.items()} == {"dc2": {"a"}}
-    assert request["dc2"].configs["a"].explicit
+    assert request["dc2"].explicit
 
 
 def test_what_a_job_was_given_is_not_taken_back() -> None:

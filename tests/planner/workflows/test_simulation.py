@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
+from planner.model.forecast import FlowForecast, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
 from planner.render.plan.documents import html, markdown, simulation_remarks, simulation_text
 from tests.commands import repl
@@ -46,7 +46,7 @@ def test_a_flow_that_copies_no_faster_than_its_source_is_written_never_catches_u
     found = of(ORDERS, rate=rate)
     assert found.keeps_up is False
     assert (found.copy_ms, found.after_outage_ms) == (None, None)
-    assert any("never catches up" in one for one in simulation_remarks(Simulation((found,))))
+    assert any("never catches up" in one for one in simulation_remarks((found,)))
 
 
 def test_the_first_topic_to_lose_records_is_named_and_all_that_is_lost_is_counted() -> None:
@@ -54,7 +54,7 @@ def test_the_first_topic_to_lose_records_is_named_and_all_that_is_lost_is_counte
     found = of(ORDERS, short)
     assert (found.loss_topic, found.loss_ms) == ("clicks", HOUR_MS // 2)
     assert found.lost_records == 180_000
-    (remark,) = simulation_remarks(Simulation((found,)))
+    (remark,) = simulation_remarks((found,))
     assert "loses about 180,000 records" in remark
     assert "deletes records of clicks after 30 min" in remark
 
@@ -75,13 +75,13 @@ def test_without_sizes_only_records_are_known() -> None:
     found = of(replace(ORDERS, bytes=None))
     assert (found.copy_records, found.outage_records) == (200_000, 36_000_000)
     assert (found.copy_bytes, found.copy_ms, found.bytes_a_day, found.keeps_up) == (None, None, None, None)
-    shown = "\n".join(line.plain for line in simulation_text(Simulation((found,)), None))
+    shown = "\n".join(line.plain for line in simulation_text((found,), None))
     assert "never" not in shown.splitlines()[3].replace("7 d", "")
 
 
 def test_the_table_stands_in_the_comment_and_on_the_page() -> None:
     unread = FlowForecast("out", "<dc3>", "dc1", 5_000_000, HOUR_MS, why="<dc3> does not answer")
-    seen = Simulation((of(ORDERS), unread))
+    seen = (of(ORDERS), unread)
     comment, page = markdown(everything(), simulation=seen), html(everything(), seen)
     assert "| into-dc2 | 1 | 10,000/s (1.0 MB/s) | 200,000 (20.0 MB) | 5.0 s |" in comment
     assert "nothing is known of it, because" in comment
