@@ -50,8 +50,7 @@ REPLICATION = "replication"
 
 def topic_spec(topic: DesiredTopic, topic_id: str | None) -> dict[str, str]:
     spec = {CONFIG + key: value for key, value in sorted(topic.config.items())}
-    if topic.lifted is not None:
-        spec |= {BEFORE + key: value for key, value in sorted(topic.lifted.before.items())}
+    spec |= {BEFORE + key: value for key, value in sorted(topic.before.items())}
     if topic.partitions is not None:
         spec[PARTITIONS] = str(topic.partitions)
     if topic.replication is not None:

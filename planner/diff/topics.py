@@ -41,7 +41,6 @@ from planner.model.desired import (
     Desired,
     DesiredFlow,
     DesiredTopic,
-    LiftedLimits,
     MirroredBy,
     QuarantineOf,
 )
@@ -135,8 +134,8 @@ class TopicComparison(Struct, frozen=True):
     def _config_note(self, key: str) -> str:
         """Returns why a setting changes, where the topology did not change it."""
         topic, entry = self.topic, self.entry
-        if topic.lifted is not None and key in topic.lifted.before:
-            return _lifted(topic.lifted)
+        if key in topic.before:
+            return _lifted(topic)
         if key in given_back_after(topic, entry):
             return RESTORED
         if key not in topic.config:
@@ -268,8 +267,8 @@ def _guards(topic: DesiredTopic) -> dict[str, object]:
     return guards if topic.on_remove is OnRemove.KEEP else {**guards, "on_remove": topic.on_remove.value}
 
 
-def _lifted(lifted: LiftedLimits) -> str:
-    return f"lifted while flow.{lifted.flow} copies records back"
+def _lifted(topic: DesiredTopic) -> str:
+    return f"lifted while flow.{topic.lifted_by} copies records back"
 
 
 def _recorded_keys(topic: DesiredTopic, keys: Iterable[str]) -> list[str]:
@@ -339,10 +338,8 @@ def _reason(topic: DesiredTopic, fields: Sequence[FieldChange], *, adopted: bool
             return "declared"
         case Declared() if all(field.note == OUTSIDE for field in fields):
             return OUTSIDE
-        case Declared() if topic.lifted is not None and all(
-            field.note == _lifted(topic.lifted) for field in fields
-        ):
-            return _lifted(topic.lifted)
+        case Declared() if all(field.note == _lifted(topic) for field in fields):
+            return _lifted(topic)
         case Declared() if all(field.note == RESTORED for field in fields):
             return RESTORED
         case Declared() if all(field.path[0] == "recorded" for field in fields):

@@ -64,7 +64,7 @@ def given_back(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[st
 def given_back_after(topic: DesiredTopic, entry: RegistryEntry | None) -> frozenset[str]:
     """Returns the limits that a failback had lifted and that this plan restores."""
     before = entry.before.keys() if entry is not None else frozenset[str]()
-    return frozenset(before) - (topic.lifted.before.keys() if topic.lifted is not None else frozenset())
+    return frozenset(before) - topic.before.keys()
 
 
 def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:

@@ -10,106 +10,58 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from msgspec import Struct, field, structs
-
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, strongly_connected
 from planner.model.address import Address, Kind, topic_address
-from planner.model.desired import Declared, DesiredTopic, LiftedLimits, MirroredBy, QuarantineOf
+from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import (
     DECLARED,
     ConfigSource,
     Observed,
-    ObservedCluster,
     ObservedTopic,
     RegistryEntry,
 )
 from planner.model.topology import Flow, Topic
 from runtime.contract.spec.acls import flow_origin
-from runtime.contract.spec.flow import ConfigsSpec
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.topic_settings import BOUNDS, MirrorRule, TopicSettings, supported
 from runtime.contract.spec.transform import quarantine_settings, quarantine_topic
 
 
-class PlannedTopicSettings(Struct, frozen=True):
-    """A topic's settings after the plan: `explicit` ones over `inherited` ones over the
-    cluster's `defaults`.
-    """
-
-    explicit: Mapping[str, str]
-    inherited: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, str] = field(default_factory=dict)
-
-    def effective(self, key: str) -> str | None:
-        """Returns the value that applies to the topic; None if it is unknown."""
-        for values in (self.explicit, self.inherited, self.defaults):
-            if key in values:
-                return values[key]
-        return None
-
-
-def settings_of(live: ObservedTopic | None, cluster: ObservedCluster | None) -> PlannedTopicSettings:
-    """Returns the settings as they are now. A topic that does not exist will inherit all of the cluster's."""
-    defaults = cluster.defaults if cluster is not None else {}
-    if live is None:
-        return PlannedTopicSettings({}, defaults, defaults)
+def settings_of(live: ObservedTopic | None, defaults: Mapping[str, str]) -> TopicSettings:
+    """Returns the settings as they are now. What the topic does not set, it inherits from its cluster."""
     explicit: dict[str, str] = {}
-    inherited: dict[str, str] = {}
-    for key, setting in live.config.items():
+    inherited = dict(defaults)
+    for key, setting in live.config.items() if live is not None else ():
         if setting.value is not None:
             (explicit if setting.source is ConfigSource.TOPIC else inherited)[key] = setting.value
-    return PlannedTopicSettings(explicit, inherited, defaults)
-
-
-class ConfigRule:
-    """The `configs` of a flow. The flow's job follows the same rule."""
-
-    def __init__(self, configs: ConfigsSpec, provenance: ProvenanceMode) -> None:
-        self.sync = configs.sync
-        self._rule = MirrorRule(configs.sync, configs.exclude, headers=provenance == "headers")
-
-    def mirrored(self, source: PlannedTopicSettings) -> dict[str, str]:
-        """Returns what the flow sets on the mirror of a topic with these settings.
-
-        The settings that every mirror has (BOUNDS) are not among them.
-        """
-        every = self.sync == "all"
-        inherited = source.inherited if every else {**source.defaults, **source.inherited}
-        wanted = self._rule.wanted(TopicSettings(source.explicit, inherited))
-        return {key: value for key, value in wanted.items() if key not in BOUNDS}
-
-    def taken_back(self, explicit: Mapping[str, str], wanted: Mapping[str, str]) -> frozenset[str]:
-        """Returns the settings of the mirror that its source no longer has.
-
-        The caller handles declared settings.
-        """
-        if self.sync == "off":
-            return frozenset()
-        return frozenset(key for key in explicit if key not in wanted and self._rule.follows(key))
+    return TopicSettings(explicit, inherited)
 
 
 LARGEST = "max.message.bytes"
 
 
 def limits_to_lift(
-    now: PlannedTopicSettings, largest: int | None, before: Mapping[str, str], declared: Collection[str]
+    now: TopicSettings,
+    bounds: Mapping[str, str],
+    largest: int | None,
+    before: Mapping[str, str],
+    declared: Collection[str],
 ) -> dict[str, str]:
     """Returns the limits to lift, with their new values.
 
-    `largest` is the largest record batch that the failback may bring. `before` are the values of limits that
-    are lifted already. A declared limit stays as it is declared.
+    `bounds` are those of timestamps that the cluster has. `largest` is the largest record batch that the
+    failback may bring. `before` are the values of limits that are lifted already. A declared limit stays as
+    it is declared.
     """
-    bounds = supported(BOUNDS, now.defaults)
     wanted = {key: value for key, value in bounds.items() if key in before or now.effective(key) != value}
-    own = before.get(LARGEST) or (now.defaults.get(LARGEST) if LARGEST in before else now.effective(LARGEST))
+    own = before.get(LARGEST) or (now.inherited if LARGEST in before else now.explicit).get(LARGEST)
+    own = own or now.inherited.get(LARGEST)
     if largest is not None and own is not None and own.isdecimal() and largest > int(own):
         wanted[LARGEST] = str(largest)
     return {key: value for key, value in wanted.items() if key not in declared}
 
 
-def values_to_restore(
-    now: PlannedTopicSettings, keys: Collection[str], before: Mapping[str, str]
-) -> dict[str, str]:
+def values_to_restore(now: TopicSettings, keys: Collection[str], before: Mapping[str, str]) -> dict[str, str]:
     """Returns the value to restore for each lifted limit: "" if the topic had no value of its own."""
     return {key: before.get(key, now.explicit.get(key, "")) for key in keys}
 
@@ -147,7 +99,12 @@ class DesiredTopics:
     ) -> None:
         self.graph = graph
         self.observed = observed
-        self.rules = {flow.name: ConfigRule(flow.configs, provenance[flow.name]) for flow in graph.flows}
+        self.rules = {
+            flow.name: MirrorRule(
+                flow.configs.sync, flow.configs.exclude, headers=provenance[flow.name] == "headers"
+            )
+            for flow in graph.flows
+        }
         self.into = graph.live.incoming
         self.partitions = partitions_of(graph, observed)
         self.owned = {
@@ -157,7 +114,7 @@ class DesiredTopics:
             for entry in cluster.owned
             if entry.topology == graph.topology.name
         }
-        self.settings: dict[TopicNode, PlannedTopicSettings] = {}
+        self.settings: dict[TopicNode, TopicSettings] = {}
         self.mirrored: dict[TopicNode, Mapping[str, str]] = {}
         self.topics: dict[TopicNode, DesiredTopic] = {}
 
@@ -181,6 +138,11 @@ class DesiredTopics:
             self._build_topic(node, edge)
             rest.remove(node)
 
+    def defaults(self, cluster: str) -> Mapping[str, str]:
+        """Returns what topics of a cluster inherit; nothing where it could not be read."""
+        observed = self.observed.reachable(cluster)
+        return observed.defaults if observed is not None else {}
+
     def _exists_or_declared(self, node: TopicNode) -> bool:
         return self.graph.exists(node) or node in self.graph.declared_topics
 
@@ -203,12 +165,12 @@ class DesiredTopics:
         """Builds one topic. `parent` is the copy whose source the settings follow; in a loop
         there is none.
         """
-        cluster = self.observed.reachable(node.cluster)
-        now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, cluster)
+        cluster, defaults = self.observed.reachable(node.cluster), self.defaults(node.cluster)
+        now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, defaults)
         copies = self._copies(node)
         failback_edges = [edge for edge in self.into.get(node, ()) if edge not in copies]
         given, unset = self._mirrored(node, parent, now) if copies else ({}, frozenset[str]())
-        given = supported(given, now.defaults)
+        given = supported(given, defaults)
         lifting = self._limits_to_lift(node, failback_edges, now) if failback_edges and not copies else {}
         before = self._saved_values(node)
         topic = self.graph.declared_topics.get(node)
@@ -232,26 +194,23 @@ class DesiredTopics:
             )
             self.topics[node] = replace(
                 made,
-                lifted=LiftedLimits(failback_edges[0].flow, values_to_restore(now, lifting, before))
-                if lifting
-                else None,
+                lifted_by=failback_edges[0].flow if lifting else "",
+                before=values_to_restore(now, lifting, before),
                 restored=own_values(restored),
             )
         left = {key: value for key, value in now.explicit.items() if key not in unset}
-        own = {key: now.defaults[key] for key in unset if key in now.defaults}
-        explicit = {**left, **own_values(restored), **config}
-        self.settings[node] = structs.replace(now, explicit=explicit, inherited={**now.inherited, **own})
+        self.settings[node] = TopicSettings({**left, **own_values(restored), **config}, now.inherited)
 
     def _mirrored(
-        self, node: TopicNode, parent: CopyEdge | None, now: PlannedTopicSettings
+        self, node: TopicNode, parent: CopyEdge | None, now: TopicSettings
     ) -> tuple[dict[str, str], frozenset[str]]:
         """Returns the settings that flows give a mirror, and those that they take back."""
         if parent is None or self._is_unread(parent):
             return dict(BOUNDS), frozenset()
         rule = self.rules[parent.flow]
-        self.mirrored[node] = rule.mirrored(self.settings[parent.source])
-        config = {**BOUNDS, **self.mirrored[node]}
-        return config, rule.taken_back(now.explicit, config)
+        config = rule.wanted(self.settings[parent.source])
+        self.mirrored[node] = {key: value for key, value in config.items() if key not in BOUNDS}
+        return config, rule.stale(now.explicit, config)
 
     def _is_unread(self, parent: CopyEdge | None) -> bool:
         """Returns whether the settings of the copy's source could not be read."""
@@ -260,16 +219,17 @@ class DesiredTopics:
         )
 
     def _limits_to_lift(
-        self, node: TopicNode, failback_edges: list[CopyEdge], now: PlannedTopicSettings
+        self, node: TopicNode, failback_edges: list[CopyEdge], now: TopicSettings
     ) -> dict[str, str]:
         limits = [
-            self.rules[edge.flow].mirrored(self.settings[edge.source]).get(LARGEST, "")
+            self.rules[edge.flow].wanted(self.settings[edge.source]).get(LARGEST, "")
             for edge in failback_edges
             if edge.source in self.settings
         ]
         declared = self.graph.declared_topics.get(node)
         return limits_to_lift(
             now,
+            supported(BOUNDS, self.defaults(node.cluster)),
             max((int(limit) for limit in limits if limit.isdecimal()), default=None),
             self._saved_values(node),
             declared.config.keys() if declared is not None else (),
@@ -364,7 +324,7 @@ def _quarantines(graph: ReplicationGraph, made: DesiredTopics) -> dict[TopicNode
             origin=QuarantineOf(flow.name, edge.destination.topic),
             partitions=made.partitions[edge.destination],
             replication=flow.replication,
-            config=dict(sorted(supported(config, mirror.defaults).items())),
+            config=dict(sorted(supported(config, made.defaults(node.cluster)).items())),
             source=flow.source,
         )
     return topics

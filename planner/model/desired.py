@@ -91,23 +91,14 @@ class FencedBy:
 
 
 @dataclass(frozen=True, slots=True)
-class LiftedLimits:
-    """Limits of a topic that are lifted while `flow`, a failback, copies into it.
-
-    `before`: the value of each to restore afterwards; "" where the topic had none of its own.
-    """
-
-    flow: str
-    before: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class DesiredTopic:
     """A topic as it should be. None leaves a value to the broker at creation, and unchanged later.
 
     `unset` are keys that go back to the cluster's value: a mirror gives up what its source no longer sets.
-    `mirrored` are the keys of a declared topic's `config` that a flow set. `restored` are values that a
-    failback had lifted; they are set once and not registered.
+    `mirrored` are the keys of a declared topic's `config` that a flow set. `before` are limits that are
+    lifted while the flow `lifted_by`, a failback, copies into the topic: the value of each to restore
+    afterwards, "" where the topic had none of its own. `restored` are such values, which are set once and not
+    registered.
     """
 
     cluster: str
@@ -121,7 +112,8 @@ class DesiredTopic:
     on_remove: OnRemove = OnRemove.KEEP
     source: SourceLocation | None = None
     mirrored: frozenset[str] = frozenset()
-    lifted: LiftedLimits | None = None
+    lifted_by: str = ""
+    before: Mapping[str, str] = field(default_factory=dict)
     restored: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -20,7 +20,6 @@ from planner.model.desired import (
     DesiredAcl,
     DesiredQuota,
     DesiredTopic,
-    LiftedLimits,
     MirroredBy,
     QuarantineOf,
 )
@@ -286,7 +285,8 @@ class _StateBefore:
             protect=before.protect,
             on_remove=before.on_remove,
             mirrored=base.mirrored,
-            lifted=LiftedLimits(base.flow or "", base.before) if base.before else None,
+            lifted_by=base.flow or "" if base.before else "",
+            before=base.before,
         )
 
     def _quota(self, step: AlterQuota, base: RegistryEntry) -> None:

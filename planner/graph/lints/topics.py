@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from planner.graph.lints.loops import TopicMerge
 from planner.graph.messages import counted, flow_diagnostic, readable
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode
-from planner.graph.topics import DesiredTopics, PlannedTopicSettings
+from planner.graph.topics import DesiredTopics
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, warning
@@ -20,6 +20,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.naming import illegal_because, metric_name
 from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.topic_settings import TopicSettings
 
 
 def illegal_names(graph: ReplicationGraph, edges: Sequence[CopyEdge]) -> Iterator[Diagnostic]:
@@ -201,7 +202,7 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
     """
     for topic in topics.desired:
         node = TopicNode(topic.cluster, topic.name)
-        settings = topics.settings.get(node, PlannedTopicSettings(topic.config))
+        settings = topics.settings.get(node, TopicSettings(topic.config))
         least = settings.effective(MIN_ISR) or ""
         cluster = observed.reachable(node.cluster)
         live = cluster.topics.get(node.topic) if cluster is not None else None
@@ -288,7 +289,7 @@ def retention(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagno
         )
 
 
-def _limit(settings: PlannedTopicSettings, key: str) -> int | None:
+def _limit(settings: TopicSettings, key: str) -> int | None:
     try:
         return int(settings.effective(key) or "")
     except ValueError:

@@ -146,12 +146,13 @@ class MirrorRule:
         possible = supported(self.wanted(source), known)
         wanted = {key: value for key, value in possible.items() if key not in declared}
         changed = {key: value for key, value in wanted.items() if mirror.explicit.get(key) != value}
+        return ConfigUpdate(changed, self.stale(mirror.explicit, wanted) - declared)
+
+    def stale(self, explicit: Iterable[str], wanted: Collection[str]) -> frozenset[str]:
+        """Returns which of the mirror's own settings its source does not have any more."""
         if self._sync == "off":
-            return ConfigUpdate(changed)
-        stale = frozenset(
-            key for key in mirror.explicit if key not in wanted and key not in declared and self.follows(key)
-        )
-        return ConfigUpdate(changed, stale)
+            return frozenset()
+        return frozenset(key for key in explicit if key not in wanted and self.follows(key))
 
 
 _MINUTE_MS = 60_000

@@ -121,7 +121,7 @@ def test_what_is_lifted(declared, orders, mirror, config, lifted) -> None:
     of = shop(declared=False) if declared is None else shop(**declared)
     made = at_source(of, both(orders, mirror=mirror))
     assert made.config == config
-    assert (made.lifted and (made.lifted.flow, made.lifted.before)) == (lifted and ("back", lifted))
+    assert (made.lifted_by, made.before) == (("back", lifted) if lifted else ("", {}))
 
 
 @pytest.mark.parametrize(("own", "restored"), [(BEFORE_KEY, HOUR), ({}, None)])
@@ -131,10 +131,10 @@ def test_a_limit_is_lifted_once_restored_once_and_then_left_alone(own, restored,
     before = both(live("orders", **own))
     made = at_source(during, before)
     if declared:
-        owned = entry(dataclasses.replace(made, config={}, lifted=None))
+        owned = entry(dataclasses.replace(made, config={}, lifted_by="", before={}))
         assert fields(during, both(live("orders", **own), owned)) == {AFTER: (restored, FOREVER_MS, LIFTS)}
     lifted = both(LIFTED, entry(made))
-    assert at_source(during, lifted).lifted == made.lifted
+    assert at_source(during, lifted).before == made.before
     assert fields(during, lifted) == {}
     assert fields(after, lifted) == {AFTER: (FOREVER_MS, restored, RESTORES)}
     if declared:
