@@ -14,7 +14,7 @@ from planner.graph.lints import flows as flow_lints
 from planner.graph.lints import loops
 from planner.graph.lints import topics as topic_lints
 from planner.graph.lints.flows import endpoints, jobs, states
-from planner.graph.lints.loops import TopicMerges, merges_of
+from planner.graph.lints.loops import TopicMerge, merges_of
 from planner.graph.lints.security import security
 from planner.graph.lints.transforms import filtered_keys, quarantine_names, transforms
 from planner.graph.quotas import quotas_of, quotas_unknown
@@ -137,13 +137,13 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     )
     edges = graph.every_edge
     loops_found = replication_loops(edges)
-    merges = merges_of(edges, loops_found, _unfiltered(topology))
+    merges, native_only = merges_of(edges, loops_found, _unfiltered(topology))
     provenance = provenance_of(graph)
     wanted = topics_of(graph, observed, provenance)
     acls, about_acls = acls_of(graph, observed)
     quotas, about_quotas = quotas_of(graph, observed)
     subjects, about_subjects = subjects_of(graph, observed)
-    flows = flows_of(graph, observed, provenance, merges.native_only, loops_found)
+    flows = flows_of(graph, observed, provenance, native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
@@ -204,7 +204,7 @@ def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     nothing = Observed({})
     edges = graph.every_edge
     loops_found = replication_loops(edges)
-    merges = merges_of(edges, loops_found, _unfiltered(topology))
+    merges, _ = merges_of(edges, loops_found, _unfiltered(topology))
     wanted = topics_of(graph, nothing, provenance_of(graph))
     return _in_order(
         [
@@ -217,7 +217,7 @@ def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
 
 
 def _without_clusters(
-    graph: ReplicationGraph, loops_found: Sequence[ReplicationLoop], merges: TopicMerges
+    graph: ReplicationGraph, loops_found: Sequence[ReplicationLoop], merges: Sequence[TopicMerge]
 ) -> Iterable[Diagnostic]:
     named = [*graph.live.edges, *graph.declared.edges]
     certain = {*graph.live.nodes, *graph.declared.nodes}
@@ -232,11 +232,12 @@ def _without_clusters(
     yield from flow_lints.flows_without_topics(graph)
     yield from topic_lints.illegal_names(graph, named)
     yield from quarantine_names(graph, [*named, *graph.sampled.edges])
-    yield from topic_lints.collisions(graph, [merge for merge in merges.collisions if merge.node in certain])
+    collisions = [merge for merge in merges if not merge.twice and merge.node in certain]
+    yield from topic_lints.collisions(graph, collisions)
     yield from topic_lints.metric_collisions(graph)
     yield from loops.provenance_of_loops(graph, loops_found)
     yield from loops.identity_merges(graph, loops_found)
-    yield from loops.duplicate_paths(graph, merges.duplicate_paths)
+    yield from loops.duplicate_paths(graph, [merge for merge in merges if merge.twice])
 
 
 def _with_clusters(

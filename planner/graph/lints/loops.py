@@ -22,52 +22,43 @@ from planner.model.diagnostic import Diagnostic, error, note, warning
 
 
 class TopicMerge(Struct, frozen=True):
-    """Two copies that end in the same topic."""
+    """Two copies that end in the same topic: the same record `twice`, or different records under one name."""
 
     node: TopicNode
     first: CopyEdge
     second: CopyEdge
+    twice: bool
 
     @property
     def flows(self) -> tuple[str, str]:
         return self.first.flow, self.second.flow
 
 
-class TopicMerges(Struct, frozen=True):
-    """`collisions`: different records under one name. `duplicate_paths`: the same record twice."""
-
-    collisions: tuple[TopicMerge, ...]
-    duplicate_paths: tuple[TopicMerge, ...]
-    native_only: frozenset[str]  # flows that copy no record which a direct flow brings
-
-
 def merges_of(
     edges: Sequence[CopyEdge], loops: Sequence[ReplicationLoop], unfiltered: frozenset[str]
-) -> TopicMerges:
-    """Returns the merges of all topics. `unfiltered` flows have provenance off, so they can't
-    filter copies.
+) -> tuple[list[TopicMerge], frozenset[str]]:
+    """Returns the merges of all topics, and the flows that copy no record which a direct flow brings.
+
+    `unfiltered` flows have provenance off, so they can't filter copies. What the other flows filter is no
+    merge.
     """
     into = grouped(edges, lambda edge: edge.destination)
     crowded = {node: copies for node, copies in into.items() if len(copies) > 1}
     if not crowded:
-        return TopicMerges((), (), frozenset())
+        return [], frozenset()
     place = {node: at for at, loop in enumerate(loops) for node in loop.nodes}
-    collisions, twice = [], []
+    merges: list[TopicMerge] = []
     for node, copies in sorted(crowded.items()):
         ancestors = {edge.source: _ancestors(edge.source, node, into) for edge in copies}
         for first, second in combinations(copies, 2):
-            merge = TopicMerge(node, first, second)
             # The loop that each topic is in: all in the same one are one topic that several clusters hold.
             loops_around = {place.get(topic) for topic in (first.source, second.source, node)}
-            if first.source == second.source:
-                collisions.append(merge)
-            elif ancestors[first.source] & ancestors[second.source]:
-                twice.append(merge)
-            elif len(loops_around) > 1 or None in loops_around:
-                collisions.append(merge)
-    native = _native_only(edges, into, twice) - unfiltered
-    left = [merge for merge in twice if not set(merge.flows) <= native]
-    return TopicMerges(tuple(collisions), tuple(left), native)
+            one_source = first.source == second.source
+            twice = not one_source and bool(ancestors[first.source] & ancestors[second.source])
+            if one_source or twice or len(loops_around) > 1 or None in loops_around:
+                merges.append(TopicMerge(node, first, second, twice))
+    native = _native_only(edges, into, [merge for merge in merges if merge.twice]) - unfiltered
+    return [merge for merge in merges if not (merge.twice and set(merge.flows) <= native)], native
 
 
 def _ancestors(
@@ -150,19 +141,19 @@ def identity_merges(graph: ReplicationGraph, loops: Sequence[ReplicationLoop]) -
             yield flow_diagnostic(note, flows[0], what + _of(graph, of_flows), follows, "identity-merge")
 
 
-def duplicate_paths(graph: ReplicationGraph, twice: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
+def duplicate_paths(graph: ReplicationGraph, merges: Sequence[TopicMerge]) -> Iterator[Diagnostic]:
     """Yields a warning where the same record reaches a topic over two flows."""
     pairs: defaultdict[tuple[str, str], list[TopicMerge]] = defaultdict(list)
-    for merge in twice:
+    for merge in merges:
         pairs[merge.flows].append(merge)
-    for (name, other), merges in sorted(pairs.items()):
+    for (name, other), alike in sorted(pairs.items()):
         flow = graph.flow(name)
-        existing = [merge.node.topic for merge in merges if merge.node not in graph.sampled.nodes]
+        existing = [merge.node.topic for merge in alike if merge.node not in graph.sampled.nodes]
         topics = counted(existing) if existing else "a topic that both take"
         yield flow_diagnostic(
             warning,
             flow,
-            f"records of {topics} reach {merges[0].node.cluster} over flow.{name} and over flow.{other}: the"
+            f"records of {topics} reach {alike[0].node.cluster} over flow.{name} and over flow.{other}: the"
             " same record would be copied twice",
             "exclude the topic in one of the flows, or remove the flow with the longer path",
             "two-ways",
