@@ -1,8 +1,10 @@
 """The ACLs that the clusters should hold: declared and mirrored rules, those of `protect: acl`, and fences.
 
-Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains of flows in one plan.
+Only rules on topics are mirrored (`runtime.contract.spec.acls`), along chains of flows in one plan. Where a
+flow ended or its source can't be read, its rules stay, and with them those that further flows made from them.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 
 from planner.graph.acl_protection import made_by_protection, protection
@@ -23,11 +25,14 @@ def acls_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredAc
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
     diagnostics: list[Diagnostic] = []
     running = [flow for flow in graph.flows if graph.copied.is_running(flow.name)]
-    for acl in _mirrored([flow for flow in running if flow.acls_sync], graph, observed, diagnostics):
+    mirrors = [_Mirror(flow, graph) for flow in running if flow.acls_sync]
+    for acl in _mirrored(mirrors, graph, observed, diagnostics):
         wanted.setdefault(acl.rule, acl)
     for acl in protection(graph, observed, list(wanted), diagnostics):
         wanted.setdefault(acl.rule, acl)
     for acl in fence_rules(graph, observed):
+        wanted.setdefault(acl.rule, acl)
+    for acl in _kept(mirrors, graph, observed):
         wanted.setdefault(acl.rule, acl)
     return [wanted[rule] for rule in sorted(wanted)], diagnostics
 
@@ -44,7 +49,7 @@ def acls_known(flow: Flow, observed: Observed) -> bool:
 
 
 def _mirrored(
-    flows: Sequence[Flow],
+    mirrors: "Sequence[_Mirror]",
     graph: ReplicationGraph,
     observed: Observed,
     diagnostics: list[Diagnostic],
@@ -53,7 +58,7 @@ def _mirrored(
 
     A rule that a flow made is never mirrored again: it would outlive the rule that it was made from.
     """
-    mirrors = [_Mirror(flow, graph) for flow in flows]
+    flows = [mirror.flow for mirror in mirrors]
     ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
     rules = {cluster: _own_rules(cluster, graph, observed) for cluster in ends}
     mirrored: dict[AclRule, DesiredAcl] = {}
@@ -133,29 +138,68 @@ class _Mirror:
             )
 
 
-def kept_acls(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+    """Yields mirrored rules that stay although they can't be derived now.
+
+    These are the rules of promoted or failed-over topics, those of flows whose source ACLs could not be read,
+    and what further flows made from them.
+    """
+    made = functools.cache(lambda name: _made(graph.flow(name), graph, observed))
+    running = [flow for flow in graph.topology.flows.values() if graph.copied.is_running(flow.name)]
+    kept = list(_left_by_flows(graph, observed))
+    for flow in running:
+        if flow in graph.flows and not acls_known(flow, observed):
+            kept += [_mirrored_by(flow, rule) for rule in made(flow.name)]
+    yield from kept
+    found = {acl.rule for acl in kept}
+    for flow in running:
+        if flow not in graph.flows and flow.acls_sync:
+            found |= made(flow.name)
+    fresh = sorted(found)
+    while fresh:
+        rule = fresh.pop()
+        for mirror in mirrors:
+            for acl in mirror.of(rule) if mirror.flow.source_cluster == rule.cluster else ():
+                if acl.rule in made(mirror.flow.name) and acl.rule not in found:
+                    found.add(acl.rule)
+                    fresh.append(acl.rule)
+                    yield acl
+
+
+def _left_by_flows(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
     """Yields the rules on promoted mirrors that stay: readers keep their access.
 
     A DENY WRITE rule is not among them. It goes, since the topic's writers are at the destination now.
     """
     for _, flow in sorted(graph.topology.flows.items()):
-        destination = observed.reachable(flow.destination_cluster)
-        if destination is None or (graph.copied.is_running(flow.name) and not flow.promoted):
+        if graph.copied.is_running(flow.name) and not flow.promoted:
             continue
-        made = {
-            entry.address.name
-            for entry in destination.owned
-            if entry.address.kind is Kind.ACL
-            and entry.flow == flow.name
-            and entry.topology == graph.topology.name
-        }
+        made = _made(flow, graph, observed)
         mirrors = [
             mirror
             for source_topic, mirror in existing_mirrors(graph, observed, flow, declared=True)
             if made and not graph.copied.copies(flow.name, source_topic)
         ]
-        for rule in destination.acls or ():
+        for rule in made:
             denies_writes = rule.permission == "DENY" and rule.operation == "WRITE"
-            if rule.name in made and not denies_writes and any(map(rule.covers, mirrors)):
-                origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
-                yield DesiredAcl(rule, origin, flow.source)
+            if not denies_writes and any(map(rule.covers, mirrors)):
+                yield _mirrored_by(flow, rule)
+
+
+def _made(flow: Flow, graph: ReplicationGraph, observed: Observed) -> set[AclRule]:
+    """Returns the rules that the flow made and that exist."""
+    destination = observed.reachable(flow.destination_cluster)
+    if destination is None:
+        return set()
+    made = {
+        entry.address.name
+        for entry in destination.owned
+        if entry.address.kind is Kind.ACL
+        and entry.flow == flow.name
+        and entry.topology == graph.topology.name
+    }
+    return {rule for rule in destination.acls or () if rule.name in made}
+
+
+def _mirrored_by(flow: Flow, rule: AclRule) -> DesiredAcl:
+    return DesiredAcl(rule, MirroredBy(flow.name, flow.source_cluster, rule.resource), flow.source)

@@ -7,7 +7,7 @@ effect.
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from planner.graph.acls import acls_known, acls_of, kept_acls
+from planner.graph.acls import acls_known, acls_of
 from planner.graph.cutovers import cutovers, live_waves, planned_waves, source_of
 from planner.graph.jobs import flows_of, jobs_of
 from planner.graph.lints import flows as flow_lints
@@ -35,7 +35,7 @@ from planner.graph.schemas import (
 )
 from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
-from planner.model.desired import Desired, DesiredAcl, MirroredBy
+from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic
 from planner.model.observed import (
     DECLARED,
@@ -147,7 +147,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
-        acls=_with_kept_acls(acls, graph, observed),
+        acls=tuple(acls),
         quotas=tuple(quotas),
         subjects=tuple(subjects),
         flows=flows,
@@ -262,28 +262,6 @@ def _with_clusters(
 
 def _unfiltered(topology: Topology) -> frozenset[str]:
     return frozenset(flow.name for flow in topology.flows.values() if flow.provenance == "off")
-
-
-def _with_kept_acls(
-    acls: Sequence[DesiredAcl], graph: ReplicationGraph, observed: Observed
-) -> tuple[DesiredAcl, ...]:
-    """Adds mirrored rules that stay although they can't be derived now.
-
-    These are the rules of flows whose source ACLs could not be read, and of promoted or failed-over topics.
-    """
-    wanted = {acl.rule: acl for acl in acls}
-    for kept in kept_acls(graph, observed):
-        wanted.setdefault(kept.rule, kept)
-    for flow in graph.flows:
-        destination = observed.reachable(flow.destination_cluster)
-        if destination is None or not graph.copied.is_running(flow.name) or acls_known(flow, observed):
-            continue
-        made = {entry.address.name for entry in destination.owned if entry.flow == flow.name}
-        for rule in destination.acls or ():
-            if rule.name in made:
-                origin = MirroredBy(flow.name, flow.source_cluster, rule.resource)
-                wanted.setdefault(rule, DesiredAcl(rule, origin, flow.source))
-    return tuple(wanted[rule] for rule in sorted(wanted))
 
 
 def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:

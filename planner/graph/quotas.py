@@ -1,8 +1,9 @@
 """The client quotas that the clusters should hold: declared, and mirrored with `quotas: {sync: true}`.
 
 Quotas are mirrored by a plan alone, along chains of flows in one plan. A quota that a flow made is never
-mirrored again: it would outlive the quota that it was made from. An entity that has limits at the destination
-without a flow keeps them: no flow overwrites or removes a quota that it did not make.
+mirrored again: it would outlive the quota that it was made from. Where a flow ended or its source can't be
+read, its quotas stay, and with them those that further flows made from them. An entity that has limits at the
+destination without a flow keeps them: no flow overwrites or removes a quota that it did not make.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,9 +45,13 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desired
         for quota in graph.topology.quotas
         if quota.cluster not in lacking
     )
-    kept = _by_place(_kept(graph, observed))
-    mirrored = _mirrored(flows, kept, graph.topology, observed, diagnostics)
-    wanted = kept | mirrored | _by_place(declared)
+    own = _by_place(declared)
+    ended, unread = _kept(flows, graph, observed)
+    unread = {place: quota for place, quota in unread.items() if place not in own}
+    mirrored = _mirrored(flows, ended, unread, graph.topology, observed, diagnostics)
+    # The quotas of a flow whose source does not answer are unknown.
+    known = {place: quota for place, quota in unread.items() if _is_answered(quota, observed)}
+    wanted = ended | mirrored | known | own
     wanted |= _by_place(fence_limits(graph, wanted))
     diagnostics += _without_secrets(graph, observed)
     return sorted(wanted.values(), key=lambda quota: quota.address), diagnostics
@@ -70,7 +75,8 @@ def _by_place(quotas: Iterable[DesiredQuota]) -> dict[ClusterEntity, DesiredQuot
 
 def _mirrored(
     flows: Sequence[Flow],
-    kept: Collection[ClusterEntity],
+    ended: Collection[ClusterEntity],
+    unread: Collection[ClusterEntity],
     topology: Topology,
     observed: Observed,
     diagnostics: list[Diagnostic],
@@ -78,12 +84,12 @@ def _mirrored(
     ends = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
     limits = {name: _own_limits(observed.reachable(name), topology, name) for name in ends}
     mirrored: dict[ClusterEntity, DesiredQuota] = {}
-    _spread(flows, limits, mirrored)
+    _spread(flows, limits, mirrored, unread)
     for name in ends:
         for entity, values in _left_over(observed.reachable(name), topology.name).items():
-            if (name, entity) not in mirrored and (name, entity) not in kept:
+            if not any((name, entity) in places for places in (mirrored, ended, unread)):
                 limits[name].setdefault(entity, values)
-    _spread(flows, limits, mirrored)
+    _spread(flows, limits, mirrored, unread)
     for flow in flows:
         diagnostics += _others(flow, limits)
     return mirrored
@@ -93,8 +99,9 @@ def _spread(
     flows: Sequence[Flow],
     limits: Mapping[str, dict[QuotaEntity, Limits]],
     mirrored: dict[ClusterEntity, DesiredQuota],
+    unread: Collection[ClusterEntity],
 ) -> None:
-    """Adds to `limits` and `found` what the flows mirror, until nothing is new."""
+    """Adds to `limits` and `mirrored` what the flows mirror, until nothing is new."""
     fresh = True
     while fresh:
         fresh = False
@@ -102,7 +109,7 @@ def _spread(
             there = limits[flow.destination_cluster]
             origin = MirroredBy(flow.name, flow.source_cluster)
             for entity, values in sorted(limits[flow.source_cluster].items(), key=lambda pair: pair[0].name):
-                if entity not in there and values:
+                if entity not in there and values and (flow.destination_cluster, entity) not in unread:
                     there[entity] = values
                     made = DesiredQuota(flow.destination_cluster, entity, values, origin, flow.source)
                     mirrored[flow.destination_cluster, entity] = made
@@ -160,7 +167,7 @@ def _others(flow: Flow, limits: Mapping[str, Mapping[QuotaEntity, Limits]]) -> I
     """Yields a note on the quotas that are not mirrored, because the destination has others for the same."""
     there = limits[flow.destination_cluster]
     here = limits[flow.source_cluster]
-    other = [entity.name for entity, values in here.items() if values and there[entity] != values]
+    other = [entity.name for entity, values in here.items() if values and there.get(entity, values) != values]
     if other:
         yield flow_diagnostic(
             note,
@@ -172,24 +179,57 @@ def _others(flow: Flow, limits: Mapping[str, Mapping[QuotaEntity, Limits]]) -> I
         )
 
 
-def _kept(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredQuota]:
-    """Yields mirrored quotas that stay as they are.
+def _kept(
+    flows: Sequence[Flow], graph: ReplicationGraph, observed: Observed
+) -> tuple[dict[ClusterEntity, DesiredQuota], dict[ClusterEntity, DesiredQuota]]:
+    """Returns the mirrored quotas that stay as they are: of ended flows, and of flows that can't be read.
 
     A flow that ended leaves its quotas: its clients are at the destination now. Those of a flow that runs
     stay while the quotas of its source can't be read.
     """
-    for _, flow in sorted(graph.topology.flows.items()):
-        destination = observed.reachable(flow.destination_cluster)
-        if destination is None or not flow.quotas_sync:
-            continue
-        if graph.copied.is_running(flow.name) and not quotas_unknown(flow, observed):
-            continue
-        origin = MirroredBy(flow.name, flow.source_cluster)
-        for name, entry in _entries(destination).items():
-            live = destination.quotas.get(name, {})
-            values = {key: live[key] for key in entry.limits if key in live}
-            if values and (entry.flow, entry.topology) == (flow.name, graph.topology.name):
-                yield DesiredQuota(destination.name, QuotaEntity.named(name), values, origin, flow.source)
+    syncing = [flow for _, flow in sorted(graph.topology.flows.items()) if flow.quotas_sync]
+    running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
+    unread = [
+        flow
+        for flow in running
+        if observed.reachable(flow.source_cluster) is None or quotas_unknown(flow, observed)
+    ]
+    made = {flow.name: _by_place(_made(flow, graph.topology.name, observed)) for flow in syncing}
+    ended = [flow for flow in syncing if flow not in running]
+    return _with_further(ended, flows, made), _with_further(unread, flows, made)
+
+
+def _is_answered(quota: DesiredQuota, observed: Observed) -> bool:
+    return (
+        isinstance(quota.origin, MirroredBy) and observed.reachable(quota.origin.source_cluster) is not None
+    )
+
+
+def _with_further(
+    first: Iterable[Flow], flows: Sequence[Flow], made: Mapping[str, Mapping[ClusterEntity, DesiredQuota]]
+) -> dict[ClusterEntity, DesiredQuota]:
+    """Returns the quotas that the first flows made, and those that further flows made from them."""
+    found = {place: quota for flow in first for place, quota in made[flow.name].items()}
+    fresh = list(found)
+    while fresh:
+        cluster, entity = fresh.pop()
+        for flow in flows:
+            place = (flow.destination_cluster, entity)
+            if flow.source_cluster == cluster and place in made[flow.name] and place not in found:
+                found[place] = made[flow.name][place]
+                fresh.append(place)
+    return found
+
+
+def _made(flow: Flow, topology: str, observed: Observed) -> Iterator[DesiredQuota]:
+    """Yields the quotas that the flow made at its destination, as they are there."""
+    destination = observed.reachable(flow.destination_cluster)
+    origin = MirroredBy(flow.name, flow.source_cluster)
+    for name, entry in _entries(destination).items():
+        live = destination.quotas.get(name, {}) if destination is not None else {}
+        values = {key: live[key] for key in entry.limits if key in live}
+        if values and (entry.flow, entry.topology) == (flow.name, topology):
+            yield DesiredQuota(flow.destination_cluster, QuotaEntity.named(name), values, origin, flow.source)
 
 
 def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:

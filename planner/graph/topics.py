@@ -249,11 +249,19 @@ class DesiredTopics:
         flow that leaves the topology leaves none of them.
         """
         entry = self._entry(node)
-        if entry is None or not any(
-            self._may_fill(flow, node) for flow in self.graph.topology.flows.values()
-        ):
+        if entry is None or not self._may_be_filled(node):
             return {}
         return {key: entry.config[key] for key in entry.mirrored}
+
+    def _partitions_left_by_flow(self, node: TopicNode) -> int | None:
+        """Returns the number that a declared topic keeps while no flow is seen to fill it."""
+        entry = self._entry(node)
+        if entry is not None and self._may_be_filled(node):
+            return entry.number("partitions")
+        return self.partitions.get(node) if node in self.graph.silent.incoming else None
+
+    def _may_be_filled(self, node: TopicNode) -> bool:
+        return any(self._may_fill(flow, node) for flow in self.graph.topology.flows.values())
 
     def _may_fill(self, flow: Flow, node: TopicNode) -> bool:
         """Returns whether the flow takes a topic that has this name at its destination."""
@@ -266,8 +274,7 @@ class DesiredTopics:
     def _declared(
         self, node: TopicNode, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]
     ) -> DesiredTopic:
-        is_filled = node in self.into or node in self.graph.silent.incoming
-        partitions = self.partitions.get(node) if is_filled else None
+        partitions = self.partitions[node] if node in self.into else self._partitions_left_by_flow(node)
         return DesiredTopic(
             cluster=topic.cluster,
             name=topic.name,

@@ -63,6 +63,11 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         """Returns the values to restore after a failback, by setting; "" if the topic had none of its own."""
         return {key.removeprefix(BEFORE): value for key, value in self.spec.items() if key.startswith(BEFORE)}
 
+    def number(self, key: str) -> int | None:
+        """Returns the applied partitions or replication; None where they were left to the cluster."""
+        text = self.spec.get(key, "")
+        return int(text) if text.isascii() and text.isdecimal() else None
+
     @property
     def source(self) -> tuple[str, str] | None:
         """Returns the cluster and the topic that a mirror is copied from; None for another object."""

@@ -17,7 +17,7 @@ from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import Declared, Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, SourceLocation, error
-from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster, RegistryEntry
+from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
 from planner.model.plan import Mode, Plan
 from planner.model.step import Step
 from planner.model.topology import Policies, Requirement, Topology
@@ -368,14 +368,8 @@ def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
                 cluster=step.cluster,
                 name=step.address.name,
                 origin=Declared(),
-                partitions=recorded_number(step.entry, PARTITIONS),
-                replication=recorded_number(step.entry, REPLICATION),
+                partitions=step.entry.number(PARTITIONS),
+                replication=step.entry.number(REPLICATION),
                 config=step.entry.config,
                 unset=unset.get(step.address, frozenset()),
             )
-
-
-def recorded_number(entry: RegistryEntry, key: str) -> int | None:
-    """Returns the applied partitions or replication of a topic; None where they were left to the cluster."""
-    text = entry.spec.get(key, "")
-    return int(text) if text.isascii() and text.isdecimal() else None

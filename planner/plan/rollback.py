@@ -35,7 +35,6 @@ from planner.model.observed import (
 )
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import OnRemove
-from planner.plan.guards import recorded_number
 from planner.plan.staleness import Place, differences_since, entries_by_place, read_request
 from planner.plan.steps.acls import DeleteAcl
 from planner.plan.steps.jobs import JobStep, LaunchJob, StopJob
@@ -259,7 +258,7 @@ class _StateBefore:
         """Returns a topic with its settings of before. All others are those that were applied last."""
         address = base.address
         config: dict[str, str | None] = {**base.config}
-        replication = recorded_number(base, REPLICATION)
+        replication = base.number(REPLICATION)
         for step in steps:
             if isinstance(step, AlterConfigs):
                 secret = sorted(key for key in step.wanted if step.old.get(key, SENSITIVE) == SENSITIVE)
@@ -278,7 +277,7 @@ class _StateBefore:
             cluster=address.cluster or "",
             name=address.name,
             origin=_origin(base),
-            partitions=recorded_number(base, PARTITIONS),
+            partitions=base.number(PARTITIONS),
             replication=replication,
             config={key: value for key, value in config.items() if value is not None},
             unset=frozenset(key for key, value in config.items() if value is None),
@@ -328,7 +327,7 @@ def _unregistered(
 
 def _known_of(entry: RegistryEntry) -> tuple[object, ...]:
     """Returns what is remembered of an object, without the id and the partitions of a topic."""
-    number = recorded_number(entry, REPLICATION)
+    number = entry.number(REPLICATION)
     return entry.config, entry.limits, entry.protect, entry.on_remove, entry.flow, number
 
 

@@ -9,6 +9,7 @@ from msgspec import structs
 from planner.graph.expansion import read_requests
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Flow, Topic, Topology
+from runtime.contract.spec.flow import ConfigsSpec
 from tests.fakes.simulated import simulate
 from tests.fakes.states import acl
 from tests.fakes.tables import cases
@@ -112,3 +113,78 @@ def test_whatever_was_applied_rests_while_a_cluster_is_silent(shop: Topology, se
     for name, known in seen.clusters.items():
         assert isinstance(known, ObservedCluster)
         assert plan(shop, without(seen, name)).steps == ()
+
+
+READER = acl("READ", cluster="dc1", principal="User:app")
+
+
+def chain(state: str = "active") -> Topology:
+    """A chain of flows that mirrors rules and quotas."""
+    flows = (flow("dc1>dc2", "orders", state=state), flow("dc2>dc3", "orders"))
+    return topology(*(structs.replace(one, acls_sync=True, quotas_sync=True) for one in flows))
+
+
+def mirrored() -> Observed:
+    quotas = {"user/app": {"producer_byte_rate": 5.0}}
+    clusters = (
+        cluster("dc1", live("orders", 3), acls=[READER], quotas=quotas),
+        cluster("dc2", acls=[]),
+        cluster("dc3", acls=[]),
+    )
+    seen = simulate(plan(chain(), observed(*clusters)).steps, observed(*clusters))
+    assert plan(chain(), seen).steps == ()
+    assert there(seen, "dc3").acls
+    assert there(seen, "dc3").quotas
+    return seen
+
+
+def test_rules_and_quotas_at_the_end_of_a_chain_stay_while_its_head_is_silent() -> None:
+    assert plan(chain(), without(mirrored(), "dc1")).steps == ()
+
+
+@pytest.mark.parametrize("part", ["acls", "quotas"])
+def test_what_a_chain_mirrors_stays_while_it_can_not_be_read_at_its_head(part) -> None:
+    seen = at(
+        mirrored(), "dc1", unreadable={part: "not authorized"}, **({part: None} if part == "acls" else {})
+    )
+    assert plan(chain(), seen).steps == ()
+
+
+def test_a_failover_leaves_the_rules_and_quotas_further_along_the_chain() -> None:
+    left = plan(chain("failed_over"), without(mirrored(), "dc1"))
+    assert {step.address.kind.value for step in left.steps} <= {"job", "flow"}
+
+
+def test_a_rule_that_goes_after_a_failover_goes_along_the_chain() -> None:
+    seen = simulate(plan(chain("failed_over"), mirrored()).steps, mirrored())
+    assert plan(chain("failed_over"), seen).steps == ()
+    seen = at(seen, "dc2", acls=[], quotas={})
+    assert there(simulate(plan(chain("failed_over"), seen).steps, seen), "dc3").acls == ()
+
+
+def test_the_quota_of_a_silent_source_is_not_replaced_by_that_of_another() -> None:
+    flows = [structs.replace(flow(name, "orders"), quotas_sync=True) for name in ("dc1>dc3", "dc2>dc3")]
+    shop = topology(*flows)
+    clusters = [
+        cluster(name, quotas={"user/app": {"producer_byte_rate": rate}} if rate else {})
+        for name, rate in {"dc1": 5.0, "dc2": 7.0, "dc3": 0.0}.items()
+    ]
+    seen = simulate(plan(shop, observed(*clusters)).steps, observed(*clusters))
+    assert plan(shop, without(seen, "dc1")).steps == ()
+
+
+@pytest.mark.parametrize("named", ["orders", "other"])
+@pytest.mark.parametrize("sync", ["set", "off"])
+def test_a_declared_topic_keeps_the_recorded_partitions_while_its_source_is_silent(named, sync) -> None:
+    shop = topology(flow("dc1>dc2", "or.*|other", configs=ConfigsSpec(sync)), topic("dc2/orders"))
+    seen = observed(cluster("dc1", live(named, 2)), cluster("dc2", live("orders", 2)))
+    seen = simulate(plan(shop, seen).steps, seen)
+    assert plan(shop, seen).steps == ()
+    assert plan(shop, without(seen, "dc1")).steps == ()
+
+
+def test_a_topic_that_a_silent_source_never_had_gets_no_partitions_from_it() -> None:
+    shop = topology(flow("dc1>dc2", ("orders",)), topic("dc2/orders"))
+    seen = observed(cluster("dc1"), cluster("dc2", live("orders", 2)))
+    seen = simulate(plan(shop, seen).steps, seen)
+    assert plan(shop, without(seen, "dc1")).steps == ()
