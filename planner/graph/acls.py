@@ -145,16 +145,16 @@ def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph, observed: Observe
     and what further flows made from them.
     """
     made = functools.cache(lambda name: _made(graph.flow(name), graph, observed))
-    running = [flow for flow in graph.topology.flows.values() if graph.copied.is_running(flow.name)]
-    kept = list(_left_by_flows(graph, observed))
-    for flow in running:
-        if flow in graph.flows and not acls_known(flow, observed):
-            kept += [_mirrored_by(flow, rule) for rule in made(flow.name)]
+    kept, silent = list(_left_by_flows(graph, observed)), set[AclRule]()
+    for name, flow in graph.topology.flows.items():
+        if not graph.copied.is_running(name) or acls_known(flow, observed):
+            continue
+        if observed.reachable(flow.source_cluster) is not None:
+            kept += [_mirrored_by(flow, rule) for rule in made(name)]
+        elif flow.acls_sync:
+            silent |= made(name)  # unknown
     yield from kept
-    found = {acl.rule for acl in kept}
-    for flow in running:
-        if flow not in graph.flows and flow.acls_sync:
-            found |= made(flow.name)
+    found = {acl.rule for acl in kept} | silent
     fresh = sorted(found)
     while fresh:
         rule = fresh.pop()

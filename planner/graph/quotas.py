@@ -195,7 +195,7 @@ def _kept(
         if observed.reachable(flow.source_cluster) is None or quotas_unknown(flow, observed)
     ]
     made = {flow.name: _by_place(_made(flow, graph.topology.name, observed)) for flow in syncing}
-    ended = [flow for flow in syncing if flow not in running]
+    ended = [flow for flow in syncing if not graph.copied.is_running(flow.name)]
     return _with_further(ended, flows, made), _with_further(unread, flows, made)
 
 
