@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from planner.graph.acl_protection import job_principal
-from planner.graph.replication_graph import ReplicationGraph, ReplicationLoop, grouped
+from planner.graph.replication_graph import ReplicationGraph, ReplicationLoop
 from planner.graph.routes import file_route, route_of, router_of
 from planner.graph.topics import existing_mirrors
 from planner.model.change import SENSITIVE
@@ -48,11 +48,13 @@ def flows_of(
 ) -> tuple[DesiredFlow, ...]:
     """Returns every flow with the topics that it selects now."""
     looping = {node for loop in loops for node in loop.nodes}
-    into = grouped(graph.carried, lambda edge: edge.destination)
+    into, silent = graph.live.incoming, graph.silent.incoming
     readable = {flow.name for flow in graph.flows}
     desired = []
     for name, flow in sorted(graph.topology.flows.items()):
         own = graph.live.by_flow.get(name, ())
+        # Other flows or clients write the destination topic by design.
+        shared = any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own)
         selection_known = name in readable
         if graph.copied.is_running(name):
             topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
@@ -67,8 +69,7 @@ def flows_of(
                 provenance_reason=_reason(flow, provenance[name], native_only, loops),
                 selection_known=selection_known,
                 native_only=name in native_only,
-                # Other flows or clients write the destination topic by design.
-                shared=any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own),
+                shared=shared or (None if any(edge.destination in silent for edge in own) else False),
                 promoted=promoted_topics(graph, observed, flow),
             )
         )
@@ -304,7 +305,11 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
     flow = desired.flow
     running = {spec.name: spec for spec in before.flows} if before is not None else {}
     # Where the source does not answer, values that depend on its topics stay as they were.
-    resolved = desired if desired.selection_known else running.get(flow.name, desired)
+    known = running.get(flow.name)
+    resolved = desired if desired.selection_known else known or desired
+    shared = resolved.shared
+    if shared is None:
+        shared = known is None or known.shared
     route = route_of(flow, topology)
     settings = {name: getattr(flow, name) for name in FlowSettings.__struct_fields__}
     return FlowSpec(
@@ -315,7 +320,7 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
         topics=route.topics,
         provenance=resolved.provenance,
         native_only=resolved.native_only,
-        shared=resolved.shared,
+        shared=shared,
         files=files_spec(flow, topology, folder),
         lines=_lines(flow, topology, folder),
     )

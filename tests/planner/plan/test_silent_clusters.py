@@ -188,3 +188,12 @@ def test_a_topic_that_a_silent_source_never_had_gets_no_partitions_from_it() -> 
     seen = observed(cluster("dc1"), cluster("dc2", live("orders", 2)))
     seen = simulate(plan(shop, seen).steps, seen)
     assert plan(shop, without(seen, "dc1")).steps == ()
+
+
+def test_a_flow_shares_no_topic_with_a_silent_flow_that_never_filled_it() -> None:
+    shop = topology(flow("dc1>dc2", "orders"), flow("dc3>dc2", ("orders",)))
+    seen = observed(cluster("dc1", live("orders", 1)), cluster("dc2"), cluster("dc3"))
+    seen = simulate(plan(shop, seen).steps, seen)
+    assert plan(shop, seen).steps == ()
+    steps = plan(shop, without(seen, "dc3")).steps
+    assert {step.address.kind.value for step in steps} <= {"topic"}  # only what is remembered of its source
