@@ -231,7 +231,10 @@ class ApplyContext:
         return refused
 
     async def each_broker(self) -> dict[int, BrokerConnection]:
-        """Returns a connection to every live broker. One that is down reads the changes when it starts."""
+        """Returns a connection to every live broker. One that is down reads the changes when it starts.
+
+        Raises NoConnection where none can be reached: then no broker shows anything.
+        """
         listed = (await self.client.ask(AnyMetadataRequest(()))).brokers
         async with self._dialing:
             missing = {
@@ -244,11 +247,14 @@ class ApplyContext:
                 connection.set_timeout(BROKER_SECONDS)
             self._brokers |= reached.connections
             live = {broker.node_id for broker in listed}
-            return {
+            brokers = {
                 node: connection
                 for node, connection in self._brokers.items()
                 if node in live and not connection.closed
             }
+        if not brokers:
+            raise NoConnection(f"no broker of {self.endpoint.cluster} can be reached")
+        return brokers
 
 
 PROPAGATION_SECONDS = 120.0
@@ -321,6 +327,8 @@ async def _invisible_topics(
         return dict.fromkeys(topics, "no broker answers")
     names = sorted(topics)
     shown = await asyncio.gather(*(topics_at(connection, names) for connection in brokers.values()))
+    if not any(known is not None for known in shown):
+        return dict.fromkeys(topics, "no broker answers")
     return {
         name: f"broker {broker} does not show it yet"
         for broker, known in zip(brokers, shown, strict=True)

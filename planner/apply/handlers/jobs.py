@@ -35,6 +35,7 @@ from planner.apply.job_watch import (
     send_command,
 )
 from planner.kafka.failures import ClusterFailure
+from planner.model.diagnostic import Failure
 from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.launching import Launcher, LaunchError, LaunchState, LaunchStatus
@@ -217,8 +218,8 @@ async def _seen(waiting: Awaitable[StepResult]) -> StepResult:
     """Returns the result of a wait. A status that can't be read fails this step, and none beside it."""
     try:
         return await waiting
-    except ClusterFailure as failure:
-        return failed(f"what the job reports can't be read any more: {failure.explained}")
+    except Failure as failure:
+        return failed(f"what the job reports can't be read any more: {failure}")
 
 
 async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Reconfigure) -> StepResult | None:
