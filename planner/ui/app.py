@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from planner.model.plan import Plan
 from planner.render.plan.documents import html
@@ -365,8 +366,11 @@ async def _failed(request: Request, _wrong: Exception) -> Response:
     return _site(request).page("error", request, lambda: {"text": text, "code": 500}, 500)
 
 
-def application(site: Site) -> Starlette:
-    """Returns the application. The feed runs as long as it does."""
+def application(site: Site) -> ASGIApp:
+    """Returns the application. The feed runs as long as it does.
+
+    The gate is around everything, also around the page of an unexpected exception.
+    """
 
     @asynccontextmanager
     async def life(_app: Starlette) -> AsyncIterator[None]:
@@ -397,12 +401,9 @@ def application(site: Site) -> Starlette:
             Route("/logout", _logout, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],
-        middleware=[
-            Middleware(Gate, policy=site.policy),
-            Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4),
-        ],
+        middleware=[Middleware(GZipMiddleware, minimum_size=2_000, compresslevel=4)],
         exception_handlers={HTTPException: _not_found, pages.NotFound: _not_found, Exception: _failed},
         lifespan=life,
     )
     app.state.site = site
-    return app
+    return Gate(app, site.policy)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.ui.access import AccessPolicy, is_loopback, read_token
@@ -90,7 +90,7 @@ def url_of(listening: socket.socket) -> str:
 class Server(uvicorn.Server):
     """Ends the event streams first: the server would wait for them otherwise."""
 
-    def __init__(self, app: Starlette, ended: Callable[[], None], limits: ConnectionLimits = LIMITS) -> None:
+    def __init__(self, app: ASGIApp, ended: Callable[[], None], limits: ConnectionLimits = LIMITS) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

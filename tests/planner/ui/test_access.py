@@ -6,6 +6,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from planner.model.diagnostic import Failure
+from planner.ui import app
 from planner.ui.access import COOKIE, AccessPolicy, is_loopback, read_token
 from planner.ui.server import access_policy, listen, url_of
 from tests.planner.render import test_status as scenes
@@ -237,3 +238,15 @@ def test_every_answer_has_the_headers() -> None:
         assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"
         assert "server" not in answer.headers
+
+
+def test_the_page_of_an_unexpected_exception_has_the_headers_of_every_page(monkeypatch) -> None:
+    async def broken(_request: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(app, "_status_json", broken)
+    with serving() as visited:
+        answer = visited.ask("/status.json")
+    assert answer.status == 500
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
