@@ -275,17 +275,21 @@ def _option(field: Parameter, mark: Option) -> click.Option:
 class _TextParam(click.ParamType[Any]):
     """A kind of text, as click calls it. A value that was read before stays."""
 
-    def __init__(self, kind: TextFormat) -> None:
+    def __init__(self, kind: TextFormat, least: Any = None) -> None:
         self.name = kind.name
-        self._read = kind.read
+        self._kind = kind
+        self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
         try:
-            return self._read(value)
+            read = self._kind.read(value)
         except ValueError as wrong:
             self.fail(f'"{value}" {wrong}', param, ctx)
+        if self._least is not None and read < self._least:
+            self.fail(f'"{value}" is less than {self._kind.text(self._least)}', param, ctx)
+        return read
 
 
 _PATH = click.Path(path_type=Path)
@@ -296,7 +300,7 @@ def _type(field: Parameter) -> click.ParamType[Any]:
     mark = field.mark
     assert not isinstance(mark, TopologyArgument)
     if mark.kind is not None:
-        return _TextParam(mark.kind)
+        return _TextParam(mark.kind, mark.least)
     base = next(one for one in (*get_args(field.type), field.type) if one is not type(None))
     if base is Path:
         return click.Path(

@@ -123,7 +123,7 @@ def ui(
         ),
     ] = None,
     every: Annotated[
-        int, Option("--every", "How often the clusters are read.", "DURATION", kind=DURATION)
+        int, Option("--every", "How often the clusters are read.", "DURATION", kind=DURATION, least=100)
     ] = 2_000,
 ) -> int:
     """Serve live pages: whether it is safe to fail over, and why not; flows, jobs, groups, plan, history.

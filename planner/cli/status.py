@@ -26,7 +26,9 @@ def status(
     watch: Annotated[
         bool, Option("--watch", "Read again and again until Ctrl-C, with what came before.")
     ] = False,
-    every: Annotated[int, Option("--every", "How often --watch reads.", "DURATION", kind=DURATION)] = 2_000,
+    every: Annotated[
+        int, Option("--every", "How often --watch reads.", "DURATION", kind=DURATION, least=100)
+    ] = 2_000,
     topics: Annotated[bool, Option("--topics", "A line for each topic, too.")] = False,
     every_partition: Annotated[bool, Option("--all", "A line for each partition, too.")] = False,
 ) -> int:

@@ -70,6 +70,8 @@ def _scalar(name: Literal["duration", "rate", "moment"], text: str) -> int:
 
 
 def _duration_text(milliseconds: int) -> str:
+    if milliseconds % 1_000:
+        return f"{milliseconds}ms"
     minutes, rest = divmod(milliseconds, 60_000)
     if rest or minutes < 2:
         return f"{milliseconds // 1_000}s"

@@ -6,6 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from planner.cli.app import root
 from planner.cli.command import ApprovedOutput, CommandWithWords, command
 from planner.cli.inspection import start
 from planner.workflows.options import OFFSET_RANGE, PATTERN, PERCENT, RATE, TextFormat
@@ -25,6 +26,12 @@ def change(request: ChangeRequest, output: ApprovedOutput) -> int:
     files = [str(file) for file in request.var_files]
     click.echo(f"{request.path} {files} {output.as_json} {output.auto_approve} {request.lock_timeout_ms}")
     return 0
+
+
+@pytest.mark.parametrize("name", ["status", "ui"])
+def test_clusters_are_not_read_without_a_pause(name: str) -> None:
+    done = CliRunner().invoke(root, [name, "--every", "0s"])
+    assert (done.exit_code, '"0s" is less than 100ms' in done.output) == (2, True)
 
 
 @pytest.mark.parametrize(
