@@ -17,6 +17,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -146,6 +147,8 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
         beside.write_bytes(text + b"\n")
         beside.replace(path)
     except OSError as wrong:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{path}: the plan can't be written: {why}", "name another --out")) from None
     return seal

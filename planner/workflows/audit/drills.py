@@ -1,6 +1,7 @@
 """The stored reports of `repl drill`: where they are, what they say, and their signatures. Nothing is run."""
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,8 @@ def store_drill(report: DrillReport, document: dict[str, Any], folder: Path) -> 
         part.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         part.replace(file)
     except OSError as wrong:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
     return StoredDrill(file.name, report, document, _signature(document, key))

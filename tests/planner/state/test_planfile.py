@@ -69,6 +69,15 @@ def test_whatever_a_plan_is_made_for_it_is_made_again(tmp_path: Path, more: dict
     assert made.steps or "adopt" in more
 
 
+def test_a_plan_that_can_not_be_written_leaves_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()  # a file can't take its place
+
+    with pytest.raises(Failure, match="the plan can't be written"):
+        planfile.write(plan(), tmp_path / "p")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
 SPOKEN: dict[str, Setting] = {"sasl.password": "canary"}
 REGISTRY = TransformSpec(
     value=FormatSpec("avro", registry=RegistrySpec(url="http://r:1", client={"sasl.password": "canary"}))
