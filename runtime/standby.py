@@ -28,12 +28,10 @@ from runtime.contract.private_file import write_private
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import (
-    JobKey,
     JobStatus,
-    SpecKey,
-    StandbyKey,
     StandbyState,
     StandbyStatus,
+    StatusKey,
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -272,19 +270,19 @@ class Standby:
             self._scan = InternalTopicScan(cluster, naming.STATUS, 0)
         await self._scan.refresh(_READ_WITHIN_S)
         now, fold = self._clock(), self._scan.fold
-        decoded = [(job_status.decode_key(key), key, value) for key, value in fold.news()]
-        # Heartbeats first: a claim that is read with one of them is not forgotten.
-        for known, stored, value in sorted(decoded, key=lambda one: not isinstance(one[0], JobKey)):
+        heartbeat = job_status.encode_key(StatusKey("job", self._asked.job))
+        # The heartbeat first: a claim that is read with it is not forgotten.
+        for stored, value in sorted(fold.news(), key=lambda news: news[0] != heartbeat):
             try:
-                match known:
-                    case JobKey(self._asked.job) if value is not None:
+                match job_status.decode_key(stored):
+                    case StatusKey("job", self._asked.job) if value is not None:
                         self._watch.take_heartbeat(None)  # also where it can't be read
                         self._watch.take_heartbeat(job_status.decode_job(value))
-                    case SpecKey(self._asked.job) if value is not None:
+                    case StatusKey("spec", self._asked.job) if value is not None:
                         self._published, self._checked = None, None
                         self._unable = _UNREADABLE_SPEC
                         self._published = job_status.decode_spec(value)
-                    case StandbyKey(self._asked.job, standby):
+                    case StatusKey("standby", self._asked.job, str(standby)):
                         if value is None:
                             self._watch.take_end(standby)
                         else:
@@ -416,7 +414,9 @@ class Standby:
         return offset
 
     async def _send(self, cluster: KafkaCluster, value: bytes | None) -> int:
-        record = InternalRecord(job_status.encode_key(StandbyKey(self._asked.job, self._standby)), value)
+        record = InternalRecord(
+            job_status.encode_key(StatusKey("standby", self._asked.job, self._standby)), value
+        )
         (batch,) = batches_of([record])
         return await send(cluster, TopicPartition(naming.STATUS, 0), plain(batch), purpose="standby")
 

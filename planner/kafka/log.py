@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
 from msgspec import Struct, field
@@ -19,12 +20,10 @@ from planner.model.diagnostic import Failure, error
 from runtime.batch import Batch, BatchFailure, next_sequence
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
-    JobKey,
     JobStatus,
     PartitionStatus,
-    SlotKey,
     SlotReport,
-    SpecKey,
+    StatusKey,
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -428,25 +427,17 @@ class JobStatusTable(Struct):
     def update(self, values: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Adds new values of keys. Only the newest of each key is decoded."""
         for key, value in dict(values).items():
-            if value is not None:
-                self._decode(key, value)
-            elif isinstance(known := job_status.decode_key(key), SlotKey):
-                self.slots.pop((known.job, known.slot), None)  # other slots report its partitions now
-
-    def _decode(self, key: bytes, value: bytes) -> None:
-        try:
-            match job_status.decode_key(key):
-                case JobKey(job):
-                    self.jobs[job] = job_status.decode_job(value)
-                case SpecKey(job):
-                    self.specs[job] = None
-                    self.specs[job] = job_status.decode_spec(value)
-                case SlotKey(job, slot):
-                    self.slots[job, slot] = job_status.decode_slot(value)
-                case None:
-                    pass
-        except UnreadableValue:
-            return  # written by a newer release: it is not interpreted
+            with suppress(UnreadableValue):  # written by a newer release: it is not interpreted
+                match job_status.decode_key(key):
+                    case StatusKey("job", job) if value is not None:
+                        self.jobs[job] = job_status.decode_job(value)
+                    case StatusKey("spec", job) if value is not None:
+                        self.specs[job] = None
+                        self.specs[job] = job_status.decode_spec(value)
+                    case StatusKey("slot", job, int(slot)) if value is not None:
+                        self.slots[job, slot] = job_status.decode_slot(value)
+                    case StatusKey("slot", job, int(slot)):
+                        self.slots.pop((job, slot), None)  # other slots report its partitions now
 
     def partitions(self, job: str) -> list[PartitionStatus]:
         """Returns the partitions as the slots of the job's newest driver last reported them."""

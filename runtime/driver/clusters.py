@@ -16,7 +16,7 @@ from types import MappingProxyType
 from msgspec import Struct, field
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus, SlotKey
+from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming, topic_settings
@@ -296,16 +296,16 @@ def _last_rates(scan: InternalTopicScan, job: str) -> dict[PartitionKey, float]:
     """Returns the rates of partitions by the newest report of each slot; the latest measurement counts."""
     reports = []
     for key, value in scan.fold.items():
-        known = job_status.decode_key(key)
-        if isinstance(known, SlotKey) and known.job == job:
-            with suppress(UnreadableValue):
-                reports.append(job_status.decode_slot(value))
+        match job_status.decode_key(key):
+            case StatusKey("slot", of_job) if of_job == job:
+                with suppress(UnreadableValue):
+                    reports.append(job_status.decode_slot(value))
     reports.sort(key=lambda report: report.status.at_ms)
     return {key: rate for report in reports for key, rate in report.measured().items()}
 
 
 def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
-    value = scan.fold.get(job_status.encode_key(JobKey(job)))
+    value = scan.fold.get(job_status.encode_key(StatusKey("job", job)))
     try:
         return job_status.decode_job(value) if value is not None else None
     except UnreadableValue as error:
@@ -329,7 +329,7 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
     """
     scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
-    key = job_status.encode_key(JobKey(job))
+    key = job_status.encode_key(StatusKey("job", job))
     seen, last = scan.fold.offset(key), _decode_status(scan, job)
     if seen < 0:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, SpecKey
+from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -368,7 +368,9 @@ class JobRunner:
 
     async def _publish_spec(self, destination: OpenDestination) -> None:
         """Writes the spec that the job runs by to the status topic (R10)."""
-        record = InternalRecord(job_status.encode_key(SpecKey(self.spec.job)), job_status.encode(self.spec))
+        record = InternalRecord(
+            job_status.encode_key(StatusKey("spec", self.spec.job)), job_status.encode(self.spec)
+        )
         assert self._leadership is not None
         await self._leadership.ensure()
         await post(destination.cluster, naming.STATUS, [record])

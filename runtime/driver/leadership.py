@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
-from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.contract.spec import naming
 from runtime.driver.slots.channel import at, pause
@@ -147,7 +147,9 @@ class Leadership:
     async def send_heartbeat(self) -> None:
         """Commits one heartbeat. Raises DriverFenced, WireError."""
         status = self._status()
-        record = InternalRecord(job_status.encode_key(JobKey(status.job)), job_status.encode(status))
+        record = InternalRecord(
+            job_status.encode_key(StatusKey("job", status.job)), job_status.encode(status)
+        )
         async with self._beating:
             began = self._clock()
             await self._writer.commit_status(at(naming.STATUS), [record])

@@ -21,14 +21,11 @@ from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, L
 from runtime.contract.records import control, job_status
 from runtime.contract.records.job_status import (
     FlowView,
-    JobKey,
     JobState,
     JobStatus,
     PartitionStatus,
-    SlotKey,
     SlotReport,
     SlotStatus,
-    SpecKey,
     StatusKey,
 )
 from runtime.contract.spec import naming
@@ -69,7 +66,11 @@ class FakeJobs:
     def forget(self) -> None:
         """As if they had never been: a real job of the same name would look for their ledgers."""
         for name, place in self.told:
-            keys: tuple[StatusKey, ...] = (JobKey(name), SpecKey(name), SlotKey(name, 0))
+            keys: tuple[StatusKey, ...] = (
+                StatusKey("job", name),
+                StatusKey("spec", name),
+                StatusKey("slot", name, 0),
+            )
             gone = [(job_status.encode_key(key), None) for key in keys]
             run_at(place, partial(_append, records=gone))
 
@@ -180,7 +181,7 @@ class FakeJob(threading.Thread):
         self._heard, self.heard_at = command.id, time.monotonic()
 
     async def _remember(self) -> None:
-        key = job_status.encode_key(SpecKey(self._spec.job))
+        key = job_status.encode_key(StatusKey("spec", self._spec.job))
         await self._log.append(naming.STATUS, [(key, job_status.encode(self._spec))])
 
     async def _beat(self) -> None:
@@ -206,10 +207,12 @@ class FakeJob(threading.Thread):
             heard=self._heard,
             flows=[replace(view, topics=ALL) for view in views],
         )
-        said: dict[StatusKey, JobStatus | SlotReport] = {JobKey(self._spec.job): status}
+        said: dict[StatusKey, JobStatus | SlotReport] = {StatusKey("job", self._spec.job): status}
         if self.stopped:
             slot = SlotStatus(slot=0, at_ms=now, assignment=1, partitions=self.stopped)
-            said[SlotKey(self._spec.job, 0)] = SlotReport(driver=self._driver, attempt=1, status=slot)
+            said[StatusKey("slot", self._spec.job, 0)] = SlotReport(
+                driver=self._driver, attempt=1, status=slot
+            )
         records = [(job_status.encode_key(key), job_status.encode(value)) for key, value in said.items()]
         await self._log.append(naming.STATUS, records)
 

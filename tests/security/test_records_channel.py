@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from runtime.batch import Record
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Assign, Assignment, SlotSpec, StopSlot
-from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.clusters import DriverClusters, last_status, open_destination
@@ -110,7 +110,7 @@ def test_a_last_heartbeat_that_cannot_be_read_keeps_no_driver_from_starting(
     dc2: Side, fresh: Fresh, value: bytes
 ) -> None:
     job = fresh("job")
-    key = job_status.encode_key(JobKey(job))
+    key = job_status.encode_key(StatusKey("job", job))
     spec = JobSpec(job=job, topology="t", destination="dc2", clusters={"dc2": dc2.spec()}, flows=[])
 
     async def work(cluster: KafkaCluster) -> None:

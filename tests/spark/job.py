@@ -21,12 +21,10 @@ from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Command
 from runtime.contract.records.job_status import (
-    JobKey,
     JobStatus,
     PartitionStatus,
-    SlotKey,
     SlotReport,
-    SpecKey,
+    StatusKey,
 )
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
@@ -238,16 +236,16 @@ def statuses(spec: JobSpec) -> tuple[JobStatus | None, dict[int, SlotReport]]:
     slots: dict[int, SlotReport] = {}
     for record_key, value in _newest(spec).items():
         match job_status.decode_key(record_key):
-            case JobKey(spec.job) if value:
+            case StatusKey("job", spec.job) if value:
                 status = job_status.decode_job(value)
-            case SlotKey(spec.job, slot) if value:
+            case StatusKey("slot", spec.job, int(slot)) if value:
                 slots[slot] = job_status.decode_slot(value)
     return status, slots
 
 
 def remembered(spec: JobSpec) -> JobSpec:
     """What the job says that it runs by."""
-    return job_status.decode_spec(_newest(spec)[job_status.encode_key(SpecKey(spec.job))])
+    return job_status.decode_spec(_newest(spec)[job_status.encode_key(StatusKey("spec", spec.job))])
 
 
 def generations(spec: JobSpec) -> dict[str, Generation]:

@@ -41,7 +41,7 @@ from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.launching import Launcher, LaunchError, LaunchState, LaunchStatus
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Reconfigure
-from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -335,5 +335,5 @@ async def _publish_stopped(context: ApplyContext, status: JobStatus) -> None:
     """Writes that repl stopped a job that ended without it: no reader waits for it, no standby starts it."""
     trouble = status.trouble if status.state == "stopped" else "stopped by repl, after its end"
     stopped = msgspec.structs.replace(status, state="stopped", trouble=trouble, stop_requested=True)
-    record = (job_status.encode_key(JobKey(status.job)), job_status.encode(stopped))
+    record = (job_status.encode_key(StatusKey("job", status.job)), job_status.encode(stopped))
     await context.log.append(STATUS, [record])

@@ -9,14 +9,11 @@ from runtime.audit.ledger import OpenLedger, ledger_of
 from runtime.audit.status.facts import LedgerFacts
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
-    EndsKey,
-    JobKey,
     JobStatus,
-    SlotKey,
     SlotReport,
     SourceEnds,
-    StandbyKey,
     StandbyStatus,
+    StatusKey,
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -78,17 +75,17 @@ class StatusLedgerReader:
         """Stores one record. A record that a newer version wrote is ignored."""
         try:
             match job_status.decode_key(stored):
-                case JobKey(job) if value is not None:
+                case StatusKey("job", job) if value is not None:
                     self._jobs[job] = job_status.decode_job(value)
-                case SlotKey(job, slot) if value is not None:
+                case StatusKey("slot", job, int(slot)) if value is not None:
                     self._reports[job, slot] = job_status.decode_slot(value)
-                case SlotKey(job, slot):
+                case StatusKey("slot", job, int(slot)):
                     self._reports.pop((job, slot), None)
-                case EndsKey(job, flow) if value is not None:
+                case StatusKey("ends", job, str(flow)) if value is not None:
                     self._ends[job, flow] = job_status.decode_ends(value)
-                case StandbyKey(job, standby) if value is not None:
+                case StatusKey("standby", job, str(standby)) if value is not None:
                     self._standbys[job, standby] = job_status.decode_standby(value)
-                case StandbyKey(job, standby):
+                case StatusKey("standby", job, str(standby)):
                     self._standbys.pop((job, standby), None)
                 case _:
                     pass

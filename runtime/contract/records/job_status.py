@@ -12,7 +12,7 @@ still reads a newer job.
 """
 
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -355,62 +355,28 @@ class StandbyStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
-class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job", forbid_unknown_fields=True):
-    """Identifies the status of a job."""
+class StatusKey(NamedTuple):
+    """Identifies a record: its kind, the job, and the slot's number or the name of the flow or standby."""
 
+    kind: Literal["job", "spec", "slot", "slot_heartbeat", "ends", "standby"]
     job: str
-
-
-class SpecKey(msgspec.Struct, frozen=True, array_like=True, tag="spec", forbid_unknown_fields=True):
-    """Identifies the spec that a job runs."""
-
-    job: str
-
-
-class SlotKey(msgspec.Struct, frozen=True, array_like=True, tag="slot", forbid_unknown_fields=True):
-    """Identifies the report of a slot."""
-
-    job: str
-    slot: int
-
-
-class SlotHeartbeatKey(
-    msgspec.Struct, frozen=True, array_like=True, tag="slot_heartbeat", forbid_unknown_fields=True
-):
-    """Identifies the heartbeat of a slot."""
-
-    job: str
-    slot: int
-
-
-class EndsKey(msgspec.Struct, frozen=True, array_like=True, tag="ends", forbid_unknown_fields=True):
-    """Identifies the source's end offsets of a paused flow."""
-
-    job: str
-    flow: str
-
-
-class StandbyKey(msgspec.Struct, frozen=True, array_like=True, tag="standby", forbid_unknown_fields=True):
-    """Identifies the report of a standby."""
-
-    job: str
-    standby: str
-
-
-StatusKey = JobKey | SpecKey | SlotKey | SlotHeartbeatKey | EndsKey | StandbyKey
-_key: msgspec.json.Decoder[StatusKey] = msgspec.json.Decoder(StatusKey)
+    part: int | str = ""
 
 
 def encode_key(key: StatusKey) -> bytes:
-    return msgspec.json.encode(key)
+    return msgspec.json.encode(key[:2] if key.part == "" else key)
 
 
 def decode_key(key: bytes | None) -> StatusKey | None:
     """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
-    try:
-        return record_values.decode(_key, key or b"")
-    except UnreadableValue:
-        return None
+    match record_values.key_parts(key):
+        case ["job" | "spec" as kind, str(job)]:
+            return StatusKey(kind, job)
+        case ["slot" | "slot_heartbeat" as kind, str(job), part] if type(part) is int:
+            return StatusKey(kind, job, part)
+        case ["ends" | "standby" as kind, str(job), str(part)]:
+            return StatusKey(kind, job, part)
+    return None
 
 
 def _codec(kind: type[_T]) -> RecordCodec[_T]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import EndsKey, FlowView, PartitionStatus, SlotReport, SourceEnds
+from runtime.contract.records.job_status import FlowView, PartitionStatus, SlotReport, SourceEnds, StatusKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
@@ -82,7 +82,7 @@ async def _report_source_ends(flow: DriverFlow) -> None:
     topics: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for at, end in (await known_offsets(source, partitions, LATEST, Isolation.READ_COMMITTED)).items():
         topics[at.topic][at.partition] = end
-    key = job_status.encode_key(EndsKey(shared.job, flow.name))
+    key = job_status.encode_key(StatusKey("ends", shared.job, flow.name))
     value = job_status.encode(SourceEnds(at_ms, topics))
     await shared.leadership.ensure()
     await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _SOURCE_ENDS_PURPOSE)

@@ -14,10 +14,9 @@ from runtime.contract.records.control import AssignedFlow
 from runtime.contract.records.job_status import (
     PartitionState,
     SlotHeartbeat,
-    SlotHeartbeatKey,
-    SlotKey,
     SlotReport,
     SlotView,
+    StatusKey,
 )
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
@@ -150,10 +149,10 @@ class SlotManager:
     def _take_record(self, record: Record) -> None:
         """Takes a heartbeat, or keeps a report; a heartbeat that can't be read is skipped."""
         match job_status.decode_key(record.key):
-            case SlotKey(self._context.job, slot) if record.value is not None:
+            case StatusKey("slot", self._context.job, int(slot)) if record.value is not None:
                 self._unread[slot] = record
                 self._arrived.set()
-            case SlotHeartbeatKey(self._context.job, slot) if record.value is not None:
+            case StatusKey("slot_heartbeat", self._context.job, int(slot)) if record.value is not None:
                 try:
                     heartbeat = job_status.decode_slot_heartbeat(record.value)
                 except UnreadableValue as error:

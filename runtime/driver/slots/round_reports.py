@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import SlotKey, SlotReport, SlotStatus, SlotView
+from runtime.contract.records.job_status import SlotReport, SlotStatus, SlotView, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.driver.flows.flow import DriverFlow
@@ -79,7 +79,7 @@ class RoundReports:
                 self.reports[number] = report
                 self._on_report(report)
                 if self._is_due(number, report.status):
-                    key = job_status.encode_key(SlotKey(self._job, number))
+                    key = job_status.encode_key(StatusKey("slot", self._job, number))
                     record = InternalRecord(key, job_status.encode(report))
                     try:
                         await post(self._cluster, naming.STATUS, [record])

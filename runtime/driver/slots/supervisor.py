@@ -14,7 +14,7 @@ import msgspec
 
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import SlotSpec, encode_assignment, transactional_ids
-from runtime.contract.records.job_status import SlotHeartbeat, SlotKey, SlotReport, SlotState, SlotView
+from runtime.contract.records.job_status import SlotHeartbeat, SlotReport, SlotState, SlotView, StatusKey
 from runtime.contract.spec import naming
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.process import JvmSilent
@@ -270,7 +270,7 @@ class SlotSupervisor:
             self._log("slot_fenced", flow=flow)
             context.membership.release_fenced(self.slot, {flow})
             context.changed()
-            key = job_status.encode_key(SlotKey(context.job, self.slot))
+            key = job_status.encode_key(StatusKey("slot", context.job, self.slot))
             with suppress(WireError):
                 await post(context.destination, naming.STATUS, [InternalRecord(key, None)])
 

@@ -14,10 +14,9 @@ from runtime.contract.records.control import client_id
 from runtime.contract.records.job_status import (
     PartitionState,
     SlotHeartbeat,
-    SlotHeartbeatKey,
-    SlotKey,
     SlotReport,
     SlotStatus,
+    StatusKey,
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -209,7 +208,7 @@ class _ControlChannel:
         So a heartbeat that would wait for long goes over a new connection.
         """
         spec = self._ticket.spec
-        key = job_status.encode_key(SlotHeartbeatKey(spec.job, spec.slot))
+        key = job_status.encode_key(StatusKey("slot_heartbeat", spec.job, spec.slot))
         loop = asyncio.get_running_loop()
         while True:
             throttled_s = 0.0
@@ -231,7 +230,7 @@ class _ControlChannel:
         A new assignment is acknowledged at once, because the driver waits for it.
         """
         loop = asyncio.get_running_loop()
-        key = job_status.encode_key(SlotKey(self._ticket.spec.job, self._ticket.spec.slot))
+        key = job_status.encode_key(StatusKey("slot", self._ticket.spec.job, self._ticket.spec.slot))
         rates = PartitionRates()
         sent: SlotStatus | None = None
         sent_at = compared_at = -_REPEAT_S

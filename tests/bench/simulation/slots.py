@@ -24,10 +24,9 @@ from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
     SlotHeartbeat,
-    SlotHeartbeatKey,
-    SlotKey,
     SlotReport,
     SlotStatus,
+    StatusKey,
 )
 from runtime.contract.spec import naming
 from runtime.driver.slots.channel import TopicTail, post
@@ -64,7 +63,7 @@ class StandInSlot:
 
     async def send_heartbeats(self, cluster: KafkaCluster) -> None:
         """Sends a heartbeat each second until cancelled."""
-        key = job_status.encode_key(SlotHeartbeatKey(self._request.spec.job, self.number))
+        key = job_status.encode_key(StatusKey("slot_heartbeat", self._request.spec.job, self.number))
         value = job_status.encode(SlotHeartbeat(self._request.driver, self._request.attempt))
         while True:
             with suppress(WireError):
@@ -73,7 +72,7 @@ class StandInSlot:
 
     async def report(self, cluster: KafkaCluster) -> None:
         """Reports until cancelled."""
-        key = job_status.encode_key(SlotKey(self._request.spec.job, self.number))
+        key = job_status.encode_key(StatusKey("slot", self._request.spec.job, self.number))
         while True:
             self._assigned.clear()
             report = SlotReport(self._request.driver, self._request.attempt, self._status())

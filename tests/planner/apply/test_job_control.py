@@ -13,17 +13,14 @@ from planner.kafka.log import JobStatusTable
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     FlowView,
-    JobKey,
     JobState,
     JobStatus,
     PartitionState,
     PartitionStatus,
-    SlotKey,
     SlotReport,
     SlotState,
     SlotStatus,
     SlotView,
-    SpecKey,
     StatusKey,
 )
 from runtime.contract.spec.cluster import ClusterSpec
@@ -61,9 +58,9 @@ def table(
 ) -> JobStatusTable:
     slot = slot if slot is not None else report(partition(0), partition(1))
     said: dict[StatusKey, JobStatus | JobSpec | SlotReport | None] = {
-        JobKey("dc2"): status,
-        SpecKey("dc2"): spec,
-        SlotKey("dc2", 0): slot,
+        StatusKey("job", "dc2"): status,
+        StatusKey("spec", "dc2"): spec,
+        StatusKey("slot", "dc2", 0): slot,
     }
     made = JobStatusTable()
     made.update(
@@ -296,7 +293,7 @@ def test_what_is_not_copied_yet_is_counted_by_flow() -> None:
 
 def test_what_a_newer_release_says_is_not_guessed_at() -> None:
     made = JobStatusTable()
-    key = job_status.encode_key(SpecKey("dc2"))
+    key = job_status.encode_key(StatusKey("spec", "dc2"))
 
     made.update(
         [

@@ -20,7 +20,7 @@ from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.launching import LaunchState
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus, PartitionState, PartitionStatus
+from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus, StatusKey
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -348,7 +348,9 @@ def test_the_open_transaction_of_a_driver_that_died_hides_no_other_job(here: Her
     producer = Producer({"bootstrap.servers": here.endpoint.bootstrap, **settings})
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce(STATUS, key=job_status.encode_key(JobKey("died")), value=job_status.encode(died))
+    producer.produce(
+        STATUS, key=job_status.encode_key(StatusKey("job", "died")), value=job_status.encode(died)
+    )
     producer.flush()  # and never committed
 
     paused = [replace(here.spec.flows[0], state="paused")]

@@ -32,7 +32,7 @@ from planner.plan.steps.topics import CreateTopic, DeleteTopic
 from planner.workflows.requests import DrillRequest
 from runtime.contract.records import job_status, ledger
 from runtime.contract.records.group_records import GroupKey, encode_checkpoint_key
-from runtime.contract.records.job_status import JobKey, SlotKey
+from runtime.contract.records.job_status import StatusKey
 from runtime.contract.records.ledger import GenerationKey, PartitionKey, ProgressKey, SegmentKey
 from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
 from runtime.contract.spec import naming
@@ -186,7 +186,9 @@ def ledger_keys(flow: str) -> list[bytes]:
         ),
         naming.STATUS: (
             naming.STATUS,
-            lambda job: [job_status.encode_key(key) for key in (JobKey(job), SlotKey(job, 3))],
+            lambda job: [
+                job_status.encode_key(key) for key in (StatusKey("job", job), StatusKey("slot", job, 3))
+            ],
         ),
     },
 )

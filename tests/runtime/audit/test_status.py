@@ -26,7 +26,7 @@ from runtime.audit.status.reader import StatusReader, read_status
 from runtime.audit.status.retention import kept_ms
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.job_status import PartitionStatus, SlotKey, SlotView, SourceEnds
+from runtime.contract.records.job_status import PartitionStatus, SlotView, SourceEnds, StatusKey
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, quantile, summed
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
@@ -503,7 +503,7 @@ def test_a_report_of_an_earlier_attempt_counts_only_until_the_next_one_reports(
 
 def test_a_report_that_the_driver_removed_is_gone() -> None:
     reader = StatusLedgerReader(cast(KafkaCluster, None))
-    key = job_status.encode_key(SlotKey(JOB, 0))
+    key = job_status.encode_key(StatusKey("slot", JOB, 0))
     reader._take(key, job_status.encode(report(said(S.COPYING))))
     assert list(reader.facts([]).reports) == [(JOB, 0)]
     reader._take(key, None)

@@ -22,16 +22,13 @@ from runtime.contract.records.group_records import (
 )
 from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.records.job_status import (
-    JobKey,
     JobStatus,
     PartitionState,
     PartitionStatus,
     SlotHeartbeat,
-    SlotHeartbeatKey,
-    SlotKey,
     SlotReport,
     SlotStatus,
-    SpecKey,
+    StatusKey,
 )
 from runtime.contract.records.ledger import (
     Generation,
@@ -91,10 +88,10 @@ SAME_NAME, PREFIXED = Template(text="{topic}"), Template(text="{source}.{topic}"
         (job_status.encode, job_status.decode_job, JobStatus("j", "t", "d", "running", 1, 1)),
         (job_status.encode, job_status.decode_slot, SlotReport("d", 1, SlotStatus(0, 1, 1))),
         (job_status.encode, job_status.decode_spec, SPEC),
-        (job_status.encode_key, job_status.decode_key, JobKey("j")),
-        (job_status.encode_key, job_status.decode_key, SpecKey("j")),
-        (job_status.encode_key, job_status.decode_key, SlotKey("j", 3)),
-        (job_status.encode_key, job_status.decode_key, SlotHeartbeatKey("j", 3)),
+        (job_status.encode_key, job_status.decode_key, StatusKey("job", "j")),
+        (job_status.encode_key, job_status.decode_key, StatusKey("spec", "j")),
+        (job_status.encode_key, job_status.decode_key, StatusKey("slot", "j", 3)),
+        (job_status.encode_key, job_status.decode_key, StatusKey("slot_heartbeat", "j", 3)),
         (job_status.encode, job_status.decode_slot_heartbeat, SlotHeartbeat("d", 2)),
         (heartbeat.encode, heartbeat.decode, Heartbeat("f", "j", "id", 7)),
         (ledger.encode_value, ledger.decode_progress, COPIED),

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobKey, JobStatus
+from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
@@ -39,7 +39,7 @@ GONE = 1 << 22  # no process has this number
 def heartbeat(number: int, **more: Any) -> InternalRecord:
     given: dict[str, Any] = {"driver": "other", "state": "running", "host": "other", "process": 7, **more}
     status = JobStatus(job="dc2", topology="shop", at_ms=number, started_ms=0, **given)
-    return InternalRecord(job_status.encode_key(JobKey("dc2")), job_status.encode(status))
+    return InternalRecord(job_status.encode_key(StatusKey("job", "dc2")), job_status.encode(status))
 
 
 @pytest.fixture(autouse=True)

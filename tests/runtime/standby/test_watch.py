@@ -9,9 +9,7 @@ import pytest
 
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
-    JobKey,
     JobStatus,
-    SpecKey,
     StandbyState,
     StandbyStatus,
     StatusKey,
@@ -238,11 +236,11 @@ async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> N
         StandbyJob("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
         clock=lambda: float(next(clock)),
     )
-    topic.write(JobKey("dc2"), job_status.encode(heartbeat()))
+    topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
     for _ in range(3 * LONG):
         await standby._read(topic)
         assert not standby._watch.silent
-        topic.write(JobKey("dc2"), b"\x63 of a newer release")
+        topic.write(StatusKey("job", "dc2"), b"\x63 of a newer release")
 
 
 async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(tmp_path: Path) -> None:
@@ -255,7 +253,7 @@ async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(t
         b"\x63 of a newer release",
         job_status.encode(spec_of("b")),
     ):
-        topic.write(SpecKey("dc2"), value)
+        topic.write(StatusKey("spec", "dc2"), value)
         await standby._read(topic)
         await standby._check_ability()
         able.append(not standby._unable)
