@@ -17,8 +17,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,39 +143,33 @@ class StandbyRefused(Exception):
     """This machine cannot take the job over; the text says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class StandbyJob:
-    """Names the job, how its destination is reached, and the folder of this machine's jobs.
-
-    `spec` returns the spec by which the job would be started here, from the spec that the job runs by. It
-    raises StandbyRefused. `say` shows a line to the user.
-    """
-
-    job: str
-    destination: str
-    cluster: ClusterSpec
-    home: Path
-    spec: Callable[[JobSpec], JobSpec]
-    say: Callable[[str], None]
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-
-
 class Standby:
     """A Standby watches one job and takes it over. One of a job runs below one home folder.
 
     Only an unexpected exception ends it: a destination that does not answer is waited for, and a takeover
     that fails here is left to the other standbys and tried again later.
+
+    `cluster` says how the job's destination is reached; `home` is the folder of this machine's jobs. `spec`
+    returns the spec by which the job would be started here, from the spec that the job runs by. It raises
+    StandbyRefused. `say` shows a line to the user.
     """
 
     def __init__(
         self,
-        standby_job: StandbyJob,
+        job: str,
+        destination: str,
+        cluster: ClusterSpec,
+        home: Path,
+        spec: Callable[[JobSpec], JobSpec],
+        say: Callable[[str], None],
+        *,
         launcher: SupervisedLauncher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._asked = standby_job
-        self._folder = JobFolder(standby_job.home, standby_job.job)
-        self._launcher = launcher if launcher is not None else SupervisedLauncher(standby_job.home)
+        self._job, self._destination, self._settings = job, destination, cluster
+        self._spec_here, self._say = spec, say
+        self._folder = JobFolder(home, job)
+        self._launcher = launcher if launcher is not None else SupervisedLauncher(home)
         self._clock = clock
         self._cluster: KafkaCluster | None = None
         self._scan: InternalTopicScan | None = None
@@ -220,7 +213,7 @@ class Standby:
             lock = hold(self._folder.path / "standby.lock")
             if lock is None:
                 raise StandbyRefused(
-                    f"a standby of the job {self._asked.job} runs here already — one machine needs one"
+                    f"a standby of the job {self._job} runs here already — one machine needs one"
                 )
             if not file.exists():
                 write_private(file, uuid.uuid4().hex.encode())
@@ -241,17 +234,17 @@ class Standby:
             self._scan = None if isinstance(error, READ_FAILURES) else self._scan
             if str(error) != self._trouble:
                 self._trouble = str(error)
-                self._asked.say(f"nothing is decided, and it is tried again: {error}")
+                self._say(f"nothing is decided, and it is tried again: {error}")
             return
         if self._trouble:
             self._trouble = ""
-            self._asked.say(f"watching again at {self._asked.destination}")
+            self._say(f"watching again at {self._destination}")
 
     async def _step(self) -> None:
         """Reads the status topic once, decides, and reports."""
         if self._cluster is None:
-            cluster = named(self._asked.cluster, f"repl.{self._asked.job}.standby")
-            self._cluster = await opened(self._asked.destination, cluster, self._asked.environ)
+            cluster = named(self._settings, f"repl.{self._job}.standby")
+            self._cluster = await opened(self._destination, cluster, os.environ)
         await self._read(self._cluster)
         if self._watch.expected and (self._coordinator is None or self._watch.silence.seconds > _GAP_S):
             await self._ask_coordinator(self._cluster)
@@ -270,19 +263,19 @@ class Standby:
             self._scan = InternalTopicScan(cluster, naming.STATUS, 0)
         await self._scan.refresh(_READ_WITHIN_S)
         now, fold = self._clock(), self._scan.fold
-        heartbeat = job_status.encode_key(StatusKey("job", self._asked.job))
+        heartbeat = job_status.encode_key(StatusKey("job", self._job))
         # The heartbeat first: a claim that is read with it is not forgotten.
         for stored, value in sorted(fold.news(), key=lambda news: news[0] != heartbeat):
             try:
                 match job_status.decode_key(stored):
-                    case StatusKey("job", self._asked.job) if value is not None:
+                    case StatusKey("job", self._job) if value is not None:
                         self._watch.take_heartbeat(None)  # also where it can't be read
                         self._watch.take_heartbeat(job_status.decode_job(value))
-                    case StatusKey("spec", self._asked.job) if value is not None:
+                    case StatusKey("spec", self._job) if value is not None:
                         self._published, self._checked = None, None
                         self._unable = _UNREADABLE_SPEC
                         self._published = job_status.decode_spec(value)
-                    case StatusKey("standby", self._asked.job, str(standby)):
+                    case StatusKey("standby", self._job, str(standby)):
                         if value is None:
                             self._watch.take_end(standby)
                         else:
@@ -291,13 +284,13 @@ class Standby:
                     case _:
                         pass
             except UnreadableValue as error:
-                self._asked.say(f"a record of the status topic was skipped: {error}")
+                self._say(f"a record of the status topic was skipped: {error}")
         self._watch.silence.end_read(now)
 
     def _say_news(self) -> None:
         """Says where the job runs, once for each driver."""
         status = self._watch.status
-        job, destination = self._asked.job, self._asked.destination
+        job, destination = self._job, self._destination
         if status is None:
             news = f"the job {job} has never run at {destination}: repl apply starts it the first time"
         elif status.stop_requested:
@@ -306,7 +299,7 @@ class Standby:
             news = f"the job {job} runs as {status.where}"
         if news != self._said:
             self._said = news
-            self._asked.say(news)
+            self._say(news)
 
     async def _check_ability(self) -> None:
         """Checks for each new spec, and again while it fails, that this machine could start the job."""
@@ -320,42 +313,42 @@ class Standby:
             self._again_at = now + _AGAIN_S
             if self._unable != str(error):
                 self._unable = str(error)
-                self._asked.say(f"this machine cannot take the job over: {error}")
+                self._say(f"this machine cannot take the job over: {error}")
             return
         if self._unable:
             self._unable = ""
-            self._asked.say("this machine can take the job over now")
+            self._say("this machine can take the job over now")
 
     def _check(self, published: JobSpec) -> None:
-        self._launcher.check(self._asked.spec(published))
+        self._launcher.check(self._spec_here(published))
 
     def _runs_here(self) -> bool:
         """Returns whether a supervisor of this machine looks after the job."""
-        state = self._launcher.find(self._asked.job).state
+        state = self._launcher.find(self._job).state
         return state in (LaunchState.RUNNING, LaunchState.RESTARTING)
 
     async def _take_over(self, cluster: KafkaCluster) -> None:
         """Claims the job, and starts it here if no other standby claimed it before. Raises WireError."""
-        job, silent_s = self._asked.job, self._watch.silence.seconds
+        job, silent_s = self._job, self._watch.silence.seconds
         offset = await self._post(cluster, "taking_over")
         await self._read(cluster)
         if not self._watch.wins(offset, self._clock()):
             await self._post(cluster, "watching")
             return
         self._claim = offset
-        self._asked.say(f"no heartbeat of the job {job} for {silent_s:.0f} s: it is started here")
+        self._say(f"no heartbeat of the job {job} for {silent_s:.0f} s: it is started here")
         try:
             if self._published is None:
                 raise StandbyRefused(_UNREADABLE_SPEC)
-            spec = self._asked.spec(self._published)
+            spec = self._spec_here(self._published)
             # It ends where repl has stopped the job meanwhile, or another driver runs it.
             handle = await asyncio.to_thread(self._launcher.launch, spec, gives_way=True)
         except (LaunchError, StandbyRefused) as error:
             self._claim, self._again_at = None, self._clock() + _AGAIN_S
-            self._asked.say(f"the job {job} could not be started here: {error}")
+            self._say(f"the job {job} could not be started here: {error}")
             await self._post(cluster, "failed", str(error))
             return
-        self._asked.say(f"the job {job} was started: {handle.where}, its log is {handle.log}")
+        self._say(f"the job {job} was started: {handle.where}, its log is {handle.log}")
 
     async def _ask_coordinator(self, cluster: KafkaCluster) -> None:
         """Begins the silence anew where the coordinator of the driver's transactional id does not answer.
@@ -363,7 +356,7 @@ class Standby:
         Then no driver could commit a heartbeat, and the silence says nothing of the job. Nor does it where
         another broker has become the coordinator meanwhile.
         """
-        kind, key = CoordinatorKind.TRANSACTION, driver_transactional_id(self._asked.job)
+        kind, key = CoordinatorKind.TRANSACTION, driver_transactional_id(self._job)
         cluster.forget_coordinator(kind, key)
         try:
             node = await in_time(
@@ -373,7 +366,7 @@ class Standby:
         except WireError as error:
             self._coordinator = None
             if str(error) != self._unreached:
-                self._asked.say(f"the coordinator of the job's driver does not answer: {error}")
+                self._say(f"the coordinator of the job's driver does not answer: {error}")
             self._unreached = str(error)
         else:
             moved = self._coordinator is not None and node != self._coordinator
@@ -414,9 +407,7 @@ class Standby:
         return offset
 
     async def _send(self, cluster: KafkaCluster, value: bytes | None) -> int:
-        record = InternalRecord(
-            job_status.encode_key(StatusKey("standby", self._asked.job, self._standby)), value
-        )
+        record = InternalRecord(job_status.encode_key(StatusKey("standby", self._job, self._standby)), value)
         (batch,) = batches_of([record])
         return await send(cluster, TopicPartition(naming.STATUS, 0), plain(batch), purpose="standby")
 

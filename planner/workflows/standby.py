@@ -13,7 +13,7 @@ from planner.workflows.edge import Workflow
 from planner.workflows.requests import StandbyRequest
 from planner.workflows.topology import checked, launcher_home
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.standby import Standby, StandbyJob, StandbyRefused
+from runtime.standby import Standby, StandbyRefused
 
 
 @Workflow
@@ -25,7 +25,7 @@ async def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
     topology = checked(request.path, request.var_files).topology
     destination = topology.clusters[_destination(topology, request.job)]
     endpoints_of([destination])  # names missing secrets before anything is watched
-    job = StandbyJob(
+    watching = Standby(
         job=request.job,
         destination=destination.name,
         cluster=destination_spec(destination, Path.cwd()),
@@ -38,7 +38,7 @@ async def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     try:
-        await Standby(job).run(stopping)
+        await watching.run(stopping)
     except StandbyRefused as refused:
         raise Failure(error(str(refused))) from None
 

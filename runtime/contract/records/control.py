@@ -19,8 +19,8 @@ from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import TransformSpec
 
 
-class AssignedQuarantine(msgspec.Struct, frozen=True):
-    """Names the topic at the destination that takes the bad records of a partition, with its limits."""
+class LimitedTopic(msgspec.Struct, frozen=True):
+    """Names a topic at the destination, with its max.message.bytes and its min.insync.replicas."""
 
     topic: str
     max_message_bytes: int
@@ -32,7 +32,7 @@ class AssignedPartition(msgspec.Struct, frozen=True):
 
     The slot checks the topics' ids against the ledger (R4). `min_in_sync` and `max_message_bytes` are the
     destination topic's min.insync.replicas and max.message.bytes. `accept_loss` makes it continue after a
-    loss that R4 found, because an operator accepted the loss. `quarantine` is set where the flow quarantines.
+    loss that R4 found, because an operator accepted the loss. `quarantine` takes bad records.
     """
 
     flow: str
@@ -42,7 +42,7 @@ class AssignedPartition(msgspec.Struct, frozen=True):
     max_message_bytes: int = 1_048_588
     min_in_sync: int = 1
     accept_loss: bool = False
-    quarantine: AssignedQuarantine | None = None
+    quarantine: LimitedTopic | None = None
 
     @property
     def key(self) -> PartitionKey:

@@ -132,8 +132,8 @@ class MirrorCopier(Copier):
         wanted: dict[PartitionKey, AssignedPartition] = {}
         unknown: set[str] = set()
         for mirror in mirrors:
-            limits = self._mirrors.limits(mirror.destination_topic)
-            if limits is None or not self._mirrors.is_ready(mirror.destination_topic):
+            limited = self._mirrors.limited(mirror.destination_topic)
+            if limited is None or not self._mirrors.is_ready(mirror.destination_topic):
                 unknown.add(mirror.topic)
                 continue
             for number in range(mirror.partitions):
@@ -141,8 +141,8 @@ class MirrorCopier(Copier):
                 wanted[key] = AssignedPartition(
                     *key,
                     destination_topic=mirror.destination_topic,
-                    max_message_bytes=limits.max_message_bytes,
-                    min_in_sync=limits.min_in_sync,
+                    max_message_bytes=limited.max_message_bytes,
+                    min_in_sync=limited.min_in_sync,
                     accept_loss=key in self._flow.accepted,
                     quarantine=self._mirrors.quarantine(mirror.destination_topic),
                 )

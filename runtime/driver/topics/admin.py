@@ -112,20 +112,10 @@ def _registry_entry(topology: str, spec: Mapping[str, str], origin: str, at_ms: 
     )
 
 
-class _AclSpec(msgspec.Struct, frozen=True):
-    resource_type: str
-    resource: str
-    pattern: Literal["LITERAL", "PREFIXED"]
-    principal: str
-    host: str
-    operation: str
-    permission: Literal["ALLOW", "DENY"]
-
-
 class _AclEntry(msgspec.Struct, frozen=True):
     v: Literal[1]
     topology: str
-    spec: _AclSpec
+    spec: dict[str, str]
     origin: str
     created: bool
 
@@ -151,9 +141,9 @@ def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
         return None
     try:
         entry = record_values.decode(_acl, value)
-    except UnreadableValue:
+        rule = msgspec.convert({**entry.spec, "cluster": cluster}, AclRule)
+    except (UnreadableValue, msgspec.ValidationError):
         return None
-    rule = AclRule(cluster, **msgspec.structs.asdict(entry.spec))
     if not entry.created or acl_key(rule) != key:
         return None
     return OwnedAcl(rule, entry.topology, entry.origin)

@@ -14,12 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.records.control import AssignedQuarantine
+from runtime.contract.records.control import LimitedTopic
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import (
     EVERYONE,
@@ -198,13 +197,6 @@ def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[
     return {topic: name for topic, name in taken.items() if topic in draining or not promoted.match(topic)}
 
 
-class TopicLimits(NamedTuple):
-    """These are the limits of a destination topic."""
-
-    max_message_bytes: int
-    min_in_sync: int
-
-
 class DestinationTopics:
     """A DestinationTopics object creates the topics of one flow at its destination, and knows their settings.
 
@@ -273,13 +265,13 @@ class DestinationTopics:
             self.settings |= await (await self._clusters.admin(self._flow.destination)).settings(names)
             self._stale.difference_update(names)
 
-    def limits(self, topic: str) -> TopicLimits | None:
-        """Returns a topic's limits, or None while its settings are not known."""
+    def limited(self, topic: str) -> LimitedTopic | None:
+        """Returns a topic with its limits, or None while its settings are not known."""
         settings = self.settings.get(topic)
         if settings is None:
             return None
         largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
-        return TopicLimits(int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
+        return LimitedTopic(topic, int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
 
 
 class MirrorTopicManager:
@@ -333,21 +325,20 @@ class MirrorTopicManager:
         """Returns why new mirrors could not be protected from foreign writers, by their name."""
         return self._protection.unprotected
 
-    def quarantine(self, mirror: str) -> AssignedQuarantine | None:
+    def quarantine(self, mirror: str) -> LimitedTopic | None:
         """Returns the quarantine topic of a mirror; None where there is none, or while it is not known."""
         topic = quarantine_topic(mirror)
-        limits = self._topics.limits(topic) if self._quarantines and topic not in self.failed else None
-        return AssignedQuarantine(topic, *limits) if limits is not None else None
+        return self._topics.limited(topic) if self._quarantines and topic not in self.failed else None
 
     def is_ready(self, mirror: str) -> bool:
         """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
         without = not self._quarantines or naming.is_internal(mirror)
-        known = mirror not in self.failed and self.limits(mirror) is not None
+        known = mirror not in self.failed and self.limited(mirror) is not None
         return known and (without or self.quarantine(mirror) is not None)
 
-    def limits(self, mirror: str) -> TopicLimits | None:
-        """Returns the mirror's limits, or None while its settings are not known."""
-        return self._topics.limits(mirror)
+    def limited(self, mirror: str) -> LimitedTopic | None:
+        """Returns a mirror with its limits, or None while its settings are not known."""
+        return self._topics.limited(mirror)
 
     async def _create(
         self, create: Sequence[MirrorTopic], source_settings: Mapping[str, TopicSettings]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
-from runtime.contract.records.control import AssignedQuarantine
+from runtime.contract.records.control import LimitedTopic
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
@@ -130,7 +130,7 @@ class PartitionSupervisor:
         self._schedule(copy, pause_s)
 
     def stop(
-        self, copy: PartitionCopy, state: State, why: str, *, quarantine: AssignedQuarantine | None = None
+        self, copy: PartitionCopy, state: State, why: str, *, quarantine: LimitedTopic | None = None
     ) -> None:
         """Stops a partition with a state until an operator acts.
 

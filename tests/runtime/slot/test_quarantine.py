@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from runtime.batch import Codec, QuarantineLimit, Record, RewriteSpec, prepare, records
 from runtime.batch.selection import QuarantinedRecord, quarantine_batches, quarantined, unpacked
-from runtime.contract.records.control import AssignedQuarantine
+from runtime.contract.records.control import LimitedTopic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
@@ -27,7 +27,7 @@ from tests.fakes.partition import partition
 from tests.runtime.batch.forge import HERE, batch_bytes, sets
 
 TOPIC = "orders.quarantine"
-LIMIT = AssignedQuarantine(TOPIC, 2_000)
+LIMIT = LimitedTopic(TOPIC, 2_000)
 
 
 class Quarantine(Destination):
@@ -144,7 +144,7 @@ def test_a_failure_blames_the_partition_whose_records_cannot_be_written(
     if "no leader" in change:
         destination.partitions[0] = Partition(0, -1, 5, (), ())
     if "too few in sync" in change:
-        copy.assigned = replace(copy.assigned, quarantine=AssignedQuarantine(TOPIC, 2_000, min_in_sync=2))
+        copy.assigned = replace(copy.assigned, quarantine=LimitedTopic(TOPIC, 2_000, min_in_sync=2))
     if "refused" in change:
         destination.refused = {(TOPIC, 0): change["refused"]}
     destination.produce_error = change.get("produce", ErrorCode.NONE)

@@ -20,7 +20,7 @@ from runtime.contract.spec.jobspec import JobSpec
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord
-from runtime.standby import CLAIM_S, SILENCE_S, Standby, StandbyJob, StandbyWatch
+from runtime.standby import CLAIM_S, SILENCE_S, Standby, StandbyWatch
 from tests.fakes.internal_topics import InternalTopics
 
 LONG = int(SILENCE_S) + 1
@@ -146,7 +146,7 @@ async def test_without_the_coordinator_of_its_transactions_no_driver_sends_heart
 ) -> None:
     """So a standby does not take over, and counts anew; also after another broker became the coordinator."""
     spec = ClusterSpec(bootstrap="b:1")
-    standby: Any = Standby(StandbyJob("dc2", "dc2", spec, tmp_path, lambda spec: spec, print))
+    standby: Any = Standby("dc2", "dc2", spec, tmp_path, lambda spec: spec, print)
     standby._watch = watching()
     cluster = Cluster(answers=True)
     await standby._ask_coordinator(cluster)
@@ -161,7 +161,7 @@ async def test_the_coordinator_is_asked_each_second_once_a_job_is_silent(
 ) -> None:
     """It was gone for a part of the silence only, and answers again when the job could be taken over."""
     spec = ClusterSpec(bootstrap="b:1")
-    standby: Any = Standby(StandbyJob("dc2", "dc2", spec, tmp_path, lambda spec: spec, print))
+    standby: Any = Standby("dc2", "dc2", spec, tmp_path, lambda spec: spec, print)
     standby._watch = watching(0)
     standby._cluster = cluster = Cluster(answers=True)
     now, claims = 0.0, 0
@@ -233,7 +233,7 @@ async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> N
     """It would fence a job that runs, while its machine is upgraded first."""
     topic, clock = StatusTopic(), itertools.count()
     standby: Any = Standby(
-        StandbyJob("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
+        *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
         clock=lambda: float(next(clock)),
     )
     topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
@@ -245,8 +245,8 @@ async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> N
 
 async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(tmp_path: Path) -> None:
     topic, launcher = StatusTopic(), Checking()
-    job = StandbyJob("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print)
-    standby: Any = Standby(job, launcher=launcher)  # type: ignore[arg-type]
+    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print)
+    standby: Any = Standby(*job, launcher=launcher)  # type: ignore[arg-type]
     able = []
     for value in (
         job_status.encode(spec_of("a")),
