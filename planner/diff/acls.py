@@ -18,7 +18,8 @@ from planner.diff.compared import (
 )
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredAcl
-from planner.model.observed import REPLACED, Observed, ObservedCluster, RegistryEntry, acl_rule, acl_spec
+from planner.model.observed import REPLACED, Observed, ObservedCluster, RegistryEntry
+from runtime.contract.spec.acls import AclRule
 
 ACLS = "acls"  # the key of ObservedCluster.unreadable
 _ALLOWS = "what it denied is allowed again, if another rule allows it"
@@ -49,12 +50,12 @@ class ComparedAcls(ComparedKind):
             return leaving.unknown(entry)
         if cluster.acls is None:
             return unreadable(entry.address, cluster, ACLS)
-        rule = acl_rule(cluster.name, entry.spec)
+        rule = AclRule.recorded(cluster.name, entry.spec)
         if rule is not None and entry.is_replaced:
             if rule in cluster.acls:
                 return Change(entry.address, Action.FORGET, "it was replaced and is there again")
             reason = "restored: it was replaced by protect: acl, and no mirror needs that any more"
-            after = dict(acl_spec(rule))
+            after = dict(rule.spec)
             return Change(entry.address, Action.CREATE, reason, before=dict(entry.spec), after=after)
         if (forgotten := not_deleted(entry, exists=rule in cluster.acls)) is not None:
             return forgotten
@@ -65,7 +66,7 @@ class ComparedAcls(ComparedKind):
     def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change | None:
         if cluster.acls is None:
             return None
-        rule = acl_rule(cluster.name, entry.spec)
+        rule = AclRule.recorded(cluster.name, entry.spec)
         if entry.is_replaced and rule in cluster.acls:
             after = dict(entry.spec)
             return Change(entry.address, Action.CREATE, "made again outside the topology", after=after)
@@ -80,7 +81,7 @@ def _change(
     live: frozenset[object],
     entry: RegistryEntry | None,
 ) -> Change:
-    after: dict[str, object] = dict(acl_spec(acl.rule))
+    after: dict[str, object] = dict(acl.rule.spec)
     if cluster.acls is None:
         return Change(acl.address, Action.NO_OP, f"{cluster.name} has no authorizer")
     if acl.replaced:
@@ -103,7 +104,7 @@ def _replaced(acl: DesiredAcl, entry: RegistryEntry | None, *, live: bool) -> Ch
 
     `after` is what the registry keeps of it.
     """
-    before: dict[str, object] = dict(acl_spec(acl.rule))
+    before: dict[str, object] = dict(acl.rule.spec)
     recorded = {**before, REPLACED: "true"}
     if live:
         return Change(

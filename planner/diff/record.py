@@ -27,7 +27,6 @@ from planner.model.desired import (
     MirroredBy,
 )
 from planner.model.observed import (
-    ANNOUNCED,
     BEFORE,
     CONFIG,
     ID,
@@ -39,9 +38,9 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
     RegistryEntry,
-    acl_spec,
     quota_spec,
 )
+from runtime.contract.records.registry import ANNOUNCED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 PARTITIONS = "partitions"
@@ -82,7 +81,7 @@ def acl_entry(acl: DesiredAcl, topology: str, *, created: bool) -> RegistryEntry
     return RegistryEntry(
         address=acl.address,
         topology=topology,
-        spec=acl_spec(acl.rule) | ({REPLACED: "true"} if acl.replaced else {}),
+        spec=acl.rule.spec | ({REPLACED: "true"} if acl.replaced else {}),
         origin=acl.origin if isinstance(acl.origin, str) else acl.origin.text,
         created=created,
     )

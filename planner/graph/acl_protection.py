@@ -24,7 +24,7 @@ from planner.graph.replication_graph import CopyEdge, ReplicationGraph, replicat
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import Observed, ObservedCluster, RegistryEntry, acl_rule
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow
 from runtime.contract.spec.acls import (
     EVERY_TOPIC,
@@ -138,7 +138,7 @@ class _ClusterProtection:
         replaced = {
             rule
             for entry in self._own
-            if entry.is_replaced and (rule := acl_rule(self._cluster.name, entry.spec)) is not None
+            if entry.is_replaced and (rule := AclRule.recorded(self._cluster.name, entry.spec)) is not None
         }
         return live | self._declared | replaced
 
@@ -235,7 +235,7 @@ class _ClusterProtection:
     def kept(self) -> Iterator[DesiredAcl]:
         """Yields the rules of an earlier plan as they are."""
         for entry in self._own:
-            rule = acl_rule(self._cluster.name, entry.spec) if entry.is_protection else None
+            rule = AclRule.recorded(self._cluster.name, entry.spec) if entry.is_protection else None
             if rule is not None and (entry.is_replaced or rule in (self._cluster.acls or ())):
                 yield DesiredAcl(rule, entry.origin, replaced=entry.is_replaced)
 

@@ -6,7 +6,6 @@ what `repl doctor` found out about a cluster.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
 from enum import StrEnum
 
 from msgspec import Struct, field
@@ -18,6 +17,7 @@ from planner.model.plain import KIND, kind_name
 from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
 from planner.model.topology.quotas import number, number_text
 from runtime.contract.records.ledger import Generation
+from runtime.contract.records.registry import ANNOUNCED
 from runtime.contract.spec.acls import FENCE, PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.schemas import SubjectNames
@@ -30,7 +30,6 @@ SOURCE_CLUSTER = "source.cluster"
 SOURCE_TOPIC = "source.topic"
 MIRRORED = "mirrored"  # the settings of a declared topic that a flow set, separated by commas
 REPLACED = "replaced"  # a rule that `protect: acl` has taken away, to be restored
-ANNOUNCED = "announced"  # an object that is about to be created, so that an interrupted apply leaves it owned
 SCHEMAS = "schemas"  # the key of ObservedCluster.unreadable
 DECLARED = "declared"  # the origin of a declared object; a mirror's is flow.<name>
 
@@ -114,18 +113,6 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
             return {key: number(float(self.spec[key])) for key in QUOTA_KEYS if key in self.spec}
         except ValueError:
             return {}
-
-
-def acl_spec(rule: AclRule) -> dict[str, str]:
-    return {key: str(value) for key, value in asdict(rule).items() if key != "cluster"}
-
-
-def acl_rule(cluster: str, spec: Mapping[str, str]) -> AclRule | None:
-    """Returns the recorded rule; None where a newer release wrote the entry."""
-    wanted = {one.name for one in fields(AclRule)} - {"cluster"}
-    if not wanted <= spec.keys():
-        return None
-    return AclRule(cluster=cluster, **{key: spec[key] for key in wanted})  # type: ignore[arg-type]
 
 
 def quota_spec(entity: QuotaEntity, values: Mapping[str, float]) -> dict[str, str]:

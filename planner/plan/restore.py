@@ -13,7 +13,6 @@ from planner.diff.schemas import COMPATIBILITY, VERSIONS
 from planner.model.address import Address, Kind, group_address, schema_address, topic_address
 from planner.model.change import Action, Change, FieldChange, Path, Value
 from planner.model.diagnostic import Diagnostic, note, warning
-from planner.model.observed import acl_spec
 from planner.model.plan import Plan, PlanInputs
 from planner.model.restore import RestoredBackup, RestoredGroup, RestoredSubject, RestoredTopic
 from planner.model.step import Step
@@ -72,7 +71,7 @@ def restore_changes(backup: RestoredBackup) -> tuple[Change, ...]:
             action=Action.CREATE,
             reason=f"from the backup {backup.endpoint}",
             fields=(FieldChange(("rule",), None, rule.name),),
-            after=acl_spec(rule),
+            after=rule.spec,
             notes=(_WIDE,) if rule.pattern == "PREFIXED" or rule.resource == EVERY_TOPIC else (),
         )
         for rule in sorted(backup.acls)

@@ -18,8 +18,9 @@ from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
 from planner.model.topology import OnRemove, QuotaEntity
-from runtime.contract.records import record_values
+from runtime.contract.records import record_values, registry
 from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.naming import REGISTRY
 from runtime.contract.spec.topic_settings import InternalSpec, at_destination
@@ -46,17 +47,6 @@ class UnknownVersion(Failure):
 def encode(body: dict[str, Any]) -> bytes:
     """Returns the record's bytes with its format version."""
     return msgspec.json.encode({"v": VERSION, **body})
-
-
-class _OwnedBody(msgspec.Struct, frozen=True):
-    topology: str
-    spec: dict[str, str]
-    protect: bool
-    on_remove: OnRemove
-    origin: str
-    created: bool
-    plan: str
-    at_ms: int = msgspec.field(name="at")
 
 
 _body = msgspec.json.Decoder(dict[str, Any])
@@ -88,8 +78,8 @@ def registry_key(address: Address) -> bytes:
 
 def encode_owned(entry: RegistryEntry) -> bytes:
     """Returns a registry entry's bytes."""
-    body = _OwnedBody(**{name: getattr(entry, name) for name in _OwnedBody.__struct_fields__})
-    return encode(msgspec.to_builtins(body))
+    kept = {name: getattr(entry, name) for name in OwnershipRecord.__struct_fields__}
+    return registry.encode(OwnershipRecord(**kept))
 
 
 def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
@@ -100,8 +90,9 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
             QuotaEntity.named(address.name)
     except ValueError as wrong:
         raise UnreadableValue(str(wrong)) from None
-    body = shaped(decode(f"the registry entry of {address}", data), _OwnedBody)
-    return RegistryEntry(address, **msgspec.structs.asdict(body))
+    record = shaped(decode(f"the registry entry of {address}", data), OwnershipRecord)
+    kept = msgspec.structs.asdict(record) | {"on_remove": OnRemove(record.on_remove)}
+    return RegistryEntry(address, **kept)
 
 
 DAY_MS = 24 * 3_600_000

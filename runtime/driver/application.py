@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -109,7 +110,10 @@ class SparkSlotRunner:
     def __init__(
         self, job: str, yarn: YarnApplications | None, executors: KubernetesExecutors | None
     ) -> None:
-        _forget_numpy()
+        # Py4J looks for NumPy's types in what the JVM is called with, and a job never passes any. Spark's
+        # converters would load pandas and pyarrow at the first call: 60 MB, and 0.3 s of CPU at each start.
+        of_numpy = (NumpyArrayConverter, NumpyScalarConverter)
+        INPUT_CONVERTER[:] = [known for known in INPUT_CONVERTER if not isinstance(known, of_numpy)]
         # A SparkConf knows which settings were given only after the JVM has started.
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
@@ -139,10 +143,7 @@ class SparkSlotRunner:
 
     async def cores(self) -> int:
         """Returns the number of cores that Spark offers, at least 1. Raises JvmSilent."""
-        return await self._jvm.call("how many cores there are", self._cores)
-
-    def _cores(self) -> int:
-        return max(self._registered_cores(), 1)
+        return max(await self._jvm.call("how many cores there are", self._registered_cores), 1)
 
     def _registered_cores(self) -> int:
         """Returns how many tasks the executors that Spark has now can run at the same time.
@@ -150,8 +151,8 @@ class SparkSlotRunner:
         `defaultParallelism` is at least 2 on a cluster, also where there is one core, or none.
         """
         spark: Any = self._context._jsc.sc()
-        found: int = spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile())
-        return found
+        cores: int = spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile())
+        return cores
 
     async def await_executors(self) -> None:
         """Waits until no more executors register for some seconds, at most 30 s.
@@ -226,15 +227,11 @@ class SparkSlotRunner:
             self._context.setJobGroup(group, group, interruptOnCancel=True)
             return work()
         except _SPARK_ERRORS as error:
-            if not self._stopping and self._is_stopped():
+            spark: Any = self._context._jsc.sc()
+            if not self._stopping and spark.isStopped():
                 log_driver_message(f"Spark's application has ended: this driver ends. {reason(error)}")
                 os._exit(JobExit.FAILED)
             raise
-
-    def _is_stopped(self) -> bool:
-        spark: Any = self._context._jsc.sc()
-        stopped: bool = spark.isStopped()
-        return stopped
 
     def _query(
         self,
@@ -298,33 +295,14 @@ class SparkSlotRunner:
 
         Raises JvmSilent.
         """
-        await self._jvm.call(f"to cancel {group}", lambda: self._cancel(group))
-
-    def _cancel(self, group: str) -> None:
-        try:
-            self._context.cancelJobGroup(group)
-        except (Py4JError, OSError):
-            return
+        with suppress(Py4JError, OSError):
+            await self._jvm.call(f"to cancel {group}", lambda: self._context.cancelJobGroup(group))
 
     async def stop(self) -> None:
         """Stops the Spark context. Raises JvmSilent."""
         self._stopping = True
-        await self._jvm.call("to stop", self._stop)
-
-    def _stop(self) -> None:
-        try:
-            self._context.stop()
-        except (Py4JError, OSError):
-            return
-
-
-def _forget_numpy() -> None:
-    """Keeps Py4J from looking for NumPy's types in what the JVM is called with: a job never passes any.
-
-    Spark's converters would load pandas and pyarrow at the first call: 60 MB, and 0.3 s of CPU at each start.
-    """
-    of_numpy = (NumpyArrayConverter, NumpyScalarConverter)
-    INPUT_CONVERTER[:] = [converter for converter in INPUT_CONVERTER if not isinstance(converter, of_numpy)]
+        with suppress(Py4JError, OSError):
+            await self._jvm.call("to stop", self._context.stop)
 
 
 def end_with_gateway() -> None:

@@ -6,7 +6,7 @@ from planner.diff.record import acl_entry
 from planner.model.address import Address, flow_address
 from planner.model.change import Action, Change
 from planner.model.desired import DesiredAcl
-from planner.model.observed import ObservedCluster, RegistryEntry, acl_rule
+from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import AclRule
 from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner
@@ -115,7 +115,7 @@ class AclKind(ObjectKind):
 
     def removal(self, change: Change, entry: RegistryEntry, cluster: ObservedCluster) -> list[Step]:
         """The rule is deleted, or restored where `protect: acl` has replaced it."""
-        rule, address = acl_rule(cluster.name, entry.spec), entry.address
+        rule, address = AclRule.recorded(cluster.name, entry.spec), entry.address
         match change.action:
             case Action.DELETE if rule is not None:
                 return [DeleteAcl(f"delete:{address}", address, cluster.name, rule)]

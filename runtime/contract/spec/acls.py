@@ -8,8 +8,10 @@ every topic (`*`) is not mirrored: it would also apply to the destination's own 
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, assert_never
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, Self, assert_never
+
+import msgspec
 
 from runtime.contract.spec import rename as rename_rules
 from runtime.contract.spec.naming import is_internal
@@ -53,6 +55,19 @@ class AclRule:
             f"{self.permission.lower()}.{self.principal}{host}.{self.operation}"
             f".{self.resource_type.lower()}.{resource}"
         )
+
+    @property
+    def spec(self) -> dict[str, str]:
+        """The rule as the registry records it, below its cluster."""
+        return {key: str(value) for key, value in asdict(self).items() if key != "cluster"}
+
+    @classmethod
+    def recorded(cls, cluster: str, spec: Mapping[str, str]) -> Self | None:
+        """Returns the rule that an entry of the registry records; None for one of a newer release."""
+        try:
+            return msgspec.convert({**spec, "cluster": cluster}, cls)
+        except msgspec.ValidationError:
+            return None
 
     @property
     def lets_write(self) -> bool:

@@ -10,12 +10,9 @@ from __future__ import annotations
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-import msgspec
-
-from runtime.contract.records import record_values
+from runtime.contract.records import registry
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import AclRule
@@ -43,7 +40,6 @@ from runtime.kafka.queries import topic_configs
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Gathered
 
-_VERSION = 1
 _ACL = "acl."
 
 
@@ -57,18 +53,15 @@ def topic_key(cluster: str, topic: str) -> bytes:
     return f"topic.{cluster}.{topic}".encode()
 
 
-def topic_entry(
+def topic_spec(
     *,
-    topology: str,
-    origin: str,
     source: tuple[str, str] | None = None,
     topic_id: bytes,
     partitions: int,
     replication: int | None = None,
     config: Mapping[str, str],
-    at_ms: int,
-) -> bytes:
-    """Encodes the entry of a topic. `source`: the cluster and the topic from which a mirror is copied."""
+) -> dict[str, str]:
+    """Returns a topic as the registry records it. `source`: the cluster and the topic of a mirror."""
     spec = {f"config.{key}": value for key, value in sorted(config.items())}
     spec["partitions"] = str(partitions)
     if replication is not None:
@@ -77,47 +70,12 @@ def topic_entry(
         spec["id"] = urlsafe_b64encode(topic_id).decode().rstrip("=")
     if source is not None:
         spec["source.cluster"], spec["source.topic"] = source
-    return _registry_entry(topology, spec, origin, at_ms)
+    return spec
 
 
 def acl_key(rule: AclRule) -> bytes:
     """Returns the registry's key of an ACL rule."""
     return f"{_ACL}{rule.cluster}.{rule.name}".encode()
-
-
-def acl_entry(rule: AclRule, topology: str, origin: str, at_ms: int, *, announced: bool) -> bytes:
-    """Encodes the entry of a rule that a job makes.
-
-    It is `announced` before the rule is made, so that the rule has an owner at any moment.
-    """
-    spec = {key: value for key, value in asdict(rule).items() if key != "cluster"}
-    if announced:
-        spec["announced"] = "true"
-    return _registry_entry(topology, spec, origin, at_ms)
-
-
-def _registry_entry(topology: str, spec: Mapping[str, str], origin: str, at_ms: int) -> bytes:
-    return msgspec.json.encode(
-        {
-            "v": _VERSION,
-            "topology": topology,
-            "spec": spec,
-            "protect": False,
-            "on_remove": "keep",
-            "origin": origin,
-            "created": True,
-            "plan": "",
-            "at": at_ms,
-        }
-    )
-
-
-class _AclEntry(msgspec.Struct, frozen=True):
-    v: Literal[1]
-    topology: str
-    spec: dict[str, str]
-    origin: str
-    created: bool
 
 
 class OwnedAcl(NamedTuple):
@@ -126,9 +84,6 @@ class OwnedAcl(NamedTuple):
     rule: AclRule
     topology: str
     origin: str
-
-
-_acl = msgspec.json.Decoder(_AclEntry)
 
 
 def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
@@ -140,11 +95,11 @@ def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
     if not key.startswith(_ACL.encode()):
         return None
     try:
-        entry = record_values.decode(_acl, value)
-        rule = msgspec.convert({**entry.spec, "cluster": cluster}, AclRule)
-    except (UnreadableValue, msgspec.ValidationError):
+        entry = registry.decode(value)
+    except UnreadableValue:
         return None
-    if not entry.created or acl_key(rule) != key:
+    rule = AclRule.recorded(cluster, entry.spec)
+    if rule is None or not entry.created or acl_key(rule) != key:
         return None
     return OwnedAcl(rule, entry.topology, entry.origin)
 
@@ -274,13 +229,17 @@ async def make_rules(
 
     Returns refusals as texts by rule. Raises WireError.
     """
-    await _register(cluster, {rule: _entry_of(rule, topology, rules[rule], announced=True) for rule in rules})
+    now_ms = int(time.time() * 1000)
+    announced = {
+        rule: acl_entry(rule, topology, origin, now_ms, announced=True) for rule, origin in rules.items()
+    }
+    await _register(cluster, announced)
     listed = sorted(rules)
     request = CreateAclsRequest([AclBinding.of(rule) for rule in listed])
     refused = await _change_rules(cluster, request, listed)
     made = {
-        rule: None if rule in refused else _entry_of(rule, topology, rules[rule], announced=False)
-        for rule in rules
+        rule: None if rule in refused else acl_entry(rule, topology, origin, now_ms, announced=False)
+        for rule, origin in rules.items()
     }
     await _register(cluster, made)
     return refused
@@ -295,8 +254,10 @@ async def remove_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> dic
     return refused
 
 
-def _entry_of(rule: AclRule, topology: str, origin: str, *, announced: bool) -> bytes:
-    return acl_entry(rule, topology, origin, int(time.time() * 1000), announced=announced)
+def acl_entry(rule: AclRule, topology: str, origin: str, at_ms: int, *, announced: bool) -> bytes:
+    """Encodes the entry of a rule that a job makes. It is `announced` before the rule is made."""
+    spec = {**rule.spec, registry.ANNOUNCED: "true"} if announced else rule.spec
+    return registry.encode(registry.of_job(topology, spec, origin, at_ms))
 
 
 async def _register(cluster: KafkaCluster, entries: Mapping[AclRule, bytes | None]) -> None:
@@ -320,20 +281,15 @@ async def register_topics(
     if not made or not await has_registry(cluster):
         return
     topics = await cluster.topics([topic.name for topic in made])
-    records = [
-        InternalRecord(
-            topic_key(flow.destination, topic.name),
-            topic_entry(
-                topology=topology,
-                origin=origin,
-                source=(flow.source, sources[topic.name]) if sources is not None else None,
-                topic_id=topics[topic.name].id,
-                partitions=topic.partitions,
-                replication=flow.replication,
-                config=topic.config,
-                at_ms=int(time.time() * 1000),
-            ),
+    records = []
+    for topic in made:
+        spec = topic_spec(
+            source=(flow.source, sources[topic.name]) if sources is not None else None,
+            topic_id=topics[topic.name].id,
+            partitions=topic.partitions,
+            replication=flow.replication,
+            config=topic.config,
         )
-        for topic in made
-    ]
+        entry = registry.of_job(topology, spec, origin, int(time.time() * 1000))
+        records.append(InternalRecord(topic_key(flow.destination, topic.name), registry.encode(entry)))
     await post(cluster, naming.REGISTRY, records)

@@ -5,8 +5,8 @@ import pytest
 from planner.diff.record import acl_entry, announced, quota_entry
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
-from planner.model.observed import REPLACED, acl_rule, acl_spec, quota_spec
-from planner.model.topology import QuotaEntity
+from planner.model.observed import REPLACED, quota_spec
+from planner.model.topology import AclRule, QuotaEntity
 from planner.render.plan.words import value_text
 from tests.fakes.replacing import replace
 from tests.fakes.states import SHOP, acl, cluster, desired, flow, selecting
@@ -115,7 +115,7 @@ def test_taking_back_a_denial_says_what_follows_and_a_rule_is_read_as_it_was_wri
     entry = acl_entry(DesiredAcl(rule, Declared()), SHOP, created=True)
     (change,) = planned(desired(), cluster(acls=[rule], owned=[entry]))
     assert change.notes == ("what it denied is allowed again, if another rule allows it",)
-    assert acl_rule("dc1", acl_spec(READ)) == READ
+    assert AclRule.recorded("dc1", READ.spec) == READ
 
 
 APP = QuotaEntity("app")

@@ -7,7 +7,7 @@ import pytest
 from planner.graph.expansion import expand
 from planner.model.address import Address, Kind
 from planner.model.desired import Desired
-from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry, acl_spec
+from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, said, topology
 
@@ -75,7 +75,7 @@ def everyone(operation: str, resource: str, pattern: str = "LITERAL") -> AclRule
 
 
 def owned(one: AclRule, topology: str = "t", *, replaced: bool = False) -> RegistryEntry:
-    spec = acl_spec(one) | ({REPLACED: "true"} if replaced else {})
+    spec = one.spec | ({REPLACED: "true"} if replaced else {})
     origin = "protect: acl of flow.dc1-dc2"
     return RegistryEntry(
         Address(Kind.ACL, "dc2", one.name), topology, spec, origin=origin, created=not replaced

@@ -13,7 +13,7 @@ from planner.graph.cutovers import WaveTopics, waves_of
 from planner.model.address import Address, Kind, flow_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import Failure
-from planner.model.observed import ObservedCluster, RegistryEntry, acl_spec
+from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.plan import Mode, Plan, PlanInputs
 from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import Cluster, Cutover, Fence, Topology, Wave
@@ -275,7 +275,7 @@ NEW_TOPIC = Address(Kind.ACL, "dc1", NEW_RULE.name)
 def recorded(address: Address, wave: str = "billing", *, created: bool = True) -> RegistryEntry:
     rule = FENCE if address == FENCED_TOPIC else NEW_RULE
     return RegistryEntry(
-        address, "t", spec=acl_spec(rule), origin=f"cutover to-cloud, wave {wave}", created=created
+        address, "t", spec=rule.spec, origin=f"cutover to-cloud, wave {wave}", created=created
     )
 
 
@@ -387,7 +387,7 @@ def test_a_rule_that_was_there_before_the_fence_stops_the_way_back_only_where_it
     clusters = {name: Cluster(name, bootstrap="a:1", principal="User:repl") for name in ("dc1", "dc2")}
     rule = denial("dc1", "orders", principal)
     address = Address(Kind.ACL, "dc1", rule.name)
-    entry = replace(recorded(FENCED_TOPIC, created=created), address=address, spec=acl_spec(rule))
+    entry = replace(recorded(FENCED_TOPIC, created=created), address=address, spec=rule.spec)
     plan = planned(source((rule,), (entry,)), {}, of=topology(flow("go=dc1>dc2"), clusters=clusters))
     moving = [wave(producers=producers)]
     warned: list[Any] = []
