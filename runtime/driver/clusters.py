@@ -251,23 +251,21 @@ async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalT
     Raises WireError, ClientSettingsError.
     """
     cluster = await clusters.cluster(name)
-    found = await cluster.topics([one.name for one in topics], fresh=True)
-    missing = [one for one in topics if found[one.name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    listed = await cluster.topics([topic.name for topic in topics], fresh=True)
+    missing = [topic for topic in topics if listed[topic.name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     if not missing:
         return
     replicas = spec.internal.replication or min(_REPLICAS, max(len(cluster.brokers), 1))
-    wanted = [_topic_to_create(one, one.replication or replicas) for one in missing]
+    wanted = []
+    for topic in missing:
+        copies = topic.replication or replicas
+        config = {**topic.config, "min.insync.replicas": str(max(1, copies - 1))}
+        wanted.append(NewTopic(topic.name, topic.partitions, copies, config))
     refused = await (await clusters.admin(name)).create(wanted)
     if refused:
-        topic, why = next(iter(refused.items()))
-        raise WireError(f"{topic} can't be made at {name}: {why}")
-    await await_leaders(cluster, {one.name: one.partitions for one in missing})
-
-
-def _topic_to_create(one: InternalTopic, replicas: int) -> NewTopic:
-    """Returns the request for a topic whose minimum in-sync replicas are all replicas but one."""
-    config = {**one.config, "min.insync.replicas": str(max(1, replicas - 1))}
-    return NewTopic(one.name, one.partitions, replicas, config)
+        first, why = next(iter(refused.items()))
+        raise WireError(f"{first} can't be made at {name}: {why}")
+    await await_leaders(cluster, {topic.name: topic.partitions for topic in missing})
 
 
 async def await_leaders(cluster: KafkaCluster, partitions: Mapping[str, int]) -> None:

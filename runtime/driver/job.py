@@ -106,11 +106,6 @@ class JobRunner:
         """Requests a graceful stop."""
         self._stopping.set()
 
-    def _stop_by_command(self) -> None:
-        """Requests a graceful stop for repl: no standby starts the job again."""
-        self._stop_requested = True
-        self.stop()
-
     async def run(
         self, application: asyncio.Future[SparkSlotRunner], cluster: SparkCluster | None = None
     ) -> JobExit:
@@ -339,8 +334,13 @@ class JobRunner:
 
         A stop takes effect at once, a new spec once the flows have started.
         """
+
+        def stop_by_command() -> None:
+            self._stop_requested = True  # no standby starts the job again
+            self.stop()
+
         commands = self._commands = CommandHandler(
-            self._stop_by_command,
+            stop_by_command,
             self._accept_loss,
             lambda spec: self._reconfigure(spec, destination),
             leadership.request_heartbeat,

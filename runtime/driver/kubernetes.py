@@ -76,7 +76,12 @@ class KubernetesExecutors:
         """Returns why an executor does not run; "" if all do, or start."""
         try:
             pods = self._call("GET", {"labelSelector": self._selector})
-            alive = [pod for pod in pods["items"] if _is_alive(pod)]
+            alive = [
+                pod
+                for pod in pods["items"]
+                if pod["status"].get("phase") not in ("Succeeded", "Failed")
+                and "deletionTimestamp" not in pod["metadata"]
+            ]
             reasons = [reason for pod in alive if (reason := _reason(pod["status"]))]
             if reasons or len(alive) >= self._wanted:
                 return reasons[0] if reasons else ""
@@ -111,11 +116,6 @@ class KubernetesExecutors:
         if answer.status >= http.client.BAD_REQUEST:
             raise ApiError(one_line(str(answered.get("message", answer.reason)), _MOST_CHARACTERS))
         return answered
-
-
-def _is_alive(pod: Mapping[str, Any]) -> bool:
-    ended = pod["status"].get("phase") in ("Succeeded", "Failed")
-    return not ended and "deletionTimestamp" not in pod["metadata"]
 
 
 def _reason(status: Mapping[str, Any]) -> str:

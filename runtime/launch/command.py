@@ -411,7 +411,7 @@ async def run_once(
             env={
                 **given,
                 **submitted.variables,
-                "PYTHONPATH": _python_path(environ),
+                "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), environ.get("PYTHONPATH")))),
             },
         )
         last: deque[str] = deque(maxlen=_LAST_LINES)
@@ -440,10 +440,6 @@ def _prepare(scratch: Path, spark: Path, application: Sequence[str], where: JobS
     if submitted.packaged:
         package(folder.package)
     return submitted
-
-
-def _python_path(environ: Mapping[str, str]) -> str:
-    return os.pathsep.join([str(ROOT), *filter(None, [environ.get("PYTHONPATH")])])
 
 
 async def _follow_output(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from runtime.audit.partition_logs import open_spec, settings_of
-from runtime.contract.records.control import AssignedPartition, AssignedQuarantine
+from runtime.contract.records.control import AssignedPartition, LimitedTopic
 from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
@@ -104,7 +104,7 @@ def parts(
                 part.partition,
                 part.destination_topic,
                 max_message_bytes=limits[to or part.destination_topic],
-                quarantine=AssignedQuarantine(bad, limits[bad]) if bad in quarantines else None,
+                quarantine=LimitedTopic(bad, limits[bad]) if bad in quarantines else None,
             )
         )
     return assigned

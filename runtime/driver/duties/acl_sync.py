@@ -150,23 +150,17 @@ class ClusterRulesReader:
         return await self._reads.read(name, partial(self._read, name))
 
     async def _read(self, name: str) -> ClusterRules | None:
-        try:
-            return await self._found(name)
-        except Exception:
-            self._scans.pop(name, None)
-            raise
-
-    async def _found(self, name: str) -> ClusterRules | None:
         live = await self._clusters.topic_rules(name)
         if live is None:
             return None
         cluster = await self._clusters.cluster(name)
         if not await has_registry(cluster):
             return ClusterRules(live, registered=False)
-        scan = self._scans.setdefault(name, InternalTopicScan(cluster, naming.REGISTRY, 0))
+        scan = self._scans.pop(name, None) or InternalTopicScan(cluster, naming.REGISTRY, 0)
         await scan.refresh()
-        found = (owned_acl(name, key, value) for key, value in scan.fold.items())
-        return ClusterRules(live, [one for one in found if one is not None])
+        self._scans[name] = scan  # not where it failed
+        owned = (owned_acl(name, key, value) for key, value in scan.fold.items())
+        return ClusterRules(live, [rule for rule in owned if rule is not None])
 
 
 class AclSync:

@@ -155,7 +155,8 @@ class EndingFlow(DriverFlow):
                 await self._drain()
                 self._draining = False
                 await self._await_release()
-            await self._retry_until_done(self._commit_end)
+            # From the end of the generation on no slot copies the flow.
+            await self._retry_until_done(lambda: self._take(self.spec.state, note=ENDING))
             if self.spec.state == "promoted":
                 # Records that arrived before the fence are copied first: a promotion must lose nothing.
                 await self._retry_until_done(lambda: self._count_behind(self.partitions))
@@ -176,10 +177,6 @@ class EndingFlow(DriverFlow):
         # Topics whose own promotion is not complete end together with the flow.
         closed = last.promoted if last is not None else ()
         self.draining.topics = topics_to_drain(self.spec, shared, self.spec.promoted, closed)
-
-    async def _commit_end(self) -> None:
-        """Commits the generation that ends the flow; from then on no slot copies it."""
-        await self._take(self.spec.state, note=ENDING)
 
     async def _complete_end(self) -> None:
         """Translates the groups a last time and commits the generation without the note."""
@@ -260,8 +257,8 @@ class FlowManager:
             if before is None:
                 await self._stop_task(name)  # of a flow that was removed: this one fences its ids itself
                 self._start(self._create(flow, spec))
-            elif before.spec.state != flow.state or _starts_over(before.spec, flow):
-                anew.append(flow)
+            elif before.spec.state != flow.state or flow.restart_from not in (None, before.spec.restart_from):
+                anew.append(flow)  # no slot may copy it meanwhile, so it is taken over again
             else:
                 await self._edit(before, flow, spec)
         # A slot that hangs with one flow must not delay the end of another one.
@@ -396,8 +393,3 @@ def flow_of(flow: FlowSpec, job: JobSpec, router: Router, shared: DriverContext)
     elif flow.promoted and flow.state == "active":
         kind = PromotingFlow
     return kind(flow, job, shared, lambda flow: copier_of(flow, router))
-
-
-def _starts_over(before: FlowSpec, after: FlowSpec) -> bool:
-    """Returns whether the flow starts over; no slot may copy it meanwhile, so it is taken over again."""
-    return after.restart_from is not None and after.restart_from != before.restart_from

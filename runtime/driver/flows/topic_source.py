@@ -95,11 +95,9 @@ class TopicSource(RecordSource[FilePosition]):
             for name in sorted(self._named(topics).keys() - selected.keys())
         ]
         answering = [partition for partition in partitions if partition.is_known(positions)]
-        plan_round(look, answering, positions, self._accepts_loss)
+        skips, accepted = spec.on_data_loss == "skip", flow.accepted
+        plan_round(look, answering, positions, lambda key: skips or key in accepted)
         return look
-
-    def _accepts_loss(self, key: PartitionKey) -> bool:
-        return self._flow.spec.on_data_loss == "skip" or key in self._flow.accepted
 
     async def _first_positions(
         self, cluster: KafkaCluster, partitions: Sequence[SourcePartition], positions: Positions

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
@@ -239,10 +240,6 @@ class PartitionRates:
         return self._rates
 
 
-def _flow_of(key: PartitionKey) -> str:
-    return key.flow
-
-
 class _SlotEntry(Struct):
     """This entry holds the published assignment of one slot.
 
@@ -396,7 +393,9 @@ class Membership:
             by_slots.setdefault(self._usable_for(key.flow), {})[key] = self._weights.get(key, usual)
         homes: dict[PartitionKey, int] = {}
         for slots, weights in by_slots.items():
-            homes |= balance(weights, slots, self._homes, flow_of=_flow_of, move=move, min_gap=min_gap)
+            homes |= balance(
+                weights, slots, self._homes, flow_of=attrgetter("flow"), move=move, min_gap=min_gap
+            )
         self._homes = homes
         self._by_home = {slot: [] for slot in self._slots}
         self._slots_by_flow = {}

@@ -244,7 +244,8 @@ class _ControlChannel:
                 starts = any(partition.state is PartitionState.STARTING for partition in status.partitions)
                 pause_s = interval_s / _LOOKS_AT_START if starts else interval_s
                 is_due = not starts or now - sent_at >= interval_s
-                if is_new or now - sent_at >= _REPEAT_S or (is_due and _differs(status, sent)):
+                differs = sent is None or (status.flows, status.partitions) != (sent.flows, sent.partitions)
+                if is_new or now - sent_at >= _REPEAT_S or (is_due and differs):
                     rates.update(int(now * 1000), status.partitions)
                     measured = rates.take()
                     report = SlotReport(
@@ -269,7 +270,3 @@ class _ControlChannel:
 def report_interval_s(partitions: int) -> float:
     """Returns the least time between two reports of a slot whose assignment stays the same."""
     return min(max(_REPORT_S, partitions / _REPORTED_PER_S), _REPEAT_S)
-
-
-def _differs(status: SlotStatus, sent: SlotStatus | None) -> bool:
-    return sent is None or (status.flows, status.partitions) != (sent.flows, sent.partitions)

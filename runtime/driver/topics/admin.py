@@ -34,7 +34,6 @@ from runtime.kafka.protocol.changes import (
     RefusedRules,
     RefusedTopics,
 )
-from runtime.kafka.protocol.configs import ConfigEntry
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.queries import topic_configs
 from runtime.kafka.records import InternalRecord
@@ -174,17 +173,13 @@ class TopicAdmin:
         settings: dict[str, TopicSettings] = {}
         async for topic in topic_configs(self._cluster, sorted(topics)):
             if topic.error is ErrorCode.NONE:
-                settings[topic.name] = _settings(topic.entries)
+                explicit: dict[str, str] = {}
+                inherited: dict[str, str] = {}
+                for entry in topic.entries:
+                    if entry.value is not None:
+                        (explicit if entry.explicit else inherited)[entry.key] = entry.value
+                settings[topic.name] = TopicSettings(explicit, inherited)
         return settings
-
-
-def _settings(entries: Iterable[ConfigEntry]) -> TopicSettings:
-    explicit: dict[str, str] = {}
-    inherited: dict[str, str] = {}
-    for entry in entries:
-        if entry.value is not None:
-            (explicit if entry.explicit else inherited)[entry.key] = entry.value
-    return TopicSettings(explicit, inherited)
 
 
 def _groups(items: Sequence[T]) -> list[list[T]]:

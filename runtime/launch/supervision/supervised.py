@@ -196,7 +196,13 @@ class SupervisedLauncher:
                     f"some processes of the job {folder.job} can't be ended", _listing(state.mark)
                 )
             if state.phase != "ended":
-                folder.note(_ended(state, "killed"))
+                ended_ms = int(time.time() * 1000)
+                attempt = state.attempt
+                folder.note(
+                    Supervision(
+                        host=state.host, phase="ended", attempt=attempt, since_ms=ended_ms, why="killed"
+                    )
+                )
         finally:
             os.close(lock)
 
@@ -204,12 +210,6 @@ class SupervisedLauncher:
 def _listing(mark: str) -> str:
     """Returns the hint how the remaining processes of a start are found."""
     return f"end those that this lists: grep -ls {marked(mark)} /proc/[0-9]*/environ"
-
-
-def _ended(state: Supervision, why: str) -> Supervision:
-    return Supervision(
-        host=state.host, phase="ended", attempt=state.attempt, since_ms=int(time.time() * 1000), why=why
-    )
 
 
 def _found(state: Supervision, handle: LaunchHandle) -> LaunchStatus:

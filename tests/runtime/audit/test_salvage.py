@@ -10,7 +10,7 @@ import pytest
 
 from runtime.batch import Batch
 from runtime.batch.spec import QuarantineLimit
-from runtime.contract.records.control import AssignedPartition, AssignedQuarantine
+from runtime.contract.records.control import AssignedPartition, LimitedTopic
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, OrphanedRange, Replayed
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.results.records import SalvagedPartition
@@ -102,7 +102,7 @@ def test_a_replay_knows_its_mirror_its_target_and_where_bad_records_go() -> None
     assert parts([salvaged()], "aside", {"aside": ROOMY}, flow_spec("one")) == [ORDERS]
     quarantining = flow_spec("one", transform=QUARANTINING)
     (part,) = parts([salvaged(3)], "aside", known, quarantining)
-    assert part.quarantine == AssignedQuarantine(QUARANTINE, 2_000)
+    assert part.quarantine == LimitedTopic(QUARANTINE, 2_000)
     assert replayed_spec(part, quarantining, "id-1", "id-2").quarantine == QuarantineLimit("one", 2_000)
     (part,) = parts([salvaged(3)], "aside", known, flow_spec("one", transform=PLAIN))
     assert part.quarantine is None
@@ -155,7 +155,7 @@ class Writer:
 )
 def test_records_that_do_not_travel_are_progress_too(answers: Answers, copied: int, bad: int) -> None:
     """A failure later than a limit after progress ends nothing."""
-    quarantine, cluster = AssignedQuarantine("bad", 1 << 20), ClusterSpec(bootstrap="127.0.0.1:1", client={})
+    quarantine, cluster = LimitedTopic("bad", 1 << 20), ClusterSpec(bootstrap="127.0.0.1:1", client={})
     part = AssignedPartition("one", "orders", 0, "orders", quarantine=quarantine)
     flow = flow_spec("one", transform=QUARANTINING)
     asked = ReplayRequest(flow=flow, source=cluster, destination=cluster, parts=[part])
