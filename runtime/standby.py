@@ -182,10 +182,8 @@ class Standby:
         self._again_at = float("-inf")
         self._reported: tuple[StandbyState, str] | None = None
         self._reported_at = float("-inf")
-        self._said = ""
-        self._trouble = ""
+        self._news: dict[str, str] = {}  # what was said last, by subject
         self._coordinator: int | None = None  # as of its last answer
-        self._unreached = ""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Watches until `stopping` is set. A job that it started goes on.
@@ -232,13 +230,16 @@ class Standby:
             await self._step()
         except (WireError, ClientSettingsError, LaunchError, *READ_FAILURES) as error:
             self._scan = None if isinstance(error, READ_FAILURES) else self._scan
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                self._say(f"nothing is decided, and it is tried again: {error}")
-            return
-        if self._trouble:
-            self._trouble = ""
-            self._say(f"watching again at {self._destination}")
+            self._say_once("trouble", f"nothing is decided, and it is tried again: {error}")
+        else:
+            if self._news.pop("trouble", ""):
+                self._say(f"watching again at {self._destination}")
+
+    def _say_once(self, subject: str, news: str) -> None:
+        """Says what is new of a subject."""
+        if self._news.get(subject) != news:
+            self._news[subject] = news
+            self._say(news)
 
     async def _step(self) -> None:
         """Reads the status topic once, decides, and reports."""
@@ -297,9 +298,7 @@ class Standby:
             news = f"the job {job} was stopped by repl: repl apply starts it again"
         else:
             news = f"the job {job} runs as {status.where}"
-        if news != self._said:
-            self._said = news
-            self._say(news)
+        self._say_once("job", news)
 
     async def _check_ability(self) -> None:
         """Checks for each new spec, and again while it fails, that this machine could start the job."""
@@ -365,12 +364,11 @@ class Standby:
             await cluster.call(node, MetadataRequest(()), within=_COORDINATOR_WITHIN_S)
         except WireError as error:
             self._coordinator = None
-            if str(error) != self._unreached:
-                self._say(f"the coordinator of the job's driver does not answer: {error}")
-            self._unreached = str(error)
+            self._say_once("coordinator", f"the coordinator of the job's driver does not answer: {error}")
         else:
             moved = self._coordinator is not None and node != self._coordinator
-            self._coordinator, self._unreached = node, ""
+            self._coordinator = node
+            self._news.pop("coordinator", None)
             if not moved:
                 return
         self._watch.silence.restart()

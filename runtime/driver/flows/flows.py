@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from msgspec.structs import replace
@@ -120,40 +121,50 @@ class PromotingFlow(DriverFlow):
         return replace(view, why=why, promoted=list(self._promoted))
 
 
+class EndPhase(Enum):
+    """Says how far the end of a flow is: a promotion begins with DRAINING, a failover with ENDING.
+
+    DRAINING → ENDING → ENDED, and from ENDING back to DRAINING where records arrived before the fence.
+    """
+
+    DRAINING = auto()  # slots copy what the source still holds
+    ENDING = auto()  # no slot may copy: the generation has ended, or ends next; then the groups are moved
+    ENDED = auto()
+
+
 class EndingFlow(DriverFlow):
     """An EndingFlow drains a promoted flow, stops its slots, and translates its groups a last time."""
 
     def __init__(self, *made_of: Any) -> None:
         super().__init__(*made_of)
-        self._draining = self.spec.state == "promoted"
-        self._ended = False
+        self._phase = EndPhase.DRAINING if self.spec.state == "promoted" else EndPhase.ENDING
 
     def inherit(self, before: DriverFlow) -> None:
         super().inherit(before)
         if isinstance(before, EndingFlow):
-            self._draining, self._ended = before._draining, before._ended
+            self._phase = before._phase
 
     @property
     def copies(self) -> bool:
-        return self._draining
+        return self._phase is EndPhase.DRAINING
 
     @property
     def ended(self) -> bool:
-        return self._ended
+        return self._phase is EndPhase.ENDED
 
     async def run(self) -> None:
         """Drains a promoted flow, commits the end of the generation, and translates the groups.
 
         A promoted flow is drained again when records arrived before the fence.
         """
-        if not self._ended:
+        if not self.ended:
             await self._retry_until_done(self._restore_end)
-        while not self._ended and not self._superseded:
-            if self._draining:
+        while not self.ended and not self._superseded:
+            if self._phase is EndPhase.DRAINING:
                 if self.generation is None:
                     await self._retry_until_done(self._take_over)
                 await self._drain()
-                self._draining = False
+                self._phase = EndPhase.ENDING
                 await self._await_release()
             # From the end of the generation on no slot copies the flow.
             await self._retry_until_done(lambda: self._take(self.spec.state, note=ENDING))
@@ -161,7 +172,7 @@ class EndingFlow(DriverFlow):
                 # Records that arrived before the fence are copied first: a promotion must lose nothing.
                 await self._retry_until_done(lambda: self._count_behind(self.partitions))
                 if self._behind:
-                    self._draining, self.generation = True, None
+                    self._phase, self.generation = EndPhase.DRAINING, None
                     continue
             await self._retry_until_done(self._complete_end)
 
@@ -173,7 +184,7 @@ class EndingFlow(DriverFlow):
         if last is not None and last.state == self.spec.state and last.note != ENDING:
             self.generation = last.number
             self._cluster_ids = (last.source_cluster_id, last.destination_cluster_id)
-            self._draining, self._ended = False, True
+            self._phase = EndPhase.ENDED
         # Topics whose own promotion is not complete end together with the flow.
         closed = last.promoted if last is not None else ()
         self.draining.topics = topics_to_drain(self.spec, shared, self.spec.promoted, closed)
@@ -190,7 +201,7 @@ class EndingFlow(DriverFlow):
             promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
             done = replace(last, note="", written_at=int(time.time() * 1000), promoted=promoted, promoting=[])
             await shared.writer.commit({GenerationKey(self.name): done})
-        self._ended = True
+        self._phase = EndPhase.ENDED
         shared.leadership.request_heartbeat()
         log.info(
             "flow_ended", key=self.name, flow=self.name, state=self.spec.state, generation=self.generation
@@ -198,7 +209,7 @@ class EndingFlow(DriverFlow):
 
     def view(self) -> FlowView:
         view = super().view()
-        if self._draining and self._behind and not view.why:
+        if self.copies and self._behind and not view.why:
             return replace(view, why=f"{self._behind:,} records are left to copy")
         return view
 
