@@ -220,19 +220,6 @@ def own_groups(spec: JobSpec) -> frozenset[str]:
     return frozenset(named | {f"repl.{route.name}" for route in spec.routes})
 
 
-class GroupOffsetState(Struct, frozen=True):
-    """Holds the commits of one group in one partition.
-
-    `there`: the offset committed at the destination; `wrote`: the offsets that this product may have
-    committed there; `last`: the previous checkpoint.
-    """
-
-    source: int
-    destination: int | None
-    wrote: Collection[int] = ()
-    last: Checkpoint | None = None
-
-
 class Decision(Struct, frozen=True):
     """Says what becomes of a group's offset, as its checkpoint tells it.
 
@@ -246,8 +233,18 @@ class Decision(Struct, frozen=True):
     commits: bool = False
 
 
-def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
+def decide(
+    found: Position,
+    now_ms: int,
+    source: int,
+    destination: int | None,
+    wrote: Collection[int] = (),
+    last: Checkpoint | None = None,
+) -> Decision:
     """Decides whether to commit a translated offset at the destination.
+
+    `source` and `destination` are what the group has committed at both sides; `wrote` are the offsets that
+    this product may have committed at the destination, and `last` is the previous checkpoint.
 
     A commit moves forward only. It moves back only where the group was rewound at the source and the offset
     at the destination is still the product's own.
@@ -259,16 +256,16 @@ def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
             return Decision(CheckpointState.UNMAPPED, why=why)
         case TranslatedOffset(offset=offset, clamped=clamped):
             commit = Decision(CheckpointState.TRANSLATED, offset, clamped, commits=True)
-            if seen.destination == offset:
-                return replace(commit, commits=_may_expire(seen, offset, now_ms))
-            if seen.destination is None or seen.destination < offset:
+            if destination == offset:  # brokers expire the offsets of idle groups after days
+                ours = last is not None and last.written == offset
+                may_expire = last is not None and now_ms - last.written_ms > _DAY_MS
+                return replace(commit, commits=ours and may_expire)
+            if destination is None or destination < offset:
                 return commit
-            rewound = seen.last is not None and 0 <= seen.source < seen.last.written_source
-            if seen.destination in seen.wrote and rewound:
+            rewound = last is not None and 0 <= source < last.written_source
+            if destination in wrote and rewound:
                 return commit
-            return Decision(
-                CheckpointState.AHEAD, offset, clamped, f"it stands at {seen.destination} already"
-            )
+            return Decision(CheckpointState.AHEAD, offset, clamped, f"it stands at {destination} already")
         case other:
             assert_never(other)
 
@@ -276,12 +273,3 @@ def decide(found: Position, seen: GroupOffsetState, now_ms: int) -> Decision:
 def is_ours(committed: int, written_by_others: Iterable[Checkpoint]) -> bool:
     """Returns whether flows in the other direction wrote the offset that is committed at a flow's source."""
     return any(committed in checkpoint.ours for checkpoint in written_by_others)
-
-
-def _may_expire(seen: GroupOffsetState, offset: int, now_ms: int) -> bool:
-    """Returns whether an unchanged offset must be committed again.
-
-    Brokers expire the offsets of idle groups after days.
-    """
-    last = seen.last
-    return last is not None and last.written == offset and now_ms - last.written_ms > _DAY_MS

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from runtime.contract.groups import (
     Decision,
-    GroupOffsetState,
     GroupPartition,
     PendingTranslation,
     Position,
@@ -251,8 +250,7 @@ class GroupOffsetWriter:
         at_source = self._offsets[item]
         # Setting a start offset forgets what was acknowledged behind it: the same one is never set again.
         last = self._sides.last(item) if not at_source.of_share_group else None
-        seen = GroupOffsetState(at_source.offset, at_destination, wrote, last)
-        decision = decide(place.position, seen, _now_ms())
+        decision = decide(place.position, _now_ms(), at_source.offset, at_destination, wrote, last)
         if decision.commits and item.group in groups.active:
             return replace(decision, state=State.REFUSED, why=ACTIVE, commits=False)
         return decision

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from runtime.contract.groups import (
     BELOW_THE_MAP,
     NOT_COPIED,
     Decision,
-    GroupOffsetState,
     PendingTranslation,
     Position,
     SourceTopicWriter,
@@ -238,19 +238,19 @@ COMMIT = replace(DONE, commits=True)
 @pytest.mark.parametrize(
     ("found", "seen", "decision"),
     [
-        (FIVE, GroupOffsetState(5, None), COMMIT),
-        (TranslatedOffset(0), GroupOffsetState(0, None), replace(COMMIT, destination=0)),
-        (FIVE, GroupOffsetState(5, 3), COMMIT),
-        (TranslatedOffset(5, clamped=True), GroupOffsetState(5, 3), replace(COMMIT, clamped=True)),
-        (FIVE, GroupOffsetState(5, 5), DONE),
-        (FIVE, GroupOffsetState(5, 9), ahead(9)),
-        (FIVE, GroupOffsetState(105, 9, {9}, wrote(9, 109)), COMMIT),
-        (FIVE, GroupOffsetState(105, 8, {9}, wrote(9, 109)), ahead(8)),
-        (FIVE, GroupOffsetState(109, 9, {9}, wrote(9, 109)), ahead(9)),
-        (FIVE, GroupOffsetState(5, 5, {5}, wrote(5, 5, ms=0)), COMMIT),
-        (FIVE, GroupOffsetState(5, 5, (), wrote(4, 4, ms=0)), DONE),
-        (PendingTranslation("w"), GroupOffsetState(5, None), Decision(CheckpointState.PENDING, why="w")),
-        (UntranslatableOffset("w"), GroupOffsetState(5, None), Decision(CheckpointState.UNMAPPED, why="w")),
+        (FIVE, (5, None), COMMIT),
+        (TranslatedOffset(0), (0, None), replace(COMMIT, destination=0)),
+        (FIVE, (5, 3), COMMIT),
+        (TranslatedOffset(5, clamped=True), (5, 3), replace(COMMIT, clamped=True)),
+        (FIVE, (5, 5), DONE),
+        (FIVE, (5, 9), ahead(9)),
+        (FIVE, (105, 9, {9}, wrote(9, 109)), COMMIT),
+        (FIVE, (105, 8, {9}, wrote(9, 109)), ahead(8)),
+        (FIVE, (109, 9, {9}, wrote(9, 109)), ahead(9)),
+        (FIVE, (5, 5, {5}, wrote(5, 5, ms=0)), COMMIT),
+        (FIVE, (5, 5, (), wrote(4, 4, ms=0)), DONE),
+        (PendingTranslation("w"), (5, None), Decision(CheckpointState.PENDING, why="w")),
+        (UntranslatableOffset("w"), (5, None), Decision(CheckpointState.UNMAPPED, why="w")),
     ],
     ids=[
         "no commit yet",
@@ -268,8 +268,9 @@ COMMIT = replace(DONE, commits=True)
         "unmapped",
     ],
 )
-def test_decisions(found: Position, seen: GroupOffsetState, decision: Decision) -> None:
-    assert decide(found, seen, NOW) == decision
+def test_decisions(found: Position, seen: tuple[Any, ...], decision: Decision) -> None:
+    """`seen`: the commits at both sides, what this product wrote, and the last checkpoint."""
+    assert decide(found, NOW, *seen) == decision
 
 
 def test_offsets_that_this_product_wrote_are_no_groups_own() -> None:
