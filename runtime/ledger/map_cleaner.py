@@ -17,7 +17,6 @@ from runtime.contract.records.ledger import (
     LedgerValue,
     PartitionKey,
     Progress,
-    Segment,
     SegmentKey,
     UnreadableRecord,
 )
@@ -63,7 +62,7 @@ async def clean_map(
             records.update(dict.fromkeys(key for key, _ in group))
             records[group[0][0]] = segment
             merged += len(group) - 1
-            size += len(segment.runs)
+            size += len(segment.encoded_runs())
             if size > _TRANSACTION_BYTES:
                 await writer.commit(records)
                 records, size = {}, 0
@@ -91,19 +90,13 @@ def mergeable(sealed: Sequence[SealedSpan]) -> Iterator[list[SealedSpan]]:
             runs += span.run_count
 
 
-def merge(spans: Sequence[Span]) -> Segment:
-    """Returns one segment with the runs of adjacent spans."""
+def merge(spans: Sequence[Span]) -> Span:
+    """Returns one span with the runs of adjacent spans."""
     first, last = spans[0], spans[-1]
-    return Segment(
-        low=first.low,
-        end=last.end,
-        destination_low=first.destination_low,
-        destination_end=last.destination_end,
-        runs=join_runs(spans),
-    )
+    return Span(first.low, last.end, first.destination_low, last.destination_end, join_runs(spans))
 
 
-def _merged(group: Sequence[SealedSpan]) -> Segment:
+def _merged(group: Sequence[SealedSpan]) -> Span:
     """Returns the segment of a group. Raises UnreadableRecord where the runs of a part can't be decoded."""
     try:
         return merge([span for _, span in group])

@@ -141,7 +141,7 @@ class OffsetMapReader:
         segments.pop(key, None)
         try:
             if value is not None:
-                span = decode_segment(value).span()
+                span = decode_segment(value)
                 segments[key] = replace(span, encoded=self._files.store(span.encoded_runs()))
         except UnreadableRecord as error:
             unreadable[key] = error

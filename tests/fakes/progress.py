@@ -31,4 +31,4 @@ def progress(
 
 def map_of(*parts: Any) -> OffsetMap:
     """The offset map of sealed segments and of the open span of a progress, in this order."""
-    return OffsetMap([one.open_span() if isinstance(one, Progress) else one.span() for one in parts])
+    return OffsetMap([one.open_span() if isinstance(one, Progress) else one for one in parts])

@@ -34,9 +34,9 @@ from runtime.contract.records.ledger import (
     Orphaned,
     Progress,
     Replayed,
-    Segment,
     UnreadableRecord,
 )
+from runtime.contract.records.offset_map import Span
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import jobspec
@@ -90,7 +90,7 @@ CODECS = [
     Codec("times", group_records.decode_times, TIMES),
     Codec("producer", provenance.decode_producer, PRODUCER, UnreadableRecord),
     in_ledger("progress", ledger.decode_progress, PROGRESS),
-    in_ledger("segment", ledger.decode_segment, Segment(0, 1, 0, 1, b"\0\0\1")),
+    in_ledger("segment", ledger.decode_segment, Span(0, 1, 0, 1, b"\0\0\1")),
     in_ledger("generation", ledger.decode_generation, Generation(1, "j", "active", "d", [], "a", "b", 1)),
     in_ledger("orphaned", ledger.decode_orphaned, Orphaned(1, b"s" * 16, 1, "why")),
     in_ledger("replayed", ledger.decode_replayed, Replayed(1, b"s" * 16, "x", 1, 1)),

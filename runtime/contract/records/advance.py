@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.contract.records.ledger import BatchIdentity, Gap, Progress, Segment
-from runtime.contract.records.offset_map import Run, encode_runs
+from runtime.contract.records.ledger import BatchIdentity, Gap, Progress
+from runtime.contract.records.offset_map import Run, Span, encode_runs
 
 SEAL_AT = 128  # runs in the progress record before they become a segment of the map
 LARGEST = 8_192  # runs in a segment: a heavily compacted topic has a run per record
@@ -56,9 +56,7 @@ def first_progress(
     )
 
 
-def advance(
-    progress: Progress, step: Advance, generation: int, now_ms: int
-) -> tuple[Progress, list[Segment]]:
+def advance(progress: Progress, step: Advance, generation: int, now_ms: int) -> tuple[Progress, list[Span]]:
     """Returns the progress after a transaction, and the segments of the offset map that it seals (R6).
 
     A segment is sealed as soon as there are `SEAL_AT` open runs. Raises ValueError for a position that moves
@@ -68,7 +66,7 @@ def advance(
         raise ValueError(f"position {step.position} lies before {progress.position}")
     if step.runs and step.runs[-1].source_end > step.position:
         raise ValueError(f"{step.runs[-1]} reaches beyond the position {step.position}")
-    segments: list[Segment] = []
+    segments: list[Span] = []
     after, remaining = progress, step.runs
     while after.open_runs + len(remaining) > LARGEST:
         room = LARGEST - after.open_runs
@@ -107,15 +105,8 @@ def _with_runs(progress: Progress, runs: Sequence[Run], position: int) -> Progre
     )
 
 
-def seal(progress: Progress) -> tuple[Progress, Segment]:
-    """Returns the open span as a segment, and the progress with an empty open span behind it."""
-    segment = Segment(
-        low=progress.open_low,
-        end=progress.position,
-        destination_low=progress.open_destination,
-        destination_end=progress.destination_end,
-        runs=progress.open,
-    )
+def seal(progress: Progress) -> tuple[Progress, Span]:
+    """Returns the progress with an empty open span behind the one that is sealed, and the sealed one."""
     after = replace(
         progress,
         open_low=progress.position,
@@ -125,7 +116,7 @@ def seal(progress: Progress) -> tuple[Progress, Segment]:
         open=b"",
         segments=progress.segments + 1,
     )
-    return after, segment
+    return after, progress.open_span()
 
 
 def give_up(

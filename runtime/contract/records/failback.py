@@ -20,7 +20,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import first_progress, start_over
-from runtime.contract.records.ledger import Generation, Progress, Segment
+from runtime.contract.records.ledger import Generation, Progress
 from runtime.contract.records.offset_map import (
     OffsetMap,
     Run,
@@ -117,7 +117,7 @@ class FailbackStart(NamedTuple):
 
     progress: Progress
     first: int
-    segments: list[Segment]
+    segments: list[Span]
 
 
 def failback_start(
@@ -135,7 +135,7 @@ def failback_start(
     copied. Where the destination lost its end, the lost records are copied back, although they came from the
     destination.
     """
-    position, segments = bounds.source_start, list[Segment]()
+    position, segments = bounds.source_start, list[Span]()
     source_id, destination_id = opposite.destination_topic_id, opposite.source_topic_id
     same_source = not is_other_topic(source_id, bounds.source_topic_id)
     if same_source and not is_other_topic(destination_id, bounds.destination_topic_id):
@@ -177,20 +177,14 @@ def _position(opposite: Progress, offsets: OffsetMap, destination_end: int) -> i
     return position
 
 
-def _inverted(offsets: OffsetMap, position: int, destination_end: int) -> Iterator[Segment]:
+def _inverted(offsets: OffsetMap, position: int, destination_end: int) -> Iterator[Span]:
     """Yields an inverted segment for each span, up to `position`; the segments are contiguous."""
     spans = [span for span in offsets.spans if span.destination_low < position]
     for at, span in enumerate(spans):
         end = spans[at + 1].destination_low if at + 1 < len(spans) else position
         if span.destination_low < end:
             runs = _inverted_runs(span, destination_end)
-            yield Segment(
-                low=span.destination_low,
-                end=end,
-                destination_low=span.low,
-                destination_end=destination_end_of(runs, span.low),
-                runs=runs,
-            )
+            yield Span(span.destination_low, end, span.low, destination_end_of(runs, span.low), runs)
 
 
 def _inverted_runs(span: Span, destination_end: int) -> bytes:
@@ -217,7 +211,7 @@ def foreign_offset_ranges(
     """
     found, at = [], _old_position(before, after, bounds)
     for segment in after.segments:
-        for run in segment.span().runs if segment.end > at else ():
+        for run in segment.runs if segment.end > at else ():
             if run.source - at > 1:
                 found.append((at, run.source))
             at = max(at, run.source_end)
@@ -232,7 +226,7 @@ def single_before(before: Progress | None, after: FailbackStart, bounds: Partiti
     It is a marker, or a record of another writer. Only the log shows which.
     """
     at = _old_position(before, after, bounds)
-    runs = (run for segment in after.segments if segment.end > at for run in segment.span().runs)
+    runs = (run for segment in after.segments if segment.end > at for run in segment.runs)
     first = next((run for run in runs if run.source_end > at), None)
     end = first.source if first is not None else after.progress.position
     return at if end - at == 1 else None

@@ -135,19 +135,6 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
         return Span(self.open_low, self.position, self.open_destination, self.destination_end, self.open)
 
 
-class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """Holds a sealed span of a partition's offset map. It never changes; a tombstone trims it."""
-
-    low: int
-    end: int
-    destination_low: int
-    destination_end: int
-    runs: bytes
-
-    def span(self) -> Span:
-        return Span(self.low, self.end, self.destination_low, self.destination_end, self.runs)
-
-
 class Generation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Holds the number of a flow's generation, its state and its transactional ids (R3).
 
@@ -215,7 +202,7 @@ class Replayed(msgspec.Struct, frozen=True, array_like=True):
     destination_end: int = -1
 
 
-LedgerValue = Progress | Generation | Segment | Orphaned | Replayed
+LedgerValue = Progress | Generation | Span | Orphaned | Replayed
 
 
 class UnreadableRecord(UnreadableValue):
@@ -301,10 +288,20 @@ def _codec(kind: type[_T]) -> RecordCodec[_T]:
 
 
 decode_progress = _codec(Progress).decode
-decode_segment = _codec(Segment).decode
 decode_generation = _codec(Generation).decode
 decode_orphaned = _codec(Orphaned).decode
 decode_replayed = _codec(Replayed).decode
+
+
+_segment = RecordCodec[list[Any]]("ledger", list[Any], as_msgpack=True, error=UnreadableRecord)
+
+
+def decode_segment(value: bytes) -> Span:
+    """Decodes a sealed span. Raises UnreadableRecord."""
+    match _segment.decode(value):
+        case [int(low), int(end), int(destination_low), int(destination_end), bytes(runs), *_]:
+            return Span(low, end, destination_low, destination_end, runs)
+    raise UnreadableRecord("ledger: it is no segment")
 
 
 BEYOND = "not copied"

@@ -146,11 +146,12 @@ class StoredRuns(Protocol):
         ...
 
 
-class Span(Struct, frozen=True):
+class Span(Struct, frozen=True, array_like=True):
     """Covers a range of source offsets.
 
     `destination_low` and `destination_end` bound its records at the destination. Its runs are encoded as in
-    the ledger, with some bytes for each, and stay in memory or are stored elsewhere.
+    the ledger, with some bytes for each, and stay in memory or are stored elsewhere. A sealed span is a
+    record of the ledger, a segment, which never changes; a tombstone trims it.
     """
 
     low: int

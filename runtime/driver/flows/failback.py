@@ -243,7 +243,7 @@ async def _begin_partitions(
         if single is not None and await holds_record(source, one.key.at, single):
             ranges = [(single, single + 1), *ranges]
         records |= _records(one.key, begun, ranges, now_ms)
-        size += sum(len(segment.runs) for segment in begun.segments)
+        size += sum(len(segment.encoded_runs()) for segment in begun.segments)
         if size > _TRANSACTION_SIZE:
             await _commit(shared, spec.name, records)
             records, size = {}, 0

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch
 from runtime.contract.records.advance import Advance, advance
-from runtime.contract.records.ledger import BatchIdentity, Progress, Segment
-from runtime.contract.records.offset_map import Run, append
+from runtime.contract.records.ledger import BatchIdentity, Progress
+from runtime.contract.records.offset_map import Run, Span, append
 from runtime.kafka.errors import PartitionsRefused, WireError
 from runtime.slot.errors import UNEXPECTED_BASE, ErrorAction, ErrorDecision, ErrorPhase, decide
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
@@ -194,7 +194,7 @@ class CommitEntry(NamedTuple):
 
     copy: PartitionCopy
     progress: Progress
-    segments: Sequence[Segment]
+    segments: Sequence[Span]
     part: TransactionPartition | None
     step: Advance | None
 

@@ -19,8 +19,8 @@ from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigin
 from runtime.contract.records.advance import Advance, advance
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.failback import PartitionBounds, failback_start
-from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, Segment, orphan
-from runtime.contract.records.offset_map import OffsetMap, Run, append
+from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, orphan
+from runtime.contract.records.offset_map import OffsetMap, Run, Span, append
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
 from runtime.contract.results.records import ProvenanceHop, TracedRecord
 from runtime.contract.spec.rename import Table, Template
@@ -66,7 +66,7 @@ class Flow:
     source: Cluster
     destination: Cluster
     progress: Progress | None = None
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[Span] = field(default_factory=list)
 
     @property
     def map(self) -> OffsetMap:

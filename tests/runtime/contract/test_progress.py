@@ -37,7 +37,6 @@ from runtime.contract.records.ledger import (
     Progress,
     ProgressKey,
     Replayed,
-    Segment,
     decode_progress,
     decode_segment,
     encode_value,
@@ -50,6 +49,7 @@ from runtime.contract.records.offset_map import (
     MappedOffset,
     NotYetCopied,
     Run,
+    Span,
     UnmappedOffset,
 )
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
@@ -153,7 +153,7 @@ def test_progress_never_goes_back_and_never_overstates(step: Advance) -> None:
 def test_a_transaction_of_very_many_runs_seals_segments_of_bounded_size() -> None:
     runs = tuple(Run(2 * number, number, 1) for number in range(3 * LARGEST))
     copied, segments = advance(progress(), Advance(6 * LARGEST + 5, 0, runs), 1, 1)
-    assert [len(segment.span().runs) for segment in segments] == [LARGEST] * 3
+    assert [len(segment.runs) for segment in segments] == [LARGEST] * 3
     assert (copied.segments, copied.open_runs, copied.position) == (3, 0, 6 * LARGEST + 5)
     assert max(len(encode_value(segment)) for segment in segments) < 500_000
     offsets = map_of(*segments, copied)
@@ -168,7 +168,7 @@ def test_segments_and_the_open_span_are_one_map_without_gaps(
     transactions: list[tuple[int, int, list[tuple[int, int]]]],
 ) -> None:
     """Each transaction: a gap at the destination, a tail at the source, and batches (gap, records)."""
-    moved, segments = progress(7, 70), list[Segment]()
+    moved, segments = progress(7, 70), list[Span]()
     copied: dict[int, int] = {}
     for foreign, tail, batches in transactions:
         source, destination = moved.position, moved.destination_end + foreign + 1

@@ -14,8 +14,8 @@ from runtime.contract.records.group_records import (
     encode_checkpoint,
     encode_checkpoint_key,
 )
-from runtime.contract.records.ledger import PartitionKey, ProgressKey, Segment, SegmentKey
-from runtime.contract.records.offset_map import Run, encode_runs
+from runtime.contract.records.ledger import PartitionKey, ProgressKey, SegmentKey
+from runtime.contract.records.offset_map import Run, Span, encode_runs
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import FlowState
@@ -55,7 +55,7 @@ class Ending:
         topic_id = InternalTopics({}).topic(TOPIC).id
         ids = {"source_topic_id": topic_id, "destination_topic_id": topic_id}
         copied = progress(5, 105, Run(5, 105, 10), end=15, segments=1, **ids)
-        segment = Segment(0, 5, 100, 105, encode_runs([Run(0, 100, 5)], 0, 100))
+        segment = Span(0, 5, 100, 105, encode_runs([Run(0, 100, 5)], 0, 100))
         offset_map = stored({SegmentKey(PartitionKey("flow", *AT), 0, 0): segment})
         checkpoints = [
             InternalRecord(

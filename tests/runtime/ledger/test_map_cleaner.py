@@ -81,7 +81,7 @@ def test_a_merged_map_gives_the_same_answers(
     low = data.draw(st.integers(0, len(model.spans) - 1))
     end = data.draw(st.integers(low + 1, len(model.spans)))
     before = OffsetMap(model.spans)
-    after = OffsetMap([*model.spans[:low], merge(model.spans[low:end]).span(), *model.spans[end:]])
+    after = OffsetMap([*model.spans[:low], merge(model.spans[low:end]), *model.spans[end:]])
     for offset in range(source - 1, model.source + 2):
         assert after.translate(offset) == before.translate(offset)
         assert after.destination_behind(offset) == before.destination_behind(offset)
@@ -228,7 +228,7 @@ async def test_a_segment_whose_runs_cannot_be_decoded_is_named_and_left_as_it_is
     reader = await ledger.reader()
     await reader.refresh(ORDERS.flow)
     third = reader.segments(ORDERS)[SegmentKey(ORDERS, 0, 2)]
-    broken = replace(merge([third]), runs=third.encoded_runs()[:-1])
+    broken = replace(merge([third]), encoded=third.encoded_runs()[:-1])
     await ledger.commit({SegmentKey(ORDERS, 0, 2): broken})
     ledger.written.clear()
     with pytest.raises(UnreadableRecord, match="orders-0, segments 0 to 63: the last run"):

@@ -10,11 +10,11 @@ from runtime.contract.records.ledger import (
     GenerationKey,
     PartitionKey,
     ProgressKey,
-    Segment,
     SegmentKey,
     UnreadableRecord,
     encode_key,
 )
+from runtime.contract.records.offset_map import Span
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
 from runtime.kafka.records import InternalRecord
@@ -29,7 +29,7 @@ GOOD, BAD = PartitionKey("good", "orders", 0), PartitionKey("bad", "orders", 0)
 NEWER = b"\x02of a newer version"
 PROGRESS = progress(7)
 GENERATION = Generation(1, "job", "active", "driver", [], "dc1", "dc2", 1)
-SEGMENT = Segment(0, 1, 0, 1, b"")
+SEGMENT = Span(0, 1, 0, 1, b"")
 
 
 def ledger_of(*records: InternalRecord) -> InternalTopics:
@@ -68,7 +68,7 @@ async def test_an_unreadable_segment_concerns_its_own_flow_at_every_refresh() ->
         with pytest.raises(UnreadableRecord):
             await maps.refresh("bad")
         await maps.refresh("good")
-        assert maps.segments(GOOD) == {SegmentKey(GOOD, 0, 0): SEGMENT.span()}
+        assert maps.segments(GOOD) == {SegmentKey(GOOD, 0, 0): SEGMENT}
 
 
 async def test_a_replaced_ledger_is_reported_once_and_then_read_again() -> None:
