@@ -105,7 +105,10 @@ async def _run(spec: JobSpec, file: SpecFile, restarted: bool) -> JobExit:
             starting.result()
     except ClientSettingsError as error:
         log_driver_message(str(error))
-        ended = JobExit.BAD_SPEC
+        # A file that a setting names may be away for a moment: the supervisor tries again.
+        references = (cluster.client.get(error.key) for cluster in spec.clusters.values())
+        by_file = any(isinstance(value, dict) and "file" in value for value in references)
+        ended = JobExit.FAILED if by_file else JobExit.BAD_SPEC
     except SparkNotStarted as error:
         log_driver_message(str(error))
         return JobExit.FAILED

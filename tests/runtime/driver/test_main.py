@@ -122,11 +122,17 @@ def test_on_kubernetes_spark_starts_only_in_the_driver_that_leads(tmp_path: Path
     assert driver.returncode == JobExit.STOPPED
 
 
-def test_a_driver_that_can_never_lead_ends(tmp_path: Path):
-    with on_kubernetes(tmp_path, **{"sasl.password": {"env": "NOT_SET"}}) as driver:
+@pytest.mark.parametrize(
+    ("password", "ends"),
+    [({"env": "NOT_SET"}, JobExit.BAD_SPEC), ({"file": "/absent/NOT_SET"}, JobExit.FAILED)],
+)
+def test_a_driver_that_lacks_a_secret_ends_and_is_started_again_where_a_file_may_come_back(
+    tmp_path: Path, password: dict[str, str], ends: JobExit
+):
+    with on_kubernetes(tmp_path, **{"sasl.password": password}) as driver:
         _, said = driver.communicate(timeout=120)
     assert "NOT_SET" in said
-    assert driver.returncode == JobExit.BAD_SPEC
+    assert driver.returncode == ends
 
 
 MODULES = (
