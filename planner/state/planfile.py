@@ -185,11 +185,6 @@ def is_plan_file(path: Path) -> bool:
     return start.lstrip().startswith(b"{") and f'"{MARK}"'.encode() in start
 
 
-def read(path: Path) -> Plan:
-    """Returns the plan of a file. Raises Failure as `load` and `SavedPlan.plan` do."""
-    return load(path).plan()
-
-
 def load(path: Path) -> SavedPlan:
     """Returns what a plan file holds. Failure: it is no plan file, of another release, or was changed."""
     envelope = _envelope(path)

@@ -115,7 +115,7 @@ def test_a_warning_of_the_operators_rules_leaves_the_plan_that_was_approved(
 
 def test_the_digest_stands_wherever_a_plan_is_approved(tmp_path: Path, command: Command) -> None:
     file, seal = saved(tmp_path)
-    plan = planfile.read(file)
+    plan = planfile.load(file).plan()
     ended = command("show", file)
     assert (ended.code, f"Plan digest: {seal}\nPlan signature: not signed\n" in ended.out) == (0, True)
     assert f"Plan digest: `{seal}`" in markdown(plan)

@@ -53,7 +53,9 @@ class Signalling(TerminalView):
 
 def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:
     known = planfile.is_plan_file(path)
-    plan = planfile.read(path) if known else run(observe_and_plan(checked(path, ()).topology, TIMEOUT_MS))
+    plan = (
+        planfile.load(path).plan() if known else run(observe_and_plan(checked(path, ()).topology, TIMEOUT_MS))
+    )
     view = Signalling(number, after)
     session = ApplySession(
         plan=plan,

@@ -73,7 +73,7 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
         topology.clusters["dc1"]["id"] = lab.clusters["dc1"].cluster_id
     saved = tmp_path / "plan.bin"
     assert repl("plan", str(topology.write()), "--out", str(saved)).returncode == 0
-    inputs = planfile.read(saved).inputs
+    inputs = planfile.load(saved).plan().inputs
     moved = structs.replace(inputs.topology.clusters["dc1"], bootstrap=lab.clusters["dc2"].bootstrap)
     elsewhere = replace(inputs.topology, clusters={**inputs.topology.clusters, "dc1": moved})
     planfile.write(Plan(replace(inputs, topology=elsewhere)), saved)
@@ -83,7 +83,7 @@ def test_an_address_that_leads_elsewhere_since_the_plan_is_not_written_to(
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert pinned or "make the plan again: repl plan --out FILE" in done.stderr
     with pytest.raises(Failure, match=said) as refused:
-        apply(ApplyRequest(topology.file, plan=planfile.read(saved)))
+        apply(ApplyRequest(topology.file, plan=planfile.load(saved).plan()))
     assert pinned or "make the plan again, and apply that one" in str(refused.value)
     claims = [
         one.value or b""

@@ -153,4 +153,4 @@ def test_a_saved_plan_holds_the_schemas_that_were_approved(tmp_path: Path) -> No
     subject = RestoredSubject("old.orders-value", "orders-value", (SchemaVersion(3, 9, "ab"),), "FULL")
     made = plan(subjects=(subject,))
     planfile.write(made, tmp_path / "restore.plan")
-    assert planfile.read(tmp_path / "restore.plan").steps == made.steps
+    assert planfile.load(tmp_path / "restore.plan").plan().steps == made.steps

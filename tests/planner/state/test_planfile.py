@@ -36,7 +36,7 @@ def plan(shop: Topology = SHOP, **more: object) -> Plan:
 
 def refused(path: Path) -> str:
     with pytest.raises(Failure) as failure:
-        planfile.read(path)
+        planfile.load(path).plan()
     return str(failure.value)
 
 
@@ -65,7 +65,7 @@ def test_whatever_a_plan_is_made_for_it_is_made_again(tmp_path: Path, more: dict
 
     planfile.write(made, tmp_path / "p")
 
-    assert planfile.read(tmp_path / "p") == made
+    assert planfile.load(tmp_path / "p").plan() == made
     assert made.steps or "adopt" in more
 
 
