@@ -18,11 +18,32 @@ from planner.plan.steps.topics import DeleteTopic
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.changes import DeleteTopicsRequest, RefusedTopics
-from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataResponse, Partition, TopicMetadata
-from tests.planner.apply.handling import context
+from runtime.kafka.protocol.metadata import (
+    AnyMetadataRequest,
+    Broker,
+    MetadataResponse,
+    Partition,
+    TopicMetadata,
+)
+from tests.planner.apply.handling import context, no_registry
 
 PLANNED, ANOTHER = b"p" * 16, b"a" * 16
 DELETED = "orders"
+
+
+@dataclass
+class BrokerOf:
+    """A connection to the one broker of a cluster."""
+
+    cluster: "Cluster"
+    closed: bool = False
+
+    def set_timeout(self, _seconds: float) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def call(self, request: AnyMetadataRequest) -> MetadataResponse:
+        return await self.cluster.ask(request)
 
 
 @dataclass
@@ -44,7 +65,7 @@ class Cluster:
             for name in request.names or ()
             if name in self.topics
         )
-        return MetadataResponse((), "id", 1, tuple(shown))
+        return MetadataResponse((Broker(1, "dc1", 1),), "id", 1, tuple(shown))
 
     async def ask_controller(self, request: DeleteTopicsRequest) -> RefusedTopics:
         self.sent.append(list(request.topics))
@@ -66,11 +87,11 @@ class Cluster:
     def forget_controller(self) -> None: ...
 
     async def dial_each(self, *_: object) -> Any:
-        return BrokerConnections()
+        return BrokerConnections({1: BrokerOf(self)})  # type: ignore[dict-item]  # all that is asked of it
 
 
 def deleted(cluster: Cluster, planned: bytes = PLANNED, *reasons: str | None) -> StepResult:
-    made: ApplyContext = context(ClusterEndpoint("dc1", "127.0.0.1:1"), None, *reasons)
+    made: ApplyContext = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry, *reasons)
     made.client = cluster  # type: ignore[assignment]  # all that a delete asks of a client
     step = DeleteTopic("delete", topic_address("dc1", DELETED), "dc1", DELETED, topic_id_text(planned))
     return run(delete(made, [step]))["delete"]
