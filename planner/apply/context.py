@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from planner.kafka.changes import change_request, refusals_of
 from planner.kafka.client import BrokerConnection, ClusterClient
@@ -148,10 +148,8 @@ async def no_restore(_endpoint: ClusterEndpoint, steps: Sequence[RestoreStep]) -
     return {step.id: failed("nothing here can restore a backup") for step in steps}
 
 
-class OwnershipRegistry(Protocol):
-    """Writes the registry entries of one cluster."""
-
-    async def write(self, own: Sequence[RegistryEntry] = ..., disown: Sequence[Address] = ...) -> None: ...
+WriteRegistry = Callable[[Sequence[RegistryEntry], Sequence[Address]], Awaitable[None]]
+"""Writes the registry entries of objects that are owned from now on, and removes those of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +176,7 @@ class ApplyContext:
     """One cluster during one apply."""
 
     endpoint: ClusterEndpoint
-    registry: OwnershipRegistry
+    write_registry: WriteRegistry
     guard: RequestGuard
     plan_digest: str
     now_ms: Callable[[], int]

@@ -231,16 +231,15 @@ def _unreadable(cluster: str, key: bytes, offset: int, wrong: UnreadableValue) -
     )
 
 
-class RegistryWriter:
-    """Writes entries. The caller holds the cluster's lease."""
+async def write_registry(
+    log: LogWriter, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()
+) -> None:
+    """Writes entries, removes those in `disown`, and waits until both are acknowledged.
 
-    def __init__(self, log: LogWriter) -> None:
-        self._log = log
-
-    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
-        """Writes entries, and removes those in `disown`, and waits until they are acknowledged."""
-        records: list[tuple[bytes, bytes | None]] = [
-            (registry_key(entry.address), encode_owned(entry)) for entry in own
-        ]
-        records += [(registry_key(address), None) for address in disown]
-        await self._log.append(REGISTRY, records)
+    The caller holds the cluster's lease.
+    """
+    records: list[tuple[bytes, bytes | None]] = [
+        (registry_key(entry.address), encode_owned(entry)) for entry in own
+    ]
+    records += [(registry_key(address), None) for address in disown]
+    await log.append(REGISTRY, records)

@@ -84,7 +84,7 @@ async def _write(
     if (stop_reason := await context.guard.before_request()) is not None:
         return {step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in steps}
     try:
-        await context.registry.write(own=own, disown=disown)
+        await context.write_registry(own, disown)
     except ClusterFailure as failure:
         return {step.id: failed(f"the registry was not written: {failure.explained}") for step in steps}
     return {step.id: DONE for step in steps}

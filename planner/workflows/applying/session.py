@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from planner.apply.context import (
@@ -52,7 +53,7 @@ from planner.plan.staleness import (
 )
 from planner.state import internal_topics
 from planner.state.history import Journal, merge, read_history
-from planner.state.internal_topics import RegistryWriter, read_registry
+from planner.state.internal_topics import read_registry, write_registry
 from planner.state.lease import TTL_MS, Lease, LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApplyStarted,
@@ -312,7 +313,7 @@ class ApplySession:
         contexts = {
             cluster: ApplyContext(
                 endpoint=self.endpoints[cluster],
-                registry=RegistryWriter(logs[cluster]),
+                write_registry=partial(write_registry, logs[cluster]),
                 guard=RequestGuard(stop_reason(cluster)),
                 plan_digest=self._applied.plan,
                 now_ms=_now_ms,

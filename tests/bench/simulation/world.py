@@ -20,7 +20,7 @@ from planner.model.plan import Plan
 from planner.plan.steps.jobs import LaunchJob
 from planner.plan.steps.registry import Own
 from planner.state import planfile
-from planner.state.internal_topics import RegistryWriter
+from planner.state.internal_topics import write_registry
 from tests.bench.simulation.contents import ClusterSize
 
 SOURCE, DESTINATION = "dc1", "dc2"
@@ -60,21 +60,21 @@ def job_spec(plan: Plan) -> str:
     return spec
 
 
-def write_registry(plan: Plan, bootstrap: str) -> int:
+def write_entries(plan: Plan, bootstrap: str) -> int:
     """Writes the registry entries that an apply of the plan would write. Returns how many."""
     entries = [step.entry for step in plan.steps if isinstance(step, Own)]
     run_at(
         ClusterEndpoint("bench", bootstrap),
-        lambda client: RegistryWriter(LogWriter(client)).write(own=entries),
+        lambda client: write_registry(LogWriter(client), own=entries),
     )
     return len(entries)
 
 
 def main() -> int:
     file, spec, bootstrap = sys.argv[1:]
-    plan = planfile.read(Path(file))
+    plan = planfile.load(Path(file)).plan()
     Path(spec).write_text(job_spec(plan), encoding="utf-8")
-    print(write_registry(plan, bootstrap))
+    print(write_entries(plan, bootstrap))
     return 0
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from planner.apply.context import ApplyContext, OwnershipRegistry, RequestGuard
+from planner.apply.context import ApplyContext, RequestGuard, WriteRegistry
 from planner.apply.handlers import HANDLERS
 from planner.kafka import ClusterEndpoint, run
 from planner.model.address import Address
@@ -21,18 +21,16 @@ def guard(*reasons: str | None) -> RequestGuard:
     return RequestGuard(stop_reason)
 
 
-class NoRegistry:
-    """A registry of a test in which no step registers ownership."""
-
-    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
-        raise AssertionError("a step registers ownership")
+async def no_registry(_own: Sequence[RegistryEntry], _disown: Sequence[Address]) -> None:
+    """The registry of a test in which no step registers ownership."""
+    raise AssertionError("a step registers ownership")
 
 
 def context(
-    at: ClusterEndpoint, registry: OwnershipRegistry | None = None, *stop_reasons: str | None, **more: Any
+    at: ClusterEndpoint, registry: WriteRegistry = no_registry, *stop_reasons: str | None, **more: Any
 ) -> ApplyContext:
     """The context of steps at one cluster, in an apply of the plan `digest`, at the time 42."""
-    return ApplyContext(at, registry or NoRegistry(), guard(*stop_reasons), "digest", lambda: 42, **more)
+    return ApplyContext(at, registry, guard(*stop_reasons), "digest", lambda: 42, **more)
 
 
 def carried_out(context: ApplyContext, *steps: Step) -> dict[str, StepResult]:

@@ -31,12 +31,10 @@ from tests.planner.apply.handling import context
 from tests.planner.plan.jobs import record_of
 
 
-class BrokenRegistry:
+async def broken_registry(own: Sequence[RegistryEntry], _disown: Sequence[Address]) -> None:
     """Takes what is disowned; a defect hits every entry."""
-
-    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
-        if own:
-            raise ZeroDivisionError("a defect\nof two lines")
+    if own:
+        raise ZeroDivisionError("a defect\nof two lines")
 
 
 A, B = topic_address("dc1", "a"), topic_address("dc1", "b")
@@ -56,12 +54,11 @@ STEPS = (
     ],
 )
 def test_a_secret_is_in_no_result_and_in_no_traceback(failure: Exception, tmp_path: Path) -> None:
-    class Revealing:
-        async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None:
-            raise failure
+    async def revealing_registry(_own: Sequence[RegistryEntry], _disown: Sequence[Address]) -> None:
+        raise failure
 
     remember("hush-hush")
-    revealing = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Revealing())
+    revealing = context(ClusterEndpoint("dc1", "127.0.0.1:1"), revealing_registry)
 
     async def notify(_event: Event) -> None: ...
 
@@ -122,7 +119,7 @@ def test_the_end_of_every_step_is_an_event(
         Disown("after", A, "dc1", "shop", needs=("make",)),
     )
     journal = Journal(record_of(steps), {"dc1": FullDisk(takes)})  # type: ignore[dict-item]  # all that it uses
-    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry())
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), broken_registry)
     interruption = Interruption()
     interruption.happened = interrupted
     events: list[ProgressEvent] = []
@@ -153,7 +150,7 @@ def test_steps_go_on_where_nobody_reads_the_output_any_more(
     steps = Disown("first", A, "dc1", "shop"), Disown("second", B, "dc1", "shop", needs=("first",))
     log = Remembering()
     journal = Journal(record_of(steps), {"dc1": log})  # type: ignore[dict-item]  # all that it uses
-    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Entries())
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), entries)
 
     with os.fdopen(os.dup(broken_pipe), "w") as stdout, os.fdopen(os.dup(broken_pipe), "w") as stderr:
         monkeypatch.setattr(sys, "stdout", stdout)
@@ -178,7 +175,7 @@ class Silent:
 def test_timeouts_of_a_cluster_that_died_do_not_add_up() -> None:
     steps = [Disown(f"disown:{number}", A, "dc1", "shop") for number in range(40 * MAX_STEPS)]
     journal = Journal(record_of(steps), {"dc1": Silent()})  # type: ignore[dict-item]  # all that it uses
-    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Entries(), "the lease is lost")
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), entries, "the lease is lost")
 
     began = time.monotonic()
     summary = run(execute(steps, {"dc1": working}, recorded(journal, silent), Interruption(), str))
@@ -187,15 +184,13 @@ def test_timeouts_of_a_cluster_that_died_do_not_add_up() -> None:
     assert time.monotonic() - began < 4  # each batch waits twice, and four run at once
 
 
-class Entries:
+async def entries(_own: Sequence[RegistryEntry], _disown: Sequence[Address]) -> None:
     """A registry that takes every entry."""
-
-    async def write(self, own: Sequence[RegistryEntry] = (), disown: Sequence[Address] = ()) -> None: ...
 
 
 def test_a_write_of_the_registry_is_one_request() -> None:
     steps = Own("own", A, "dc1", RegistryEntry(A, "shop", {"id": "1"})), Disown("disown", B, "dc1", "shop")
-    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), Entries())
+    working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), entries)
     journal = Journal(record_of(steps), {"dc1": FullDisk(9)})  # type: ignore[dict-item]  # all that it uses
 
     summary = run(execute(steps, {"dc1": working}, recorded(journal, silent), Interruption(), str))
@@ -205,7 +200,7 @@ def test_a_write_of_the_registry_is_one_request() -> None:
 
 
 def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
-    broken = context(ClusterEndpoint("dc1", "127.0.0.1:1"), BrokenRegistry())
+    broken = context(ClusterEndpoint("dc1", "127.0.0.1:1"), broken_registry)
     events: list[Event] = []
     report = traceback_reporter(folder, "apply1", lambda text: print(text, file=sys.stderr))
 
@@ -228,7 +223,7 @@ def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> No
     assert summary.outcomes["own"].why == (
         f"an error in repl itself, ZeroDivisionError: a defect; its traceback is in {file}"
     )
-    assert "BrokenRegistry" not in summary.outcomes["own"].why
+    assert "broken_registry" not in summary.outcomes["own"].why
     assert 'raise ZeroDivisionError("a defect' in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     ended = [step.id for event in events if isinstance(event, StepsEnded) for step, _ in event.results]

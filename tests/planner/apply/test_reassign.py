@@ -13,7 +13,7 @@ from planner.model.step import DONE, Result, Step
 from planner.plan.steps.topics import Reassign
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataResponse, Partition, TopicMetadata
-from tests.planner.apply.handling import context
+from tests.planner.apply.handling import context, no_registry
 
 SILENT = NoAnswer("dc1:1 has not answered for 5 s")
 STEP = Reassign("r", topic_address("dc1", "t"), "dc1", "t", ((1, 2), (2, 1)), ((1,), (2,)))
@@ -54,7 +54,7 @@ class Listener:
 
 def waiting(*script: Shown | ClusterFailure, stop_reason: str | None = None) -> tuple[ApplyContext, Listener]:
     listener = Listener()
-    made = context(ClusterEndpoint("dc1", "127.0.0.1:1"), None, stop_reason, on_wait=listener.hear)
+    made = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry, stop_reason, on_wait=listener.hear)
     made.client = Cluster(list(script))  # type: ignore[assignment]  # all that waiting asks of a client
     return made, listener
 

@@ -23,7 +23,7 @@ from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, Gr
 from runtime.kafka.errors import ErrorCode
 from tests.fakes.jobs import FakeJobs
 from tests.fakes.tables import cases
-from tests.planner.apply.handling import context, guard
+from tests.planner.apply.handling import context, guard, no_registry
 from tests.runtime.launch.specs import spec_of
 
 
@@ -182,7 +182,7 @@ class Undialled:
 
 
 def test_nothing_is_visible_where_no_broker_can_be_reached() -> None:
-    applying = context(ClusterEndpoint("dc1", "127.0.0.1:1"), None, "interrupted")
+    applying = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry, "interrupted")
     applying.client = Undialled()  # type: ignore[assignment]  # all that it uses
     check = has_leaders({"orders": 1})
 

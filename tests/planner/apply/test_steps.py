@@ -36,7 +36,7 @@ class Notebook:
         self.own: list[RegistryEntry] = []
         self.disown: list[Address] = []
 
-    async def write(self, own=(), disown=()) -> None:
+    async def __call__(self, own, disown) -> None:
         self.own += own
         self.disown += disown
 
@@ -156,11 +156,11 @@ def test_the_registry_is_told_what_is_known_only_now(context, fresh):
     assert perform(
         context, Own("own", address, "dc1", RegistryEntry(address, "shop", {"partitions": "2"}))
     ) == [DONE]
-    [entry] = context.registry.own
+    [entry] = context.write_registry.own
     assert entry.spec == {"partitions": "2", "id": id_of(context, name)}
     assert (entry.plan, entry.at_ms) == ("digest", 42)
     assert perform(context, Disown("disown", address, "dc1", "shop")) == [DONE]
-    assert context.registry.disown == [address]
+    assert context.write_registry.disown == [address]
 
 
 def test_acls_are_created_and_deleted_each_exactly(lab_sasl, fresh):

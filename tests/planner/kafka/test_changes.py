@@ -25,7 +25,7 @@ from tests.fakes.hostile_broker import (
     framed,
     uvarint,
 )
-from tests.planner.apply.handling import carried_out, context
+from tests.planner.apply.handling import carried_out, context, no_registry
 
 APP = QuotaEntity("app", "<default>")
 INVALID_REQUEST, NOT_CONTROLLER = 42, 41
@@ -127,7 +127,7 @@ def test_entities_that_no_topology_names_are_left_out() -> None:
 
 def done(broker: HostileBroker, *stops: str | None) -> StepResult:
     """What the handler says; `stops` are the answers of the guard, the last one stays."""
-    return carried_out(context(endpoint(broker), None, *stops), STEP)[STEP.id]
+    return carried_out(context(endpoint(broker), no_registry, *stops), STEP)[STEP.id]
 
 
 def test_apply_waits_until_the_broker_shows_the_limit() -> None:

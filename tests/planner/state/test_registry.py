@@ -13,12 +13,12 @@ from planner.model.topology import OnRemove
 from planner.state import history, internal_topics
 from planner.state.history import Journal, merge, read_history
 from planner.state.internal_topics import (
-    RegistryWriter,
     UnknownVersion,
     decode_owned,
     encode_owned,
     read_registry,
     registry_key,
+    write_registry,
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY, REGISTRY
@@ -93,9 +93,8 @@ async def test_written_overwritten_and_removed(lab, fresh):
     async with ClusterClient(endpoint(lab, "dc1")) as client:
         await internal_topics.ensure(client, [REGISTRY], InternalSpec())
         log = LogWriter(client)
-        writer = RegistryWriter(log)
-        await writer.write(own=[first, second])
-        await writer.write(own=[changed], disown=[second.address])
+        await write_registry(log, own=[first, second])
+        await write_registry(log, own=[changed], disown=[second.address])
         log.close()
         entries = {entry.address: entry for entry in await read_registry(client)}
     assert entries[first.address] == changed
