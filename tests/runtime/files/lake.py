@@ -26,7 +26,9 @@ NOON = 1_700_049_600_000
 class Lake:
     """A place of an endpoint with real files of one partition, a commit for each round."""
 
-    def __init__(self, place: Path | Place, form: Any = "raw", layout: str = "{topic}/") -> None:
+    def __init__(
+        self, place: Path | Place, form: Any = "raw", layout: str = "{topic}/", every_ms: int = 100
+    ) -> None:
         if isinstance(place, Path):
             place.mkdir(exist_ok=True)
         folder, client = (str(place), {}) if isinstance(place, Path) else place
@@ -36,7 +38,7 @@ class Lake:
             client=client,
             format=form,
             layout=layout,
-            compact=CompactionSpec(every_ms=100, below_bytes=1 << 20, retention_ms=100),
+            compact=CompactionSpec(every_ms=every_ms, below_bytes=1 << 20, retention_ms=100),
         )
         self.folder = ManifestFolder(folder, "f", client)
         self.state = ManifestState()

@@ -328,7 +328,7 @@ def test_a_pass_that_fails_is_noted_and_leaves_nothing_staged(tmp_path: Path) ->
         await in_this_process(work, tickets)
         raise TasksFailed("the executor was lost")
 
-    lake = Lake(tmp_path, "parquet")
+    lake = Lake(tmp_path, "parquet", every_ms=3_600_000)
     for _ in range(2):
         lake.round(NOON)
     assert asyncio.run(lake.duty.stage(1, 2, failing)) == []
