@@ -82,7 +82,7 @@ def google_server(server: S3Server) -> Iterator[GoogleServer]:
     """Starts the translation of a server."""
     handler = type("Translation", (_Translation,), {"target": urlsplit(server.url).netloc})
     listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield GoogleServer(server, f"http://127.0.0.1:{listener.server_port}")
     finally:

@@ -181,7 +181,7 @@ def checking(checker: TokenChecker) -> Iterator[TokenChecker]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         checker.url = f"http://127.0.0.1:{server.server_port}/"
         try:

@@ -128,7 +128,7 @@ def site() -> Iterator[str]:
     subprocess.run(["make", "site"], cwd=ROOT, check=True, capture_output=True, text=True)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=ROOT / "build" / "site")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

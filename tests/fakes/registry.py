@@ -277,7 +277,7 @@ def registry_server() -> Iterator[RegistryServer]:
 
     server = Server(("127.0.0.1", 0), Handler)
     registry.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield registry

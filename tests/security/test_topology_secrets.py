@@ -130,7 +130,7 @@ def listener() -> Iterator[tuple[str, list[bytes]]]:
             got.append(self.request.recv(65536))
 
     with ThreadingTCPServer(("127.0.0.1", 0), Taking) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"127.0.0.1:{server.server_address[1]}", got
         server.shutdown()
 

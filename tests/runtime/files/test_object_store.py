@@ -90,7 +90,7 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[RecordingServer]:
     with RecordingServer() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.shutdown()

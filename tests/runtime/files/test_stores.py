@@ -287,7 +287,7 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def careless() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -222,7 +222,7 @@ class _Page(BaseHTTPRequestHandler):
 @contextmanager
 def page(*nodes: int) -> Iterator[StoredSpark]:
     server = HTTPServer(("127.0.0.1", 0), type("Page", (_Page,), {"nodes": nodes}))
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     manager = replace(STORED.daemons[0], ports=(server.server_port, 2, 3, 4, 5))
     try:

@@ -42,7 +42,7 @@ def server(send: Send) -> Iterator[tuple[str, list[str]]]:
             """Writes no log."""
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{listening.server_port}", got
     finally:

@@ -253,6 +253,7 @@ async def test_a_part_without_a_subject_passes_once_the_registry_has_said_so(gat
     assert records(filtered.outgoing[0][0].batch, HERE)[0].key == number
 
 
+@pytest.mark.slow
 async def test_numbers_pass_where_each_answer_takes_three_seconds(gated: Gated) -> None:
     gated.gate = gated.with_sync("record_name")
     gated.here.slow_s = 3.0
