@@ -19,7 +19,7 @@ from runtime.batch import Batch, walk
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
@@ -264,7 +264,7 @@ class FetchSession:
         try:
             sending = self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
             await in_time(sending, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
-        except (ConnectionFailure, BrokerError):
+        except WireError:
             return
 
     def _request(self) -> FetchRequest:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import WireSettings, wire_settings
-from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import EpochEnd, FetchedPartition, FetchFrom, FetchRequest, FetchResponse
 from runtime.kafka.protocol.last_decoded import LastDecoded
@@ -142,6 +142,14 @@ def test_closing_does_not_wait_for_a_broker_that_is_down() -> None:
     asyncio.run(one.close())
 
     assert len(broker.asked) == 1
+
+
+def test_closing_does_not_fail_where_the_broker_refuses_the_login() -> None:
+    one, broker = session(fetched(), AuthenticationFailed("broker 1", "the password has changed"))
+    fetch(one)
+    asyncio.run(one.close())
+
+    assert len(broker.asked) == 2
 
 
 async def test_a_farewell_that_a_quota_holds_back_is_not_waited_for() -> None:
