@@ -27,6 +27,7 @@ from runtime.kafka.protocol.layout import (
 )
 from runtime.kafka.protocol.request import Api, Request
 
+_BY_NAME = 12
 _BY_ID = 13
 _EMPTY = memoryview(bytearray())
 
@@ -103,6 +104,9 @@ class FetchedTopic(Struct, frozen=True):
 class FetchRequest(Request[FetchResponse], frozen=True):
     """A FetchRequest lists the partitions in the order in which the broker fills the response.
 
+    A broker that was upgraded, and still runs with the inter-broker protocol of Kafka 2.7, offers versions by
+    id while its topics have none. So a request with such a topic is sent by name.
+
     `topics` describes the topics of the session by the caller's ids. From version 13 on, an id that is
     missing there is sent unchanged; before, such a partition is left out of the request, and is answered with
     UNKNOWN_TOPIC_ID.
@@ -173,6 +177,12 @@ class FetchRequest(Request[FetchResponse], frozen=True):
     forgotten: Sequence[tuple[bytes, int]] = ()
     rack: str = ""
     topics: Mapping[bytes, FetchedTopic] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        lowest, highest = self.VERSIONS
+        by_id = all(is_from_kafka(topic.id) for topic in self.topics.values())
+        return (lowest, highest) if by_id else (lowest, _BY_NAME)
 
     def values(self, version: int) -> Any:
         topics: list[tuple[str, bytes, list[tuple[int, ...]]]] = []

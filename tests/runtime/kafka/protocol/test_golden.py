@@ -247,6 +247,17 @@ def test_an_id_from_before_an_upgrade_is_sent_as_kafkas_id() -> None:
     assert written(upgraded, 17) == written(FETCH, 17)
 
 
+@pytest.mark.parametrize(
+    ("ids", "versions"), [((ONE, TWO), (11, 17)), ((ONE, name_id("päy")), (11, 12)), ((), (11, 17))]
+)
+def test_topics_without_an_id_of_kafka_are_fetched_by_name(
+    ids: tuple[bytes, ...], versions: tuple[int, int]
+) -> None:
+    """A broker offers versions by id before its inter-broker protocol gives the topics ids."""
+    topics = {one: FetchedTopic(name, one) for one, name in zip(ids, ("orders", "päy"), strict=False)}
+    assert replace(FETCH, topics=topics).versions == versions
+
+
 def test_a_topic_whose_name_is_not_known_is_not_asked_for_by_name() -> None:
     unnamed = replace(OLD_FETCH, topics={ONE: FetchedTopic("orders", ONE)})
     assert "päy".encode() not in written(unnamed, 12)
