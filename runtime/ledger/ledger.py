@@ -7,6 +7,7 @@ provenance, which prevents cycles of records (R5).
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable, Mapping
 
@@ -218,6 +219,7 @@ class Ledger:
 
 _NO_PRODUCER = -1
 _MAX_NATIVE = 100_000
+_MISSING_S = 1.0
 _REGISTERED_TOGETHER = 1_000  # producer ids of several callers
 _PARTITION = 0
 
@@ -227,6 +229,10 @@ class ProducerDirectory:
 
     An unknown id is looked up once, up to a high watermark taken after the fetch that contained it. An id
     that is not found there is no flow's producer. Without an answer, no batch is copied.
+
+    Where the topic does not exist yet, no flow writes there, and every id is native. A broker may learn late
+    of a new topic, so this is looked up again every `_MISSING_S`. A topic that was read before is an error
+    where it is missing: another answer would send copied records back (R5).
     """
 
     def __init__(self, cluster: KafkaCluster) -> None:
@@ -234,14 +240,16 @@ class ProducerDirectory:
         self._scan: InternalTopicScan | None = None
         self._flows: dict[int, FlowProducer] = {}
         self._native: set[int] = set()
+        self._native_until = math.inf
         self._unreadable: dict[
             int | None, UnreadableRecord
         ] = {}  # The key None stands for a record of an unknown producer.
 
     def unknown(self, producer_ids: Iterable[int]) -> bool:
         """Returns whether any of the ids must be resolved first."""
+        native = self._native if asyncio.get_running_loop().time() < self._native_until else ()
         return any(
-            one not in self._flows and one not in self._native for one in producer_ids if one != _NO_PRODUCER
+            one not in self._flows and one not in native for one in producer_ids if one != _NO_PRODUCER
         )
 
     async def resolve(self, producer_ids: Iterable[int]) -> None:
@@ -251,8 +259,14 @@ class ProducerDirectory:
         record of one of the ids can't be read.
         """
         topic = (await self._cluster.topics([naming.PRODUCERS], fresh=self._scan is None))[naming.PRODUCERS]
-        if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if self._scan is not None:
+                raise BrokerError(topic.error, naming.PRODUCERS)
+            self._native_until = asyncio.get_running_loop().time() + _MISSING_S
+        else:
             if self._scan is None:
+                self._native.clear()
+                self._native_until = math.inf
                 self._scan = InternalTopicScan(self._cluster, naming.PRODUCERS, _PARTITION)
             try:
                 await self._scan.refresh()

@@ -17,13 +17,16 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.offset_map import Span
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
+from runtime.kafka.errors import BrokerError
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.records import TopicReplaced
+from tests.fakes.clock import jumping
 from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
 from tests.runtime.slot.world import flow_spec
+from tests.waiting import until
 
 GOOD, BAD = PartitionKey("good", "orders", 0), PartitionKey("bad", "orders", 0)
 NEWER = b"\x02of a newer version"
@@ -109,3 +112,28 @@ async def test_an_unreadable_producer_key_stops_batches_of_every_producer() -> N
     directory = ProducerDirectory(topics)  # type: ignore[arg-type]
     with pytest.raises(UnreadableRecord):
         await directory.resolve({7})
+
+
+async def test_a_directory_that_was_read_and_is_missing_makes_no_producer_native() -> None:
+    topics = InternalTopics({naming.PRODUCERS: []})
+    directory = ProducerDirectory(topics)  # type: ignore[arg-type]
+    await directory.resolve({6})
+    topics.gone.add(naming.PRODUCERS)
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        await directory.resolve({7})
+    assert directory.unknown({7})
+
+
+@jumping
+async def test_producers_are_looked_up_again_once_the_directory_exists() -> None:
+    known = FlowProducer("flow", "dc1", "dc1-id", flow_spec("flow").rename)
+    record = InternalRecord(provenance.encode_producer_key(6), provenance.encode_producer(known))
+    topics = InternalTopics({naming.PRODUCERS: [record]})
+    topics.gone.add(naming.PRODUCERS)
+    directory = ProducerDirectory(topics)  # type: ignore[arg-type]
+    await directory.resolve({6})
+    assert not directory.unknown({6})
+    topics.gone.clear()
+    await until(lambda: directory.unknown({6}))
+    await directory.resolve({6})
+    assert directory.flow_of(6) == "flow"
