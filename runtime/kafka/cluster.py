@@ -431,14 +431,19 @@ class KafkaCluster:
             raise Disconnected(error.where, why, sent=False) from None
 
     def _learn(self, response: object, where: str) -> None:
+        """Stores the metadata of a response. Raises Disconnected for a response without brokers.
+
+        A broker that has just started answers so before it knows the cluster, and that no topic exists.
+        """
         if not isinstance(response, MetadataResponse):
             return
+        if not response.brokers:
+            raise Disconnected(where, "it names no brokers yet: it has just started", sent=False)
         if self.cluster_id and response.cluster_id != self.cluster_id:
             why = f"this is cluster {response.cluster_id}, not {self.cluster_id} as before"
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, where, why)
         self.cluster_id = response.cluster_id
-        if response.brokers:
-            self.brokers = {broker.node_id: broker for broker in response.brokers}
+        self.brokers = {broker.node_id: broker for broker in response.brokers}
         self._topics.store(response.topics, asyncio.get_running_loop().time())
 
 

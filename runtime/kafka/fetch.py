@@ -19,7 +19,7 @@ from runtime.batch import Batch, walk
 from runtime.contract.client.settings import WireSettings
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import (
     FULL_SESSION_EPOCH,
@@ -336,6 +336,8 @@ class FetchSession:
             return response
         request = MetadataRequest(sorted(names.values()), decoded=self._cluster.decoded)
         metadata = await self._cluster.call(self.node, request, self._purpose, within)
+        if not metadata.brokers:  # a broker that has just started knows no topic yet
+            raise Disconnected(f"broker {self.node}", "it names no brokers yet", sent=False)
         ids = {topic.name: topic.id for topic in metadata.topics if not topic.error}
         gone = {
             topic_id

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.settings import WireSettings
-from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, SILENCE_S, KafkaCluster, first_answer
-from runtime.kafka.errors import AuthenticationFailed, Disconnected, WireError
-from runtime.kafka.protocol.layout import Int32
+from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, CONTROL, SILENCE_S, KafkaCluster, first_answer
+from runtime.kafka.errors import AuthenticationFailed, Disconnected, ErrorCode, WireError
+from runtime.kafka.protocol.layout import Int32, Uuid
 from runtime.kafka.protocol.request import Api
 from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.scripted import Talk, broker
@@ -151,3 +151,50 @@ def test_a_broker_that_hangs_is_asked_last_from_then_on() -> None:
             assert links[0] is links[1]
 
     brokers.serving(work)
+
+
+async def test_metadata_without_brokers_is_not_believed() -> None:
+    """A broker that has just started, in ZooKeeper mode, names no brokers and knows no topic."""
+    ports: list[int] = []
+    asked: list[str] = []
+
+    def script(name: str, started: Callable[[], bool]) -> Callable[[Talk], Coroutine[Any, Any, None]]:
+        async def talk(connected: Talk) -> None:
+            while True:
+                heard = await connected.hear()
+                asked.append(name)
+                brokers = [(1, "127.0.0.1", ports[0], None), (2, "127.0.0.1", ports[1], None)]
+                await connected.answer(heard, _metadata(brokers if started() else []))
+
+        return talk
+
+    restarted = False
+    async with (
+        broker(script("first", lambda: not restarted)) as first,
+        broker(script("second", lambda: True)) as second,
+    ):
+        ports += [first, second]
+        settings = WireSettings((("127.0.0.1", first),))
+        async with await KafkaCluster.open(settings) as cluster:
+            await cluster.connection(1, CONTROL)  # so it is the first that is asked
+            restarted = True
+            asked.clear()
+            assert (await cluster.topics(["orders"], fresh=True))["orders"].error is ErrorCode.NONE
+            assert asked[0] == "first"
+            assert cluster.brokers.keys() == {1, 2}
+
+
+def _metadata(brokers: list[tuple[int, str, int, None]]) -> bytes:
+    """Returns a response of version 12; without brokers, the topic `orders` does not exist."""
+    error = ErrorCode.NONE if brokers else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = (error, "orders", b"O" * 16, False, (), 0)
+    return response(
+        tuple[
+            Int32,
+            Sequence[tuple[Int32, str, Int32, str | None]],
+            str,
+            Int32,
+            Sequence[tuple[ErrorCode, str, Uuid, bool, Sequence[Int32], Int32]],
+        ],
+        *(0, brokers, "cluster", 1, [topic]),
+    )

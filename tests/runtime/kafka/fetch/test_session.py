@@ -17,6 +17,7 @@ from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import EpochEnd, FetchedPartition, FetchFrom, FetchRequest, FetchResponse
 from runtime.kafka.protocol.last_decoded import LastDecoded
+from runtime.kafka.protocol.metadata import Broker as MetadataBroker
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, MetadataResponse, TopicMetadata
 
 A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
@@ -33,6 +34,7 @@ class Broker:
     settings: WireSettings = field(default_factory=lambda: wire_settings("one:9092", {"client.rack": "r1"}))
     names: dict[bytes, str] = field(default_factory=lambda: {A: "a", B: "b"})
     recreated: bool = False
+    just_started: bool = False
     down: bool = False
     decoded: LastDecoded[DecodedTopics] = field(default_factory=LastDecoded)
 
@@ -47,7 +49,8 @@ class Broker:
         if isinstance(request, MetadataRequest):
             ids = {C if self.recreated and one == A else one: name for one, name in self.names.items()}
             topics = (TopicMetadata(name, one, OK, False, {}) for one, name in ids.items())
-            return MetadataResponse((), "", 1, tuple(topics))
+            brokers = () if self.just_started else (MetadataBroker(1, "one", 9092),)
+            return MetadataResponse(brokers, "", 1, () if self.just_started else tuple(topics))
         self.asked.append(request)
         answer = self.answers.pop(0) if self.answers else fetched()
         if isinstance(answer, Exception):
@@ -91,6 +94,16 @@ def test_records_by_name_are_believed_if_the_topic_still_has_its_id(
     assert (answer.error, len(answer.records)) == (error, 0 if recreated else 7)
     assert len(one) == (0 if recreated else 1)
     assert {topic_id: topic.name for topic_id, topic in broker.asked[0].topics.items()} == {A: "a"}
+
+
+def test_no_topic_counts_as_deleted_where_the_broker_has_just_started() -> None:
+    one, broker = session(replace(fetched(partition(A, 0, data=b"records")), by_name=True))
+    broker.just_started = True
+    one.want(A, 0, FetchFrom(10))
+    with pytest.raises(Disconnected, match="no brokers"):
+        fetch(one)
+
+    assert len(one) == 1
 
 
 def test_without_a_session_the_partitions_that_had_data_go_last() -> None:
