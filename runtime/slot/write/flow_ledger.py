@@ -84,11 +84,12 @@ async def write_quarantined(
         for batch in batches:
             sequence = sender.sequence(at, batch.records)
             stamped = stamp(batch, identity.producer_id, identity.epoch, sequence)
+            sender.late.add(at)  # until it is answered: the lane's time limit may cancel this task meanwhile
             try:
                 await send(cluster, at, stamped, transactional_id, f"produce {transactional_id}")
             except WireError as error:
-                sender.late.add(at)
                 raise TransactionFailure(ErrorPhase.QUARANTINE, error, (copy,)) from error
+            sender.late.discard(at)
 
 
 async def _topics(cluster: KafkaCluster, copies: list[PartitionCopy]) -> dict[str, TopicMetadata]:

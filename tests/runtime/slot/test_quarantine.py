@@ -14,6 +14,7 @@ from runtime.contract.records.control import LimitedTopic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
+from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import AddPartitionsRequest, ProducerIdentity
 from runtime.slot.budget import ByteBudget, ResponseMemory
@@ -39,6 +40,7 @@ class Quarantine(Destination):
         self.error = error
         self.refused: dict[tuple[str, int], ErrorCode] = {}
         self.produce_error = ErrorCode.NONE
+        self.answers, self.received = True, asyncio.Event()
         self.asked: list[tuple[str, int]] = []
         self.written: dict[int, list[int]] = {}
         self.doubted: list[str] = []
@@ -55,6 +57,9 @@ class Quarantine(Destination):
                 self.asked += [(topic, number) for topic, number in wanted]
                 return dict(self.refused)
             case ProduceRequest(partitions=[part]):
+                self.received.set()
+                if not self.answers:
+                    await asyncio.Event().wait()
                 return ProduceResponse(
                     0, (ProducedPartition(part.topic, part.partition, self.produce_error, 5, -1, 0),)
                 )
@@ -153,6 +158,29 @@ def test_a_failure_blames_the_partition_whose_records_cannot_be_written(
     assert raised.value.copies == (copy,)
     assert what in str(raised.value)
     assert decide(raised.value.phase, raised.value.error).action is action
+
+
+@pytest.mark.parametrize(("answers", "late"), [(False, {TopicPartition(TOPIC, 0)}), (True, set())])
+def test_a_request_without_an_answer_is_late_also_if_the_transaction_runs_out_of_time(
+    answers: bool, late: set[TopicPartition]
+) -> None:
+    """The time limit of the lane cancels the task; `late` gets abort markers of a new epoch (fencing 1)."""
+
+    async def work() -> set[TopicPartition]:
+        destination = Quarantine()
+        destination.answers = answers
+        cluster = cast(KafkaCluster, destination)
+        sender = ProduceSender(cluster, "lane", 1 << 20, lambda: None)
+        sender.begin_epoch(ProducerIdentity(7, 0))
+        writing = asyncio.create_task(write_quarantined(cluster, committing(holding(10)), sender, "lane"))
+        await destination.received.wait()
+        if not answers:
+            writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        assert writing.cancelled() is not answers
+        return sender.late
+
+    assert asyncio.run(asyncio.wait_for(work(), 60)) == late
 
 
 def test_what_is_written_has_the_record_as_it_came() -> None:
