@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Batch, RecordSet
 from runtime.batch.origin import OriginRule
-from runtime.batch.rewrite import rewrite, rewrite_neighbours
+from runtime.batch.rewrite import MergeTooLarge, rewrite, rewrite_neighbours
 from runtime.batch.spec import (
     Merge,
     OffsetDeltaRun,
@@ -132,10 +132,13 @@ def _gets_header(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule) ->
 
 
 def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]) -> None:
+    while len(group) > 1:
+        sent = _send_joined(group, spec, rule, out)
+        group = group[sent:]
+    if not group:
+        return
     first = group[0]
-    if len(group) > 1:
-        _send_joined(group, spec, rule, out)
-    elif not isinstance(first, Batch):
+    if not isinstance(first, Batch):
         out.extend(rewrite(group, spec, rule, RewriteReason.FORMAT))
     elif reason := needs_rewrite(first, spec):
         out.extend(rewrite(group, spec, rule, reason))
@@ -146,10 +149,18 @@ def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list
 
 def _send_joined(
     group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]
-) -> None:
+) -> int:
+    """Sends the first members of the group as one batch, and returns how many.
+
+    They are all members, unless these unpack to too many bytes.
+    """
     sent, dropped = len(out), len(rule.dropped)
     try:
         out.extend(rewrite(group, spec, rule, RewriteReason.MERGE))
+    except MergeTooLarge as error:
+        members = group[: max(error.fitting, 1)]
+        _send(members, spec, rule, out)
+        return len(members)
     except BatchFailure:
         # One member is bad: each is rewritten alone, so that those before it are copied and the failure names
         # it.
@@ -157,3 +168,4 @@ def _send_joined(
         del rule.dropped[dropped:]
         for member in group:
             out.extend(rewrite([member], spec, rule, RewriteReason.MERGE))
+    return len(group)

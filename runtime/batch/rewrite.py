@@ -6,7 +6,7 @@ do not need it.
 `records` reads whole records one by one, for verify, salvage, read and tests. The copy loop never uses it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
@@ -38,6 +38,15 @@ from runtime.contract.spec.naming import TopicPartition
 _FROM_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 _LEAST_FOR_ARRAYS = 300  # records of batches that are handled together; fewer are faster one by one
 _MOST_FOR_ARRAYS = 4 << 20  # unpacked bytes of batches that are handled together (R8)
+MOST_MERGED = 4 << 20  # unpacked bytes of batches that are merged into one (R8)
+
+
+class MergeTooLarge(Exception):
+    """The group unpacks to more than MOST_MERGED; its first `fitting` members together do not."""
+
+    def __init__(self, fitting: int) -> None:
+        super().__init__(fitting)
+        self.fitting = fitting
 
 
 def rewrite_neighbours(
@@ -90,7 +99,8 @@ def rewrite(
 ) -> Iterator[OutgoingBatch]:
     """Yields the remaining records of the group as batches: one, several if one is too large, or none.
 
-    Raises a BatchFailure where it can't continue: the batches that it yielded before stay valid.
+    Raises a BatchFailure where it can't continue: the batches that it yielded before stay valid. Raises
+    MergeTooLarge before it yields or drops anything.
     """
     first = group[0]
     try:
@@ -101,12 +111,17 @@ def rewrite(
         ):
             yield out
             return
-        if reason is RewriteReason.MERGE and (out := _merged(group, spec, rule)):
-            yield out
-            return
+        members = [member for member in group if isinstance(member, Batch)]
+        if reason is RewriteReason.MERGE and len(members) == len(group):
+            bodies = _unpacked_together(members, spec.max_unpacked)
+            if out := _merged(members, bodies, spec, rule):
+                yield out
+                return
+            scanned: Iterable[list[Raw]] = map(_scanned, members, bodies)
+        else:
+            scanned = (records_of(member, spec.max_unpacked) for member in group)
         kept: list[Raw] = []
-        for member in group:
-            found = records_of(member, spec.max_unpacked)
+        for member, found in zip(group, scanned, strict=True):
             whole = isinstance(member, Batch) and spec.start <= member.base_offset
             if not (whole and member.last_offset < spec.end):
                 found = [record for record in found if spec.start <= record[0] < spec.end]
@@ -126,16 +141,16 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
     """Returns all records as they are stored, with the timestamps that the source's readers see."""
     if not isinstance(member, Batch):
         return scan_legacy(member, limit)
-    if not member.records:
-        return []
-    attributes = member.attributes
-    packed = attributes & CODEC_MASK
-    data = unpack(Codec(packed), member.body, limit) if packed else bytes(member.body)
+    return _scanned(member, _unpacked(member, limit)) if member.records else []
+
+
+def _scanned(member: Batch, data: bytes | memoryview) -> list[Raw]:
+    """Returns all records of a batch that is not empty, from its unpacked bytes."""
     found: list[Raw] = []
-    scan(data, member.records, member.base_offset, member.base_timestamp, found)
+    scan(bytes(data), member.records, member.base_offset, member.base_timestamp, found)
     if found[-1][0] > member.base_offset + member.last_offset_delta:
         raise MalformedBytes("a record behind the batch's last offset")
-    if attributes & LOG_APPEND_TIME:
+    if member.attributes & LOG_APPEND_TIME:
         appended = member.max_timestamp
         return [(offset, appended, tail) for offset, _, tail in found]
     return found
@@ -177,23 +192,38 @@ def _with_body(batch: Batch, data: bytes | memoryview, spec: RewriteSpec) -> Out
     )
 
 
-def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> OutgoingBatch | None:
+def _unpacked_together(group: Sequence[Batch], limit: int) -> list[bytes | memoryview]:
+    """Returns the unpacked bytes of each batch. Raises MergeTooLarge for several batches beyond the bound."""
+    if len(group) == 1:
+        return [_unpacked(group[0], limit)]
+    bodies: list[bytes | memoryview] = []
+    room = most = min(limit, MOST_MERGED)
+    for member in group:
+        try:
+            body = _unpacked(member, most)
+        except UnpackedSizeExceeded:
+            raise MergeTooLarge(len(bodies)) from None
+        room -= len(body)
+        if room < 0:
+            raise MergeTooLarge(len(bodies))
+        bodies.append(body)
+    return bodies
+
+
+def _merged(
+    members: Sequence[Batch], bodies: Sequence[bytes | memoryview], spec: RewriteSpec, rule: OriginRule
+) -> OutgoingBatch | None:
     """Merges small whole batches of which every record stays, fast; returns None for other groups."""
     from runtime.batch.arrays import merge_bodies, offset_runs, worth_merging
 
-    if group[0].base_offset < spec.start or group[-1].next_offset > spec.end:
+    if members[0].base_offset < spec.start or members[-1].next_offset > spec.end:
         return None
-    members = [one for one in group if isinstance(one, Batch)]
-    if len(members) < len(group):
-        return None
-    bases, _, _, _, _, attributes, deltas, times, _, _, _, _, counts, bodies = zip(*members, strict=True)
+    bases, _, _, _, _, attributes, deltas, times, _, _, _, _, counts, _ = zip(*members, strict=True)
     kinds = set(attributes)
     whole = sum(counts) == sum(deltas) + len(deltas)  # no batch has more records than offsets
     if not whole or any(one & LOG_APPEND_TIME for one in kinds) or not worth_merging(counts):
         return None
     packed = max(one & CODEC_MASK for one in kinds)
-    if packed:
-        bodies = tuple(_unpacked(one, spec.max_unpacked) for one in members)
     merged = merge_bodies(bodies, counts, times, bases, rule.header if rule.active else None)
     if merged is None:
         return None
@@ -204,7 +234,7 @@ def _merged(group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule) -> 
         return None
     batch = batch_of(bases[0], sum(counts), codec, body, base, latest)
     runs = offset_runs(bases, counts)
-    return OutgoingBatch(batch, runs, group[-1].next_offset, RewriteReason.MERGE)
+    return OutgoingBatch(batch, runs, members[-1].next_offset, RewriteReason.MERGE)
 
 
 def _unpacked(batch: Batch, limit: int) -> bytes | memoryview:

@@ -1,5 +1,7 @@
 """From fetched sets to what goes out: whole where it can, rewritten where it must, mapped exactly (R6)."""
 
+import tracemalloc
+
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +18,7 @@ from runtime.batch import (
     needs_rewrite,
     prepare,
 )
+from runtime.batch.rewrite import MOST_MERGED
 from tests.runtime.batch.forge import (
     HERE,
     START,
@@ -167,6 +170,37 @@ class TestJoining:
         prepared = prepare(sets(*parts), replace(MERGING, merge=Merge(8, 2000, up_to=1800)), NOW)
         assert [out.batch.records for out in prepared.outgoing] == [3, 3, 3]
         assert len(arrived(prepared)) == 9
+
+    @pytest.mark.parametrize("count", [60, 2_000])
+    @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+    def test_unpacked_size_ends_a_group(self, codec: Codec, count: int):
+        """R8: also for batches that compression made small; a consumer unpacks what is merged as a whole."""
+        fetched = sets(*(batch_bytes([record(at, bytes(200_000))], codec) for at in range(count)))
+        tracemalloc.start()
+        prepared = prepare(fetched, replace(SPEC, merge=Merge(up_to=1_000_000)), NOW)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 6 * MOST_MERGED
+        assert prepared.failure is None
+        assert prepared.position == count
+        assert max(out.batch.records for out in prepared.outgoing) == MOST_MERGED // 200_100
+        sources = [run for out in prepared.outgoing for run in out.segments]
+        assert [run.source for run in sources] == list(range(0, count, MOST_MERGED // 200_100))
+        assert sum(run.records for run in sources) == count
+
+    @pytest.mark.parametrize("count", [9, 300])
+    def test_a_batch_beyond_the_unpacked_size_passes_between_those_that_are_merged(self, count: int):
+        large = bytes(MOST_MERGED)
+        values = [b"v"] * count + [large, large] + [b"v"] * count
+        parts = [batch_bytes([record(at, value)], Codec.ZSTD) for at, value in enumerate(values)]
+        prepared = prepare(sets(*parts), replace(SPEC, merge=Merge()), NOW)
+        assert [(out.batch.records, out.reason) for out in prepared.outgoing] == [
+            (count, RewriteReason.MERGE),
+            (1, RewriteReason.NONE),
+            (1, RewriteReason.NONE),
+            (count, RewriteReason.MERGE),
+        ]
+        assert [one.value for one in arrived(prepared)] == values
 
     def test_times_far_apart_and_none_at_all_stay(self):
         times = [START, 0, -1, START + 10**12, 5]
