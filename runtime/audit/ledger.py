@@ -175,6 +175,8 @@ def _hint(cluster: str, error: WireError | ClientSettingsError | TopicReplaced) 
     match error:
         case ClientSettingsError() | AuthenticationFailed():
             return f"mend clusters.{cluster}.client"
+        case BrokerError(code=ErrorCode.SASL_AUTHENTICATION_FAILED):
+            return f"mend clusters.{cluster}.client, or the logins of the broker that refuses it"
         case BrokerError() if error.code.name.endswith("AUTHORIZATION_FAILED"):
             return "its principal needs more rights: docs/operations.md lists them"
         case BrokerError() | TopicReplaced():

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 from msgspec import Struct
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import ConnectionFailure, ErrorCode, Unsupported
+from runtime.kafka.errors import AuthenticationFailed, ConnectionFailure, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
@@ -20,6 +20,8 @@ A = TypeVar("A")
 
 DEFAULT_S = 10.0
 _TOGETHER = 10_000  # partitions of several callers in one request
+UNANSWERED = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.SASL_AUTHENTICATION_FAILED})
+"""The codes of partitions whose leader could not be asked."""
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
@@ -59,8 +61,9 @@ async def by_leader(
     """Sends the request to each partition's leader, to all at once, within the given time.
 
     A leader that fails delays the other partitions no longer than that. A broker that can't be reached is
-    NETWORK_EXCEPTION for its partitions. Callers that wait for the same broker at the same time, with
-    requests of the same `kind`, share a request.
+    NETWORK_EXCEPTION for its partitions, and a failed login, or an identity that TLS does not verify, is
+    SASL_AUTHENTICATION_FAILED. Callers that wait for the same broker at the same time, with requests of the
+    same `kind`, share a request.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within
@@ -134,6 +137,8 @@ async def _ask(
         response = await in_time(gathered.ask(mine), within, f"asking broker {node}")
     except ConnectionFailure:
         return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
+    except AuthenticationFailed:
+        return dict.fromkeys(asked, ErrorCode.SASL_AUTHENTICATION_FAILED)
     except Unsupported:
         return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
     return {at: response.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in asked}

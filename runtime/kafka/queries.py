@@ -13,7 +13,14 @@ from typing import Protocol, TypeVar
 from msgspec import Struct, field
 
 from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Unsupported, WireError
+from runtime.kafka.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConnectionFailure,
+    ErrorCode,
+    Unsupported,
+    WireError,
+)
 from runtime.kafka.leaders import DEFAULT_S, by_leader
 from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest, Described
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
@@ -264,7 +271,7 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
     nodes = list(cluster.brokers)
     asking = (_groups_of(cluster, node, within) for node in nodes)
     for node, answer in zip(nodes, await asyncio.gather(*asking, return_exceptions=True), strict=True):
-        if isinstance(answer, ConnectionFailure):
+        if isinstance(answer, ConnectionFailure | AuthenticationFailed):
             listed.missing[node] = str(answer)
         elif isinstance(answer, BaseException):
             raise answer
@@ -341,7 +348,7 @@ async def _fetch(
             answers |= await _ask_for_groups(cluster, node, others, within)
         if shared:
             answers |= await _ask_for_share_groups(cluster, node, shared, within)
-    except ConnectionFailure as error:
+    except (ConnectionFailure, AuthenticationFailed) as error:
         for group in groups:
             read.failed[group] = str(error)
             cluster.forget_coordinator(CoordinatorKind.GROUP, group)

@@ -34,6 +34,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRe
 from runtime.contract.results.status import ReplicationStatus
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.leaders import UNANSWERED
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
@@ -230,7 +231,7 @@ class _ClusterInspection:
             return {}
         answers = await list_offsets(cluster, timestamps, isolation, self.part_limit_s)
         offsets = {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
-        if not offsets and ErrorCode.NETWORK_EXCEPTION in answers.values():
+        if not offsets and UNANSWERED & set(answers.values()):
             raise AuditFailure(self.name, "no leader answers", unanswered(self.name))
         return offsets
 

@@ -20,6 +20,7 @@ from runtime.contract.spec.naming import is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
+from runtime.kafka.leaders import UNANSWERED
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import (
@@ -274,6 +275,9 @@ async def _source(
         ):
             found[copy] = MissingPartition("source", stale)
             continue
+        if (unanswered := epochs.get(place)) in UNANSWERED:
+            found[copy] = MissingPartition("source", ErrorCode(unanswered))
+            continue
         diverged = _diverged_at(copy, epochs.get(place))
         topic = topics[place.topic]
         another = _recreated(topic, place, progress.source_epoch, end.offset < progress.position)
@@ -330,6 +334,9 @@ async def _destination(
         if not isinstance(end, ListedOffset):
             found[copy] = MissingPartition("destination", end)
             continue
+        if (unanswered := epochs.get(copy.at)) in UNANSWERED:
+            found[copy] = MissingPartition("destination", ErrorCode(unanswered))
+            continue
         producers = open_transactions.get(copy.at, ())
         if isinstance(producers, ErrorCode):
             found[copy] = MissingPartition("destination", producers)
@@ -368,7 +375,7 @@ async def _open_transactions(
         if isinstance(producers, ErrorCode)
         else tuple(producer for producer in producers if producer.transaction_start >= 0)
         for at, producers in answers.items()
-        if not isinstance(producers, ErrorCode) or producers in LEADER_CHANGED
+        if not isinstance(producers, ErrorCode) or producers in (*LEADER_CHANGED, *UNANSWERED)
     }
 
 

@@ -316,7 +316,10 @@ class PartitionSupervisor:
         missing = seen.source if isinstance(seen.source, MissingPartition) else seen.destination
         assert isinstance(missing, MissingPartition)
         if not missing.gone:
-            why = f"the {missing.side}'s partition can't be asked: {missing.code.name}"
+            source = missing.side == "source"
+            leader = self._source.leader(*copy.key.at) if source else self._destination.leader(*copy.at)
+            where = f" at broker {leader.leader}" if leader is not None else ""
+            why = f"the {missing.side}'s partition can't be asked{where}: {missing.code.name}"
             self.fail(copy, by_code(ErrorPhase.FETCH, missing.code), why)
         elif missing.side == "source":
             self.stop(copy, State.SOURCE_DELETED, "the source's topic or partition is gone")

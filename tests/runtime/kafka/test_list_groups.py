@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode
 from runtime.kafka.protocol.groups import ListedGroup, ListGroupsRequest
 from runtime.kafka.protocol.metadata import Broker
 from runtime.kafka.queries import list_groups
@@ -36,3 +36,21 @@ async def test_a_broker_that_loads_its_groups_is_asked_again() -> None:
 async def test_one_that_loads_them_for_long_is_named() -> None:
     with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await list_groups(Loading(10**6))
+
+
+class Refusing(Loading):
+    """Its broker 2 refuses the login."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.brokers[2] = Broker(2, "localhost", 2)
+
+    async def call(self, node: int, request: object, purpose: str, within: float | None = None) -> object:  # type: ignore[override]
+        if node == 2:
+            raise AuthenticationFailed("broker 2", "no such user")
+        return await super().call(node, request, purpose, within)
+
+
+async def test_a_broker_that_refuses_the_login_is_missing_and_the_others_are_listed() -> None:
+    listed = await list_groups(Refusing())
+    assert (listed.groups, listed.missing) == ({"billing": _GROUP}, {2: "broker 2: no such user"})

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.errors import ErrorCode, Unsupported
+from runtime.kafka.errors import AuthenticationFailed, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import ByteBudget, ResponseMemory
@@ -117,6 +117,31 @@ async def test_a_broker_that_lacks_a_request_stops_the_partition_by_name(copy: P
     supervisor.admit([copy])
     await while_supervising(supervisor, until(lambda: copy.phase is CopyPhase.HALTED))
     assert copy.state is State.UNSUPPORTED_VERSION
+
+
+async def test_a_broker_that_refuses_the_login_is_named_and_does_not_delay_others() -> None:
+    """R7: broker 2 leads the partition 1."""
+
+    class Refusing(Side):
+        def leader(self, *at: object) -> Partition:
+            number, node = (1, 2) if at[1:] == (1,) else (0, 1)
+            return Partition(number, node, 5, (node,), (node,))
+
+        async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+            partitions = {number: self.leader("orders", number) for number in (0, 1)}
+            return {"orders": TopicMetadata("orders", b"s" * 16, ErrorCode.NONE, False, partitions)}
+
+        async def call(self, node: int, request: object, purpose: str, within: float) -> object:
+            if node == 2:
+                raise AuthenticationFailed("broker 2", "no such user")
+            return await super().call(node, request, purpose, within)
+
+    events, copies = Events(), [partition(0), partition(1)]
+    supervisor = supervisor_of(Refusing(b"s" * 16, 10), Side(b"d" * 16, 100), events)
+    supervisor.admit(copies)
+    await while_supervising(supervisor, until(lambda: events.resumed.is_set() and copies[1].failures > 1))
+    assert (copies[0].failures, copies[1].state) == (0, State.RETRYING)
+    assert copies[1].why == "the source's partition can't be asked at broker 2: SASL_AUTHENTICATION_FAILED"
 
 
 @pytest.mark.parametrize("behind", ["source", "destination"])
