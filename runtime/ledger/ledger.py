@@ -219,7 +219,7 @@ class Ledger:
 
 _NO_PRODUCER = -1
 _MAX_NATIVE = 100_000
-_MISSING_S = 1.0
+_MISSING_S, _MOST_MISSING_S = 1.0, 60.0
 _REGISTERED_TOGETHER = 1_000  # producer ids of several callers
 _PARTITION = 0
 
@@ -231,8 +231,9 @@ class ProducerDirectory:
     that is not found there is no flow's producer. Without an answer, no batch is copied.
 
     Where the topic does not exist yet, no flow writes there, and every id is native. A broker may learn late
-    of a new topic, so this is looked up again every `_MISSING_S`. A topic that was read before is an error
-    where it is missing: another answer would send copied records back (R5).
+    of a new topic, so this is looked up again, soon after a new id and then less and less often: on a slow
+    link, each time costs a round trip. A topic that was read before is an error where it is missing: another
+    answer would send copied records back (R5).
     """
 
     def __init__(self, cluster: KafkaCluster) -> None:
@@ -241,6 +242,7 @@ class ProducerDirectory:
         self._flows: dict[int, FlowProducer] = {}
         self._native: set[int] = set()
         self._native_until = math.inf
+        self._missing_s = _MISSING_S
         self._unreadable: dict[
             int | None, UnreadableRecord
         ] = {}  # The key None stands for a record of an unknown producer.
@@ -258,11 +260,14 @@ class ProducerDirectory:
         It fails closed: it raises WireError, TopicReplaced, BatchFailure, and UnreadableRecord where the
         record of one of the ids can't be read.
         """
+        wanted = set(producer_ids)
         topic = (await self._cluster.topics([naming.PRODUCERS], fresh=self._scan is None))[naming.PRODUCERS]
         if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             if self._scan is not None:
                 raise BrokerError(topic.error, naming.PRODUCERS)
-            self._native_until = asyncio.get_running_loop().time() + _MISSING_S
+            again = wanted <= self._native
+            self._missing_s = min(2 * self._missing_s, _MOST_MISSING_S) if again else _MISSING_S
+            self._native_until = asyncio.get_running_loop().time() + self._missing_s
         else:
             if self._scan is None:
                 self._native.clear()
@@ -274,7 +279,6 @@ class ProducerDirectory:
                 self._scan = None
                 raise
             self._take_news(self._scan)
-        wanted = set(producer_ids)
         for key, error in self._unreadable.items():
             if key is None or key in wanted:
                 raise error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from runtime.contract.records import provenance
@@ -137,3 +139,19 @@ async def test_producers_are_looked_up_again_once_the_directory_exists() -> None
     await until(lambda: directory.unknown({6}))
     await directory.resolve({6})
     assert directory.flow_of(6) == "flow"
+
+
+@jumping
+async def test_a_directory_that_does_not_exist_is_looked_up_less_and_less_often() -> None:
+    topics = InternalTopics({naming.PRODUCERS: []})
+    topics.gone.add(naming.PRODUCERS)
+    directory, lookups = ProducerDirectory(topics), 0  # type: ignore[arg-type]
+    for _ in range(50):
+        if directory.unknown({6}):
+            lookups += 1
+            await directory.resolve({6})
+        await asyncio.sleep(1)
+    assert 5 <= lookups <= 7
+    await directory.resolve({7})  # a new id, which a flow may have got just now
+    await asyncio.sleep(1.5)
+    assert directory.unknown({7})
