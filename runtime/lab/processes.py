@@ -32,7 +32,7 @@ class LabProcess:
 def spawn(mark: str, command: list[str], log: Path, environ: Mapping[str, str] = os.environ) -> None:
     """Starts a process whose command line has the mark, in its own session, so that it outlives the terminal.
 
-    Its output goes to the log.
+    Its output goes to the log. Its locale is UTF-8, by which Java reads the names of files.
     """
     # Signals are blocked until the pid is noted: an interrupt would leave a process that is never stopped.
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
@@ -46,7 +46,7 @@ def _spawn(command: list[str], log: Path, environ: Mapping[str, str]) -> int:
     return os.posix_spawnp(
         command[0],
         command,
-        environ,
+        {**environ, "LC_ALL": "C.UTF-8"},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),

@@ -14,6 +14,7 @@ from runtime.lab.create import RECORD, store
 from runtime.lab.files import LabError, claim, exclusive
 from runtime.lab.lab import Lab
 from runtime.lab.processes import LabProcess
+from tests.records import wait_for
 
 NODE = BrokerPorts(1, 1_000, 1_001)
 
@@ -61,3 +62,10 @@ def test_a_process_of_another_user_is_one_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("os.kill", refuse)
     with pytest.raises(LabError, match="process 7 belongs to another user"):
         processes.send(LabProcess(7, False, 0), signal.SIGTERM)
+
+
+def test_a_broker_reads_names_of_files_as_utf_8(tmp_path: Path) -> None:
+    """Below a path with other letters than ASCII, whatever the locale of the caller."""
+    text = "import os; print(os.environ['LC_ALL'], flush=True)"
+    processes.spawn("locale", [sys.executable, "-c", text], tmp_path / "log", {"LC_ALL": "C"})
+    wait_for(lambda: (tmp_path / "log").read_text() == "C.UTF-8\n")
