@@ -234,26 +234,45 @@ _USABLE_SHARE = 0.8
 
 
 class Tokens:
-    """Tokens keeps a token for most of its lifetime.
+    """Tokens keeps a token, and renews it after most of its lifetime.
 
-    Getting one blocks, so it happens in a thread, once for all that wait for it.
+    Getting one blocks, so it happens in a thread, once for all that wait for it. Where that fails, the token
+    is used until its lifetime ends.
     """
 
-    def __init__(self, source: TokenSource, obtain: Callable[[TokenSource], Token]) -> None:
+    def __init__(
+        self,
+        source: TokenSource,
+        obtain: Callable[[TokenSource], Token],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._source = source
         self._obtain = obtain
+        self._clock = clock
         self._token: Token | None = None
-        self._fresh_until = 0.0
+        self._renew_at = 0.0
+        self._ends_at = 0.0
         self._fetch: Shared[Token] = Shared()
 
     async def current(self) -> str:
-        if self._token is None or time.monotonic() >= self._fresh_until:
+        """Returns a token that is valid. Raises AuthenticationFailed."""
+        if self._token is None or self._clock() >= self._renew_at:
             return (await self._fetch.run(self._renew)).text
         return self._token.text
 
     async def _renew(self) -> Token:
-        self._token = token = await in_own_thread(partial(self._obtain, self._source))
-        self._fresh_until = time.monotonic() + token.lifetime_s * _USABLE_SHARE
+        try:
+            token = await in_own_thread(partial(self._obtain, self._source))
+        except AuthenticationFailed:
+            left = self._ends_at - self._clock()
+            if self._token is None or left <= 0:
+                raise
+            self._renew_at = self._ends_at - left / 2  # no connection waits for each failed attempt
+            return self._token
+        received = self._clock()
+        self._token = token
+        self._renew_at = received + token.lifetime_s * _USABLE_SHARE
+        self._ends_at = received + token.lifetime_s
         return token
 
     def forget(self) -> None:

@@ -22,6 +22,7 @@ from runtime.kafka.auth.login import Exchange, LoginError, advance
 from runtime.kafka.auth.oauthbearer import (
     MAX_ANSWER_BYTES,
     UNKNOWN_LIFETIME_S,
+    Token,
     Tokens,
     fetch_token,
     oauthbearer,
@@ -31,6 +32,8 @@ from runtime.kafka.auth.oauthbearer import (
 from runtime.kafka.auth.sasl import MAX_ITERATIONS, exchange_of, mechanism_of, plain
 from runtime.kafka.auth.sasl import scram as scram_exchange
 from runtime.kafka.errors import AuthenticationFailed
+
+REFUSED = AuthenticationFailed("OAUTHBEARER", "the token endpoint answered 503")
 
 # RFC 7677, section 3
 USER, PASSWORD, NONCE = "user", "pencil", "rOprNGfwEbeRWgbNEkqO"
@@ -415,6 +418,48 @@ async def test_a_token_is_kept_until_most_of_its_life_is_over_or_it_was_refused(
     tokens.forget()
     await tokens.current()
     assert count.read_text() == "xx"
+
+
+async def test_a_token_is_used_until_its_end_while_it_cannot_be_renewed() -> None:
+    now = 0.0
+    answers: list[Token | AuthenticationFailed] = [Token("old", 100), *[REFUSED] * 4, Token("new", 100)]
+
+    def obtain(_: object) -> Token:
+        answer = answers.pop(0)
+        if isinstance(answer, AuthenticationFailed):
+            raise answer
+        return answer
+
+    tokens = Tokens(TokenCommand("unused"), obtain, lambda: now)
+    assert await tokens.current() == "old"
+    now = 84.0
+    assert [await tokens.current(), await tokens.current()] == ["old"] * 2
+    assert len(answers) == 4  # the second call did not wait for another attempt
+    now = 92.0
+    assert await tokens.current() == "old"
+    assert len(answers) == 3
+    now = 101.0
+    with pytest.raises(AuthenticationFailed):
+        await tokens.current()
+    tokens.forget()
+    with pytest.raises(AuthenticationFailed):
+        await tokens.current()
+    assert await tokens.current() == "new"
+
+
+async def test_a_token_that_was_refused_is_not_used_again_where_no_other_one_comes() -> None:
+    answers = [Token("refused", 100)]
+
+    def obtain(_: object) -> Token:
+        if not answers:
+            raise REFUSED
+        return answers.pop()
+
+    tokens = Tokens(TokenCommand("unused"), obtain)
+    await tokens.current()
+    tokens.forget()
+    with pytest.raises(AuthenticationFailed):
+        await tokens.current()
 
 
 def test_an_unsecured_token_names_its_principal() -> None:
