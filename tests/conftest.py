@@ -196,9 +196,9 @@ def _running(request: pytest.FixtureRequest, specs: Sequence[LabClusterSpec]) ->
 def forgotten_secrets() -> Iterator[None]:
     """Forgets the secrets that a test resolved: `redacted` would hide them in all tests of the process."""
     remembered = secrets._REMEMBERED
-    before = remembered._values, remembered._pattern
+    before = remembered._values, remembered._pattern, remembered._tokens
     yield
-    remembered._values, remembered._pattern = before
+    remembered._values, remembered._pattern, remembered._tokens = before
 
 
 @pytest.fixture(scope="session")

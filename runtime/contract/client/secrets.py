@@ -23,7 +23,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,8 @@ _JAVA_OPTION = re.compile(r"-D([^=\s]+)=\S")
 SENSITIVE = "(sensitive value)"
 # A shorter value is replaced only between quotes: elsewhere the replacement would break words.
 _MIN_LENGTH = 6
+_QUOTES = "\"'`"
+_KEPT_TOKENS = 8  # of a source: each cluster of a process that uses it gets tokens of its own
 _MIN_LINE_LENGTH = 16
 _QUOTED_BY_LIBRDKAFKA = re.compile(r'Invalid value "(.*?)("(?= for configuration property)|\Z)', re.DOTALL)
 
@@ -83,12 +85,22 @@ def _names_secret(key: str) -> bool:
 
 
 class _Remembered:
-    """Holds the remembered values, longest first, so that a value that contains another is replaced whole."""
+    """Holds the remembered values, longest first, so that a value that contains another is replaced whole.
+
+    Tokens are renewed for as long as a process runs, so of each source only the newest are kept. They are in
+    no pattern: `re` keeps the patterns that it has compiled.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
+        self._tokens: Mapping[Hashable, tuple[str, ...]] = {}
+
+    def add_token(self, source: Hashable, token: str) -> None:
+        with self._lock:
+            older = [known for known in self._tokens.get(source, ()) if known != token]
+            self._tokens = {**self._tokens, source: (*older, token)[-_KEPT_TOKENS:]}
 
     def add(self, value: str) -> None:
         lines = [line.strip() for line in value.splitlines()]
@@ -106,6 +118,13 @@ class _Remembered:
             )
 
     def redacted(self, text: str) -> str:
+        for tokens in self._tokens.values():
+            for token in sorted(tokens, key=len, reverse=True):
+                if len(token) >= _MIN_LENGTH:
+                    text = text.replace(token, SENSITIVE)
+                else:
+                    for quote in _QUOTES:
+                        text = text.replace(f"{quote}{token}{quote}", f"{quote}{SENSITIVE}{quote}")
         pattern = self._pattern
         return text if pattern is None else pattern.sub(SENSITIVE, text)
 
@@ -116,6 +135,11 @@ _REMEMBERED = _Remembered()
 def remember(value: str) -> None:
     """Makes `redacted` hide this value, and each of its long lines, from now on."""
     _REMEMBERED.add(value)
+
+
+def remember_token(source: Hashable, token: str) -> None:
+    """Makes `redacted` hide this token, and the newest ones of the same source before it."""
+    _REMEMBERED.add_token(source, token)
 
 
 def redacted(text: str) -> str:

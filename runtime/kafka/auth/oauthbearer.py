@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from runtime.contract.client.keys import token_endpoint_problem
-from runtime.contract.client.secrets import remember
+from runtime.contract.client.secrets import remember_token
 from runtime.contract.client.settings import (
     MSK_IAM,
     MskIam,
@@ -298,7 +298,7 @@ def fetch_token(source: TokenSource) -> Token:
         why = f"{failed.why}; {failed.hint}" if failed.hint else failed.why
         mechanism = MSK_IAM if isinstance(source, MskIam) else "OAUTHBEARER"
         raise AuthenticationFailed(mechanism, why) from failed
-    remember(token.text)
+    remember_token(source, token.text)
     return token
 
 

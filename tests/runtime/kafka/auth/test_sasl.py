@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from runtime.contract.client.keys import ALLOW_INSECURE, token_endpoint_problem
+from runtime.contract.client.secrets import redacted
 from runtime.contract.client.settings import Password, Sasl, TokenCommand, TokenEndpoint, UnsecuredToken
 from runtime.kafka.auth.login import Exchange, LoginError, advance
 from runtime.kafka.auth.oauthbearer import (
@@ -460,6 +461,16 @@ async def test_a_token_that_was_refused_is_not_used_again_where_no_other_one_com
     tokens.forget()
     with pytest.raises(AuthenticationFailed):
         await tokens.current()
+
+
+def test_tokens_that_were_renewed_often_cost_no_more_and_the_newest_is_hidden(tmp_path: Path) -> None:
+    source = TokenCommand(shlex.join(["cat", f"{tmp_path}/token"]))
+    for number in range(20):
+        (tmp_path / "token").write_text(f"token-{number:04}")
+        fetch_token(source)
+    texts = [redacted(f"the broker refused token-{number:04}") for number in range(20)]
+    assert texts[-2:] == ["the broker refused (sensitive value)"] * 2
+    assert texts[0] == "the broker refused token-0000"
 
 
 def test_an_unsecured_token_names_its_principal() -> None:
