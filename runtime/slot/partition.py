@@ -130,7 +130,8 @@ class PartitionCopy:
     Its lane goes its own way, in any phase. While `in_transaction`, an open transaction may still commit
     something of the partition, so it stays in its lane. `suspect` means that its transactions failed, and
     that it is retried in a lane of its own. `abort_reason` is why the last one was aborted, until the next
-    commit. `inspected_epoch` is the destination's leader epoch at the last inspection.
+    commit. `inspected_epoch` is the destination's leader epoch at the last inspection, `fetched_epoch` the
+    source's leader epoch under which it is fetched (-1: not known).
     """
 
     def __init__(self, assigned: AssignedPartition, progress: Progress, *, shared: bool = False) -> None:
@@ -148,6 +149,7 @@ class PartitionCopy:
         self.in_transaction = False
         self.accounts = OffsetAccounts(progress.destination_end)
         self.inspected_epoch = -1
+        self.fetched_epoch = -1
         self.suspect = False
         self._awaits_schema = False
         self.failures = 0
@@ -340,6 +342,10 @@ class PartitionCopy:
         self._enter(CopyPhase.RELEASING)
 
     # Fetched batches
+
+    def fetch_under(self, leader_epoch: int) -> None:
+        """Records the leader epoch of the source's partition under which it is fetched from now on."""
+        self.fetched_epoch = leader_epoch
 
     def answered(self, source: SourceLog, session: SessionAnswers, at_ms: int) -> None:
         """Records a fetch response without an error; later answers of the session count for it as well."""

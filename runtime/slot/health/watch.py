@@ -239,9 +239,10 @@ class TopicWatch:
     async def _compare_metadata(self) -> None:
         """Inspects the partitions of topics whose ids differ from the ledger's at one side.
 
-        An idle partition with a new leader at the destination is inspected, too: without a leader, it may
-        have missed a marker. While the metadata of both sides stay the same, only partitions are compared
-        that were busy at the last check, or differed then.
+        A partition with a new leader at the source is inspected, too: the old one may not answer, and the
+        fetch waits a minute for it. So is an idle partition with a new leader at the destination: without a
+        leader, it may have missed a marker. While the metadata of both sides stay the same, only partitions
+        are compared that were busy at the last check, or differed then.
         """
         copies = [copy for copy in self._copies.values() if copy.fetchable]
         source_topics = await self._source.recent_topics({copy.key.topic for copy in copies}, _MAX_AGE_S)
@@ -266,13 +267,14 @@ class TopicWatch:
             if changed:
                 self._unsettled.append(copy)
                 self._supervisor.inspect_later(copy, "a topic's id changed")
+            elif _has_new_leader(topic, copy.key.partition, copy.fetched_epoch):
+                self._unsettled.append(copy)
+                self._supervisor.inspect_later(copy, f"{copy.key.at} has a new leader at the source")
             elif copy.queue or copy.in_transaction:
                 self._unsettled.append(copy)
-            elif mirror is not None:
-                led = mirror.partitions.get(copy.at.partition)
-                if led is not None and led.leader >= 0 and led.leader_epoch > copy.inspected_epoch >= 0:
-                    self._unsettled.append(copy)
-                    self._leader_changed(copy)
+            elif _has_new_leader(mirror, copy.at.partition, copy.inspected_epoch):
+                self._unsettled.append(copy)
+                self._leader_changed(copy)
 
     async def _find_blocked(self) -> None:
         """Names the transaction that blocks a partition which waits at its last stable offset for 10 s."""
@@ -292,6 +294,12 @@ class TopicWatch:
                     copy.block(one, explain(one))
                 case str(why):
                     copy.block(None, f"a transaction at the source holds its readers back; {why}")
+
+
+def _has_new_leader(topic: TopicMetadata | None, partition: int, epoch: int) -> bool:
+    """Returns whether the partition has a leader of a newer epoch than this one, where this one is known."""
+    leader = topic.partitions.get(partition) if topic is not None else None
+    return leader is not None and leader.leader >= 0 and leader.leader_epoch > epoch >= 0
 
 
 def _waits_at_stable_offset(copy: PartitionCopy) -> bool:

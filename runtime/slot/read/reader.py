@@ -231,9 +231,12 @@ class BrokerIntake:
                 self._requested[copy] = (copy.rewinds, copy.cursor.offset)
 
     def _fetch_position(self, copy: PartitionCopy) -> FetchFrom:
-        leader = self._cluster.leader(copy.key.topic, copy.key.partition)
-        epoch = leader.leader_epoch if leader is not None else -1
-        cursor = copy.cursor
+        """Returns the position with the leader epoch under which the partition was assigned to this broker.
+
+        The cache may name a newer epoch. A follower accepts that one, so a broker that leads no more would
+        not refuse the fetch.
+        """
+        epoch, cursor = copy.fetched_epoch, copy.cursor
         if not is_from_kafka(copy.progress.source_topic_id):
             # Only the epoch tells of a recreated topic, whose leaders begin with the first one again.
             epoch = max(epoch, cursor.epoch)
@@ -518,6 +521,7 @@ class SourceReader:
         leader = self._source.leader(copy.key.topic, copy.key.partition)
         assert leader is not None, "the supervisor inspected the partition before"
         share = copy.key.partition % (1 if self._context.transformer is None else _TRANSFORMING_INTAKES)
+        copy.fetch_under(leader.leader_epoch)
         intake = self._intakes[copy] = self._intake(leader.leader, share)
         intake.add(copy)
 

@@ -131,6 +131,25 @@ async def test_leaders_move_at_both_sides(breakable: tuple[Lab, dict[str, Side]]
     await asyncio.to_thread(orders.assert_equal)
 
 
+async def test_a_source_leader_that_hangs_stalls_its_partitions_for_seconds(
+    breakable: tuple[Lab, dict[str, Side]], fresh: Fresh
+) -> None:
+    """A fetch waits a minute for its answer; the metadata name the new leader long before."""
+    lab, sides = breakable
+    orders = copying({"dc1": sides["dc2"], "dc2": sides["dc1"]}, fresh, 3)
+    rows = [{"value": b"%d" % number, "partition": number % 3} for number in range(300)]
+    async with orders.running() as slot:
+        await orders.write(rows)
+        await until(slot, at_end([100] * 3), _MENDED_S)
+        await by_hand(lab.pause, "dc2:1")
+        try:
+            await orders.write(rows)  # acknowledged by the new leaders
+            await until(slot, at_end([200] * 3), 20)
+        finally:
+            await by_hand(lab.unpause, "dc2:1")
+    await asyncio.to_thread(orders.assert_equal)
+
+
 async def test_a_partition_without_its_replicas_waits_and_its_neighbours_go_on(
     breakable: tuple[Lab, dict[str, Side]], fresh: Fresh
 ) -> None:

@@ -16,6 +16,7 @@ from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.kafka.protocol.metadata import Partition
 from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.idle_session import IdleSessions
@@ -55,7 +56,7 @@ class Leader:
         self.forgotten.append([number for _, number in request.forgotten])
         return self.answers.pop(0)
 
-    def leader(self, topic: str, partition: int) -> None:
+    def leader(self, topic: str, partition: int) -> Partition | None:
         return None
 
     def topic_by_id(self, topic_id: bytes) -> None:
@@ -89,6 +90,29 @@ def intake_of(leader: Leader, transformer: Transformer | None = None, **settings
         lambda _: None,
         "fetch",
         transformer,
+    )
+
+
+def reader_of(
+    source: object, started: list[Coroutine[None, None, None]], transformer: object | None = None
+) -> SourceReader:
+    """A reader that runs no intake: `started` are their coroutines."""
+    context = SimpleNamespace(
+        destination=SimpleNamespace(cluster_id="id-2"),
+        settings=CopySettings(),
+        budget=ByteBudget(1 << 20),
+        shares=SessionShares(ByteBudget(1 << 20)),
+        idle_sessions=None,
+        transformer=transformer,
+    )
+    return SourceReader(
+        flow_spec("flow"),
+        cast(KafkaCluster, source),
+        None,
+        cast(SlotContext, context),
+        TokenBucket(None, lambda: 0.0),
+        lambda _: None,
+        started.append,
     )
 
 
@@ -222,25 +246,46 @@ def test_a_transformed_flow_has_two_intakes_of_a_leader(transformer: object, int
         settings=wire_settings("one:9092", {}),
         leader=lambda *_: SimpleNamespace(leader=1, leader_epoch=0),
     )
-    context = SimpleNamespace(
-        destination=SimpleNamespace(cluster_id="id-2"),
-        settings=CopySettings(),
-        budget=ByteBudget(1 << 20),
-        shares=SessionShares(ByteBudget(1 << 20)),
-        idle_sessions=None,
-        transformer=transformer,
-    )
-    reader = SourceReader(
-        flow_spec("flow"),
-        cast(KafkaCluster, leader),
-        None,
-        cast(SlotContext, context),
-        TokenBucket(None, lambda: 0.0),
-        lambda _: None,
-        started.append,
-    )
+    reader = reader_of(leader, started, transformer)
     for number in range(5):
         reader.add(copying(number))
     assert len(started) == intakes
     for one in started:
         one.close()
+
+
+@dataclass(slots=True, eq=False)
+class Moved(Leader):
+    """A broker that leads in epoch 5; while it answers, the metadata name a new leader in epoch 6."""
+
+    cluster_id: str = "id-1"
+    led: Partition = field(default_factory=lambda: Partition(0, 1, 5, (1, 2), (1, 2)))
+    epochs: list[int] = field(default_factory=list)
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> FetchResponse:
+        assert node == 1
+        self.epochs += [start.leader_epoch for start in request.partitions.values()]
+        self.led = Partition(0, 2, 6, (2,), (2,))
+        return await super(Moved, self).call(node, request, purpose, within)
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        return self.led
+
+
+def test_a_partition_is_fetched_under_the_epoch_of_the_leader_that_it_was_assigned_to() -> None:
+    """A broker that became a follower accepts the epoch of the new leader, and would be read from on."""
+    copy = copying(0)
+    started: list[Coroutine[None, None, None]] = []
+
+    def move(now: int) -> None:
+        copy.fetched([], Cursor(10 + now, 0), ())
+        reader.mark_changed(copy)
+
+    leader = Moved([answer(0), answer(0)], move)
+    reader = reader_of(leader, started)
+    reader.add(copy)
+    asyncio.run(started.pop())
+    assert (leader.epochs, copy.fetched_epoch) == ([5, 5, 5], 5)
+    reader.add(copy)
+    assert copy.fetched_epoch == 6
+    started.pop().close()

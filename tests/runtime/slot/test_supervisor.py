@@ -244,6 +244,28 @@ async def test_an_idle_partition_with_a_new_leader_and_any_of_a_new_topic_is_ins
     assert cluster.seen[:1] == ([why] if why else [])
 
 
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(
+    ("fetched", "seen"), [(5, ["orders-0 has a new leader at the source"]), (6, []), (-1, [])]
+)
+@jumping
+async def test_a_partition_with_a_new_leader_at_the_source_is_inspected(
+    copy: PartitionCopy, fetched: int, seen: list[str], busy: bool
+) -> None:
+    """The old leader may have gone without an answer to the fetch that waits there."""
+    cluster: Any = Watched(bytes(16))
+    copy.inspected(6)
+    copy.resume()
+    copy.fetch_under(fetched)
+    if busy:
+        copy.enter_transaction()
+    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
+    task = asyncio.create_task(watch.run())
+    await asyncio.sleep(EVERY_S + 1)
+    task.cancel()
+    assert cluster.seen[:1] == seen
+
+
 @jumping
 async def test_a_partition_that_was_busy_is_compared_once_it_is_idle(copy: PartitionCopy) -> None:
     """The metadata are the same as at the last check."""
