@@ -262,8 +262,9 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._begin_anew()
         try:
-            sending = self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
-            await in_time(sending, _FAREWELL_S, "a farewell")  # a throttled request would be delayed
+            # The limit is this caller's alone: others share the connection, which closes at its own limit.
+            sending = self._cluster.call(self.node, farewell, CONTROL, None)
+            await in_time(sending, _FAREWELL_S, "a farewell")
         except WireError:
             return
 
