@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTHON ?= python3
 WORKERS ?= 2
-# Unit tests wait a third of their time, tests with brokers more: one more of them than there are cores.
-UNIT_WORKERS ?= $(shell expr $(WORKERS) + 1)
+# Unit tests wait for half of their time, and need little memory: two more workers than there are cores. Tests with brokers
+# need gigabytes: one more.
+UNIT_WORKERS ?= $(shell expr $(WORKERS) + 2)
 BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
