@@ -17,7 +17,6 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +30,7 @@ from planner.model.plain import NotPlain, value_of
 from planner.model.plan import MARK, Plan, PlanInputs, body_of, canonical, digest_of, release
 from planner.plan.make import plan_from
 from runtime.contract.client import secrets
+from runtime.contract.whole_file import write_whole
 
 KEY, KEY_FILE = secrets.PLAN_KEY, secrets.PLAN_KEY_FILE  # the environment variables with the operator's key
 SHORTEST = 16  # bytes: a shorter key can be guessed
@@ -142,13 +142,9 @@ def write(plan: Plan, path: Path, key: bytes | None = None) -> str:
     if key is not None:
         envelope["signature"] = sign(key, content)
     text = msgspec.json.format(msgspec.json.encode({**envelope, "plan": body}), indent=1)
-    beside = path.with_name(f"{path.name}.part")
     try:
-        beside.write_bytes(text + b"\n")
-        beside.replace(path)
+        write_whole(path, text + b"\n")
     except OSError as wrong:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{path}: the plan can't be written: {why}", "name another --out")) from None
     return seal

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from runtime.contract.private_file import write_private
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.whole_file import write_private
 from runtime.slot.log import log_driver_message
 
 

@@ -25,9 +25,9 @@ from pathlib import Path
 import runtime
 from runtime.contract.extras import Extra, is_missing, missing_extra, spark_package
 from runtime.contract.launching import LaunchError
-from runtime.contract.private_file import write_private
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
+from runtime.contract.whole_file import write_private
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import without_operator_keys
 

@@ -17,9 +17,9 @@ from urllib.parse import quote
 import msgspec
 
 from runtime.contract.launching import LaunchError
-from runtime.contract.private_file import write_private
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.whole_file import write_private
 from runtime.launch.launcher import refuse_secrets
 from runtime.launch.processes import ProcessIdentity
 

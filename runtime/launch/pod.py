@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runtime.contract.launching import EXECUTOR_POD, LaunchError
-from runtime.contract.private_file import write_private
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobExit, JobSpec
+from runtime.contract.whole_file import write_private
 from runtime.launch import manifest
 from runtime.launch.command import (
     driver_application,

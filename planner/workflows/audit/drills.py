@@ -1,7 +1,6 @@
 """The stored reports of `repl drill`: where they are, what they say, and their signatures. Nothing is run."""
 
 import json
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from planner.model.plan import canonical
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
 from planner.workflows.requests import TopologyRequest
 from planner.workflows.topology import launcher_home
+from runtime.contract.whole_file import write_whole
 
 _SIGNATURE = "signature"
 
@@ -128,14 +128,11 @@ def store_drill(report: DrillReport, document: dict[str, Any], folder: Path) -> 
     if key is not None:
         document = {**document, _SIGNATURE: sign(key, canonical(document))}
     file = folder / f"{report.started_at.replace('-', '').replace(':', '')}.json"
-    part = file.with_suffix(".part")
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(file)
+        write_whole(file, text.encode())
     except OSError as wrong:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
         why = wrong.strerror or str(wrong)
         raise Failure(error(f"{file}: the report can't be stored: {why}", "name another --reports")) from None
     return StoredDrill(file.name, report, document, _signature(document, key))

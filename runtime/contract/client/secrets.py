@@ -87,8 +87,8 @@ def _names_secret(key: str) -> bool:
 class _Remembered:
     """Holds the remembered values, longest first, so that a value that contains another is replaced whole.
 
-    Tokens are renewed for as long as a process runs, so of each source only the newest are kept. They are in
-    no pattern: `re` keeps the patterns that it has compiled.
+    Tokens are renewed for as long as a process runs, so of each source only the newest are kept. They are not
+    part of the regular expression: `re` caches what it compiles, and would keep old tokens in memory.
     """
 
     def __init__(self) -> None:

@@ -214,7 +214,7 @@ class Router:
         seen = {(cluster, topic)}
         waiting = [(cluster, topic)]
         while waiting:
-            for origin in self._direct_origins(*waiting.pop()):
+            for origin in self.direct_origins(*waiting.pop()):
                 if origin in seen:
                     continue
                 yield origin
@@ -222,7 +222,7 @@ class Router:
                 if origin[0] != end:
                     waiting.append(origin)
 
-    def _direct_origins(self, cluster: str, topic: str) -> Iterator[tuple[str, str]]:
+    def direct_origins(self, cluster: str, topic: str) -> Iterator[tuple[str, str]]:
         """Yields the topics from which flows copy directly into this topic."""
         for compiled in self._into.get(cluster, ()):
             older = compiled.source_topic(topic)

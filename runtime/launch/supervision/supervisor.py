@@ -26,8 +26,8 @@ from pathlib import Path
 import msgspec
 
 from runtime.contract.launching import LaunchError
-from runtime.contract.private_file import write_private
 from runtime.contract.spec.jobspec import FINAL_EXITS, BadJobSpec, JobExit
+from runtime.contract.whole_file import write_private
 from runtime.launch import processes
 from runtime.launch.command import MAIN, MARK, check_secret, package, properties_file, spark_home, submission
 from runtime.launch.folder import JobFolder, LogFile, Phase, Supervision
