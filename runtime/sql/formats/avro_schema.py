@@ -177,7 +177,7 @@ class _ExactTypes:
             return branch
         self._count += 1
         field = {"name": BRANCH, "type": branch}
-        return {"type": "record", "name": f"__branch{self._count}", "namespace": "", "fields": [field]}
+        return {"type": "record", "name": f"__branch{self._count}", "fields": [field]}
 
 
 def is_branch(branch: Schema) -> bool:

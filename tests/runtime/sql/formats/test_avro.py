@@ -142,6 +142,29 @@ def test_other_fields_keep_their_branch_of_a_union_and_their_bytes(named: Any, n
         assert edited == encoded({**value, "also": also, "gone": b"\xff"}, raw)
 
 
+LINE = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (LINE, ["null", "string", {"type": "array", "items": "Line"}]),
+        (["null", "string", {"type": "array", "items": LINE}], "Line"),
+    ],
+)
+def test_a_branch_of_a_union_names_types_of_the_namespace(first: Any, second: Any) -> None:
+    fields = [{"name": "first", "type": first}, {"name": "second", "type": second}]
+    fields.append({"name": "gone", "type": "string", "default": ""})
+    schema = {"type": "record", "name": "R", "namespace": "org.example", "fields": fields}
+    parsed = parse_schema(json.loads(json.dumps(schema)))
+    line = {"sku": "a"}
+    value: Any = {"first": line, "second": [line]} if first is LINE else {"first": [line], "second": line}
+    edited = values_of(json.dumps(schema), (), ["value.gone"]).edited(
+        encoded({**value, "gone": "x"}, parsed), []
+    )
+    assert edited == encoded({**value, "gone": ""}, parsed)
+
+
 @pytest.mark.parametrize(
     ("union", "default", "expected"),
     [
