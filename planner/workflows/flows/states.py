@@ -269,9 +269,8 @@ async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interact
     async with ClusterClient(endpoint) as client:
         stopped = await accept_loss(client, flow.job, flow.name, approve)
     left: list[PartitionHealth] = []
-    if (
-        not stopped.problem and flow.name not in topology.file_flows
-    ):  # the next round of files may be far away
+    # For a flow with files, the next round may be far away.
+    if stopped.over_loss and not stopped.problem and flow.name not in topology.file_flows:
         async with StatusReader(status_request(topology), SILENT_MS / 1000) as reader:
             left = await not_copying(reader, flow.name, stopped.over_loss)
     report_loss(stopped, flow, interaction, left)
@@ -280,16 +279,24 @@ async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interact
 async def not_copying(
     reader: "StatusReader", flow: str, accepted: Iterable[PartitionStatus]
 ) -> "list[PartitionHealth]":
-    """Waits until partitions of a flow copy again, and returns those that do not in time."""
+    """Waits until partitions of a flow copy again, and returns those that do not in time.
+
+    Failure where the status does not show each of them: their cluster does not answer.
+    """
     loop, places = asyncio.get_running_loop(), {(lost.topic, lost.partition) for lost in accepted}
     deadline = loop.time() + _COPIES_S
     while True:
         status = await reader.status()
         health = next(health for health in status.flows if health.name == flow)
-        partitions = (part for part in health.partitions if (part.topic, part.partition) in places)
-        left = [part for part in partitions if part.state not in _COPIES]
-        if not left or loop.time() > deadline:
+        shown = [part for part in health.partitions if (part.topic, part.partition) in places]
+        left = [part for part in shown if part.state not in _COPIES]
+        is_late, is_known = loop.time() > deadline, len(shown) == len(places)
+        if is_known and (is_late or not left):
             return left
+        if is_late:
+            why = health.why or "the status does not show each of its partitions"
+            what = f"flow.{flow}: the loss is accepted; whether it copies again is not known: {why}"
+            raise Failure(error(what, "look at repl status"))
         await asyncio.sleep(_LOOK_S)
 
 
@@ -301,7 +308,7 @@ def report_loss(
 ) -> None:
     """Reports what continues and what does not. Failure where nothing continues.
 
-    The loss of the partitions `left` is accepted, and they do not copy yet.
+    `left` are partitions whose loss was accepted, but which do not copy yet.
     """
     by_state = groupby(sorted(stopped.others, key=_state), _state)
     others = [_no_loss(state, list(partitions), flow) for state, partitions in by_state]

@@ -146,7 +146,7 @@ def test_what_does_not_copy_yet_does_not_count_as_continued() -> None:
 class Readings:
     """Stands for a StatusReader: each reading shows the next states of the partitions, the last for ever."""
 
-    def __init__(self, *states: tuple[str, str]) -> None:
+    def __init__(self, *states: tuple[str, ...]) -> None:
         self._states = list(states)
 
     async def status(self) -> ReplicationStatus:
@@ -171,6 +171,16 @@ def test_a_partition_whose_loss_is_accepted_is_waited_for(
     async def wait() -> None:
         reader: Any = Readings(*states)
         assert [part.state for part in await not_copying(reader, "there", [LOST])] == left
+
+    wait()
+
+
+def test_partitions_that_no_status_shows_are_not_said_to_copy() -> None:
+    @jumping
+    async def wait() -> None:
+        reader: Any = Readings(())
+        with pytest.raises(Failure, match="whether it copies again is not known"):
+            await not_copying(reader, "there", [LOST])
 
     wait()
 
