@@ -34,7 +34,7 @@ from planner.render.topology import topology_yaml
 from planner.workflows.lab import (
     ADMIN,
     LINK,
-    Lab,
+    LabKafkaCluster,
     Listener,
     open_lab,
     stop_lab,
@@ -96,7 +96,7 @@ class Replica:
         self._progress = progress
         self._brokers = brokers or {}
         self._linked = linked
-        self._clusters: Lab | None = None
+        self._clusters: Mapping[str, LabKafkaCluster] = {}
         self._logins: dict[str, str] = {}
 
     @contextmanager
@@ -121,8 +121,7 @@ class Replica:
 
     def endpoint(self, cluster: str, user: str = ADMIN) -> ClusterEndpoint:
         """Returns how a cluster is reached, as a user of the lab."""
-        assert self._clusters is not None
-        settings = self._clusters.clusters[cluster].client_of(user)
+        settings = self._clusters[cluster].client_of(user)
         return ClusterEndpoint(cluster, settings.pop("bootstrap.servers"), settings)
 
     def declared(self) -> Topology:
@@ -190,7 +189,8 @@ class Replica:
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command of repl as an operator would, on the copy of the topology.
 
-        A question fails: nobody would see it. Failure for a command that does not end.
+        It gets no input, so a command that asks a question fails. Raises Failure if it runs longer than
+        `_COMMAND_S`.
         """
         try:
             return subprocess.run(
@@ -218,20 +218,20 @@ class Replica:
             specs.append(spec)
         with open_lab(self._lab) as lab:
             lab.up(specs)
-        self._clusters = lab
+            self._clusters = lab.clusters
         for name, link in self.links.items():
-            link.start(lab.clusters[name].listener(LINK))
+            link.start(self._clusters[name].listener(LINK))
         clusters = {
             name: structs.replace(
                 cluster,
                 bootstrap=",".join(self.links[name].addresses.values())
                 if name in self.links
-                else lab.clusters[name].bootstrap,
-                client=client_of(self._original.clusters[name], lab.clusters[name].settings()),
+                else self._clusters[name].bootstrap,
+                client=client_of(self._original.clusters[name], self._clusters[name].settings()),
             )
             for name, cluster in self.topology.clusters.items()
         }
-        self._log_in(lab)
+        self._log_in()
         self.topology = replace(self.topology, clusters=clusters)
         self.file.write_text(topology_yaml(self.topology), encoding="utf-8")
         for endpoint in self.topology.endpoints.values():
@@ -244,10 +244,10 @@ class Replica:
             for answer in client.create_topics(topics).values():
                 answer.result(_MADE_WITHIN_S)
 
-    def _log_in(self, lab: Lab) -> None:
+    def _log_in(self) -> None:
         """Puts the logins into the environment: that of commands, a super user, and that of jobs."""
         for name, copy in self.copies.items():
-            cluster = lab.clusters[name]
+            cluster = self._clusters[name]
             for prefix, user in (("", ADMIN), (JOB_VARIABLES, copy.job)) if copy.job is not None else ():
                 settings = cluster.client_of(user)
                 for key, variable in login_variables(name, cluster.settings(user)).items():

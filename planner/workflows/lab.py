@@ -39,6 +39,7 @@ __all__ = [
     "KafkaVersion",
     "Lab",
     "LabClusterSpec",
+    "LabKafkaCluster",
     "LabState",
     "LabStatus",
     "Listener",
