@@ -162,14 +162,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code, which is that of the work also where nobody reads the output any more."""
+    """Runs a command and returns its exit code.
+
+    A reader that left (`| head`) does not change the code. Output that can't be written for another reason
+    makes it an error.
+    """
     with guarded():
         code = _run(arguments)
         sys.stdout.flush()
         why = unwritten()
         if why is None or isinstance(why, BrokenPipeError):
             return code
-        show([error(f"stdout can't be written: {why.strerror}", "what the command did before this is done")])
+        reason = why.strerror or str(why)
+        show([error(f"stdout can't be written: {reason}", "what the command did before this is done")])
         return code or int(ExitCode.ERROR)
 
 

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Column
 from rich.text import Span, Text
 
-from planner.cli.output import unguarded
+from planner.cli.output import unguarded, unwritten
 from planner.render import readable
 
 _PLAIN_WIDTH = 100_000  # without a terminal no line is broken
@@ -56,11 +56,13 @@ def progress_console() -> Console:
 
 
 def print_lines(lines: Callable[[int | None], Iterable[Text]]) -> None:
-    """Prints lines that are made for the terminal's width."""
+    """Prints lines that are made for the terminal's width, as long as they are read."""
     width = terminal_width()
     printer = console(width)
     for line in lines(width):
         printer.print(on_one_line(line), soft_wrap=width is None)
+        if unwritten() is not None:
+            return
     printer.file.flush()
 
 
