@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -42,9 +42,10 @@ from runtime.contract.records.provenance import ClusterPartition
 from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
+from runtime.kafka.timing import in_time
 
 _SOURCE_WITHIN_S = 3.0
 
@@ -124,7 +125,8 @@ async def locate(access: FlowAccess, record: LocatedRecord) -> LocatedRecord:
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_ledger(access.destination, access.within_s))
         source, _ = await open_if_answering(replace(access, source=briefly), stack)
-        return await locate_between(access, record, opened, source)
+        with as_audit_failure(access.destination.cluster):
+            return await locate_between(access, record, opened, source)
 
 
 async def locate_between(
@@ -143,8 +145,9 @@ async def locate_between(
             offsets = opened.maps.get(key)
             assert offsets is not None, "there is progress"
             if source is not None:
-                with as_audit_failure(access.source.cluster):
-                    await _check_topic(source, access.source.cluster, key.topic, progress.source_topic_id)
+                checking = _check_topic(source, access.source.cluster, key.topic, progress.source_topic_id)
+                with suppress(WireError):  # such a source counts as one that does not answer
+                    await in_time(checking, _SOURCE_WITHIN_S, f"reading {key.topic}")
             mirror, mirror_id = progress.destination_topic, progress.destination_topic_id
             await _check_topic(opened.cluster, access.destination.cluster, mirror, mirror_id)
             located = _located(record, key, mirror, offsets)
