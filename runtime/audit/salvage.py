@@ -5,7 +5,6 @@ It only reads.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 
 from runtime.audit.ledger import FlowRecords, existing_ledger, producers_at
@@ -53,9 +52,10 @@ async def salvage(
         topics = {**listed, **await source.topics(copied, fresh=True)}
         places = _places(job, flow.name, ledger, listed)
         exist = [key.at for key in places if not topics[key.topic].error]
-        logs, highs = await asyncio.gather(
-            log_bounds(source, exist, within_s), known_offsets(source, exist, LATEST, within=within_s)
-        )
+        # In this order: only an open transaction keeps the last stable offset below an earlier
+        # high watermark.
+        highs = await known_offsets(source, exist, LATEST, within=within_s)
+        logs = await log_bounds(source, exist, within_s)
         producers = await producers_at(source)
         partitions = []
         for key, destination_topic in sorted(places.items()):
