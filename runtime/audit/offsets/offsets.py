@@ -42,6 +42,7 @@ from runtime.contract.spec.naming import is_internal
 from runtime.contract.spec.selection import NamePatterns
 from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_groups
 from runtime.kafka.timing import in_time
@@ -80,28 +81,28 @@ async def offsets_between(
 ) -> GroupOffsets:
     """Returns the offsets of a group at two open clusters. `why` says why there is no source.
 
-    Where the source fails meanwhile, its side is that of the checkpoints. Raises AuditFailure and WireError
-    of the destination.
+    Where the source fails meanwhile, its side is that of the checkpoints. Raises AuditFailure, WireError,
+    TopicReplaced and UnreadableRecord of the destination.
     """
-    name = access.source.cluster
     ledger = (await existing_ledger(destination, access.destination.cluster)).ledger
     state_here, at_destination = await _read(destination, access.destination.cluster, group)
     state_there, rows = "", None
     if source is not None:
         try:
-            with as_audit_failure(name):
-                limit_s = access.within_s
-                state_there, there = await in_time(_read(source, name, group), limit_s, f"reading {group}")
-                offsets = {
-                    GroupPartition(group, *at): offset
-                    for at, offset in there.items()
-                    if access.destination_topic(at.topic) is not None
-                }
-                sides = await _sides(access, source, destination, ledger, offsets)
-                waiting = UNSYNCED if unsynced else WAITING
-                rows = await _translated(access, sides, offsets, at_destination, waiting)
-        except AuditFailure as failure:  # a failure of the destination is raised by what follows
+            reading = _read(source, access.source.cluster, group)
+            state_there, there = await in_time(reading, access.within_s, f"reading {group}")
+            offsets = {
+                GroupPartition(group, *at): offset
+                for at, offset in there.items()
+                if access.destination_topic(at.topic) is not None
+            }
+            sides = await _sides(access, source, destination, ledger, offsets)
+            waiting = UNSYNCED if unsynced else WAITING
+            rows = await _translated(access, sides, offsets, at_destination, waiting)
+        except AuditFailure as failure:
             why = failure.why
+        except WireError as error:  # where the destination fails, what follows raises its error
+            why = str(error)
     if rows is None:
         rows = [
             _from_checkpoint(key, checkpoint, at_destination)

@@ -11,10 +11,12 @@ from runtime.audit.ledger import AuditFailure, FlowAccess, existing_ledger
 from runtime.audit.offsets.locate import locate_between
 from runtime.audit.offsets.offsets import losses_between, offsets_between
 from runtime.contract.client.endpoint import ClusterEndpoint
+from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.results.groups import LocatedRecord
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.groups.translation import GroupOffsetSides
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from tests.runtime.driver.test_final_group_sync import TOPIC, Ending
@@ -69,6 +71,17 @@ async def test_a_source_that_goes_away_meanwhile_is_named_and_its_checkpoints_ar
     assert (loss.group, loss.exact) == ("billing", 1)
 
 
+async def test_a_ledger_that_cannot_be_read_is_no_source_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refresh(*_: object) -> None:
+        raise UnreadableRecord("a record of a newer release")
+
+    monkeypatch.setattr(GroupOffsetSides, "refresh", refresh)
+    with pytest.raises(UnreadableRecord):
+        await offsets_between(ACCESS, "billing", *clusters(Ending({}, {"billing": 7})))
+
+
 async def test_a_group_that_cannot_be_read_at_the_destination_does_not_count_as_moved() -> None:
     world = Ending({}, {"billing": 7, "audit": 8})
     world.destination.unreadable["billing"] = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
@@ -92,6 +105,8 @@ async def test_a_record_of_a_topic_that_was_made_again_is_not_located() -> None:
     cast(Any, source).replaced = {TOPIC}
     with pytest.raises(AuditFailure, match=f"dc1: {recreated}"):
         await locate(world, source)
+    cast(Any, source).topics = going_away(source.topics, 0)
+    assert (await locate(world, source)).other_offset == 107
     cast(Any, destination).replaced = {TOPIC}
     with pytest.raises(AuditFailure, match=f"dc2: {recreated}"):
         await locate(world, None)
