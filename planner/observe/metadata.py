@@ -202,22 +202,22 @@ async def read_configs(
     A topic that vanished is taken out of the listing. `done` is called with the number read so far.
     """
     refused: dict[str, str] = {}
-    groups: dict[frozenset[str] | None, list[str]] = {}
+    groups: dict[frozenset[str] | None, list[str]] = {}  # by the keys of a request; None asks for all
     for name, keys in sorted(wanted.configs.items(), key=itemgetter(0)):
         if listing.knows(name):
-            groups.setdefault(keys, []).append(name)
+            groups.setdefault(None if wanted.explicit else keys, []).append(name)
     count = 0
     for keys, names in groups.items():
-        every = keys is None or wanted.explicit
-        size = _BATCH_OF_ALL if every else _BATCH_OF_KEYS
-        for start in range(0, len(names) if every or keys else 0, size):
+        size = _BATCH_OF_ALL if keys is None else _BATCH_OF_KEYS
+        for start in range(0, len(names) if keys is None or keys else 0, size):
             batch = names[start : start + size]
-            chosen = None if keys is None or every else tuple(sorted(keys))
+            chosen = None if keys is None else tuple(sorted(keys))
             for described in await client.ask(DescribeConfigsRequest(TOPIC, batch, chosen)):
+                of_topic = wanted.configs.get(described.name)
                 entries = [
                     entry
                     for entry in described.entries
-                    if keys is None or (wanted.explicit and entry.explicit) or entry.key in keys
+                    if of_topic is None or (wanted.explicit and entry.explicit) or entry.key in of_topic
                 ]
                 if why := listing.describe(described, entries):
                     refused[described.name] = why
