@@ -47,7 +47,8 @@ class JobCollector(Collector):
             yield GaugeMetricFamily(UP.name, UP.help, value=0)
             return
         book, now_s, ticks = self._book, self._clock(), self._ticks()
-        scrape = Scrape(picture, book.flows, book.partitions, book.incidents, now_s, ticks)
+        copies = dict(book.flows), dict(book.partitions), dict(book.incidents)
+        scrape = Scrape(picture, *copies, now_s, ticks)
         yield from (family.of(scrape) for family in FAMILIES)
 
 

@@ -202,29 +202,29 @@ class ReportedPartition(Struct, frozen=True):
 class SlotMetrics:
     """A SlotMetrics collects the slots' reports.
 
-    The driver's event loop writes it, and any thread may read it: each report puts new mappings in the place
-    of the ones before. `flows` has what each slot did for each flow since the driver started, over all starts
-    of the slot. `incidents` counts how often partitions of a flow entered a state that needs an operator.
+    The driver's event loop changes its mappings, and a reader in another thread takes a copy of each. Python
+    makes such a copy in one step. `flows` has what each slot did for each flow since the driver started, over
+    all starts of the slot. `incidents` counts how often partitions of a flow entered a state that needs an
+    operator.
     """
 
     def __init__(self) -> None:
-        self.flows: Mapping[tuple[int, str], FlowStats] = {}
-        self.partitions: Mapping[PartitionKey, ReportedPartition] = {}
-        self.incidents: Mapping[tuple[str, PartitionState], int] = {}
+        self.flows: dict[tuple[int, str], FlowStats] = {}
+        self.partitions: dict[PartitionKey, ReportedPartition] = {}
+        self.incidents: Counter[tuple[str, PartitionState]] = Counter()
         self._counters: defaultdict[Hashable, CumulativeCounter] = defaultdict(CumulativeCounter)
         self._held: dict[int, set[PartitionKey]] = {}
 
     def record_report(self, report: SlotReport) -> None:
         """Adds one report of a slot."""
-        self.flows = {**self.flows, **self._flows_of(report)}
-        partitions, incidents = dict(self.partitions), Counter(self.incidents)
+        self.flows.update(self._flows_of(report))
+        partitions = self.partitions
         for status in report.status.partitions:
             before = partitions.get(status.key)
             reported = self._partition_of(report, status, before)
             if reported.incident is not None and (before is None or reported.incident is not before.incident):
-                incidents[status.flow, reported.incident] += 1
+                self.incidents[status.flow, reported.incident] += 1
             partitions[status.key] = reported
-        self.partitions, self.incidents = partitions, incidents
         slot, held = report.status.slot, {status.key for status in report.status.partitions}
         for gone in self._held.get(slot, set()) - held:
             if gone in partitions and partitions[gone].slot == slot:
@@ -233,9 +233,9 @@ class SlotMetrics:
 
     def retain_only(self, wanted: Collection[PartitionKey]) -> None:
         """Removes the partitions that are not copied any more."""
-        if gone := self.partitions.keys() - set(wanted):
-            self.partitions = {key: seen for key, seen in self.partitions.items() if key not in gone}
-            for key in gone:
+        if len(self.partitions) > len(wanted):
+            for key in self.partitions.keys() - set(wanted):
+                del self.partitions[key]
                 self._counters.pop(key, None)
 
     def _flows_of(self, report: SlotReport) -> dict[tuple[int, str], FlowStats]:
