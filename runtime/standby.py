@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.launching import LaunchError, LaunchState
-from runtime.contract.private_file import write_private
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import (
@@ -36,6 +35,7 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.whole_file import write_private
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.metadata import MetadataRequest
@@ -273,9 +273,10 @@ class Standby:
                         self._watch.take_heartbeat(None)  # also where it can't be read
                         self._watch.take_heartbeat(job_status.decode_job(value))
                     case StatusKey("spec", self._job) if value is not None:
-                        self._published, self._checked = None, None
-                        self._unable = _UNREADABLE_SPEC
+                        before, self._unable = self._unable, _UNREADABLE_SPEC  # if it can't be read
+                        self._published = None
                         self._published = job_status.decode_spec(value)
+                        self._unable = before
                     case StatusKey("standby", self._job, str(standby)):
                         if value is None:
                             self._watch.take_end(standby)

@@ -245,7 +245,8 @@ async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> N
 
 async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(tmp_path: Path) -> None:
     topic, launcher = StatusTopic(), Checking()
-    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print)
+    said: list[str] = []
+    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
     standby: Any = Standby(*job, launcher=launcher)  # type: ignore[arg-type]
     able = []
     for value in (
@@ -259,6 +260,9 @@ async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(t
         able.append(not standby._unable)
     assert able == [True, False, True]
     assert launcher.checked == ["a", "b"]
+    skipped, now = said  # nothing was wrong at the start
+    assert skipped.startswith("a record of the status topic was skipped")
+    assert now == "this machine can take the job over now"
 
 
 class Checking:
