@@ -276,7 +276,8 @@ class ProducerDirectory:
             try:
                 await self._scan.refresh()
             except TopicReplaced:
-                self._scan = None
+                self._native.clear()
+                self._scan = InternalTopicScan(self._cluster, naming.PRODUCERS, _PARTITION)
                 raise
             self._take_news(self._scan)
         for key, error in self._unreadable.items():
