@@ -6,7 +6,8 @@ read, its quotas stay, and with them those that further flows made from them. An
 destination without a flow keeps them: no flow overwrites or removes a quota that it did not make.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 from planner.graph.cutovers import fence_limits
 from planner.graph.messages import counted, few, flow_diagnostic
@@ -194,7 +195,7 @@ def _kept(
         for flow in running
         if observed.reachable(flow.source_cluster) is None or quotas_unknown(flow, observed)
     ]
-    made = {flow.name: _by_place(_made(flow, graph.topology.name, observed)) for flow in syncing}
+    made = cache(lambda name: _by_place(_made(graph.flow(name), graph.topology.name, observed)))
     ended = [flow for flow in syncing if not graph.copied.is_running(flow.name)]
     return _with_further(ended, flows, made), _with_further(unread, flows, made)
 
@@ -206,17 +207,17 @@ def _is_answered(quota: DesiredQuota, observed: Observed) -> bool:
 
 
 def _with_further(
-    first: Iterable[Flow], flows: Sequence[Flow], made: Mapping[str, Mapping[ClusterEntity, DesiredQuota]]
+    first: Iterable[Flow], flows: Sequence[Flow], made: Callable[[str], Mapping[ClusterEntity, DesiredQuota]]
 ) -> dict[ClusterEntity, DesiredQuota]:
     """Returns the quotas that the first flows made, and those that further flows made from them."""
-    found = {place: quota for flow in first for place, quota in made[flow.name].items()}
+    found = {place: quota for flow in first for place, quota in made(flow.name).items()}
     fresh = list(found)
     while fresh:
         cluster, entity = fresh.pop()
         for flow in flows:
             place = (flow.destination_cluster, entity)
-            if flow.source_cluster == cluster and place in made[flow.name] and place not in found:
-                found[place] = made[flow.name][place]
+            if flow.source_cluster == cluster and place not in found and place in made(flow.name):
+                found[place] = made(flow.name)[place]
                 fresh.append(place)
     return found
 

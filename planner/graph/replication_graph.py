@@ -168,10 +168,11 @@ class ReplicationGraph(Struct, frozen=True):
 
     `names` are the live topics by cluster; a cluster that could not be read has no entry. `live` holds topics
     that exist or will exist after this plan. `silent` holds the copies out of clusters that could not be
-    read, of the topics that flows into them, registries and names that are written out tell: so such a
-    cluster does not change how the others copy. `declared` adds names that flows write out and that do not
-    exist, `sampled` one example name for each regex. These three answer questions about rules and never make
-    changes. `undescribable` topics are known by name only: the right to describe them is missing.
+    read. Their topics are known from flows into them, from registries, and from names that flows write out.
+    So a cluster that does not answer does not change how the others copy. `declared` adds names that flows
+    write out and that do not exist, `sampled` one example name for each regex. These three answer questions
+    about rules and never make changes. `undescribable` topics are known by name only: the right to describe
+    them is missing.
     """
 
     topology: Topology

@@ -254,22 +254,15 @@ class DesiredTopics:
         return {key: entry.config[key] for key in entry.mirrored}
 
     def _partitions_left_by_flow(self, node: TopicNode) -> int | None:
-        """Returns the number that a declared topic keeps while no flow is seen to fill it."""
+        """Returns the number of partitions that a declared topic keeps while no flow is seen to fill it."""
         entry = self._entry(node)
         if entry is not None and self._may_be_filled(node):
             return entry.number("partitions")
         return self.partitions.get(node) if node in self.graph.silent.incoming else None
 
     def _may_be_filled(self, node: TopicNode) -> bool:
-        return any(self._may_fill(flow, node) for flow in self.graph.topology.flows.values())
-
-    def _may_fill(self, flow: Flow, node: TopicNode) -> bool:
-        """Returns whether the flow takes a topic that has this name at its destination."""
-        if flow.reverse_of is not None or flow.destination_cluster != node.cluster:
-            return False
-        route = self.graph.router.routes[flow.name]
-        source_topic = route.source_topic(node.topic)
-        return source_topic is not None and route.answer(source_topic).taken
+        """Returns whether a flow takes a topic that has this name at its destination."""
+        return next(self.graph.router.direct_origins(*node), None) is not None
 
     def _declared(
         self, node: TopicNode, topic: Topic, config: Mapping[str, str], mirrored: frozenset[str]

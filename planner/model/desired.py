@@ -204,7 +204,8 @@ class DesiredFlow:
     provenance_reason: str = ""  # why `auto` was resolved so
     selection_known: bool = True  # False where the source could not be read
     native_only: bool = False  # it copies no record that another flow wrote at its source
-    # Other flows or clients write its destination topics by design. None where only a silent flow may do.
+    # Other flows or clients write its destination topics by design. None where the only other
+    # writer may be a flow whose source does not answer.
     shared: bool | None = False
     promoted: tuple[str, ...] = ()  # topics of the source that were promoted on their own
 

@@ -55,7 +55,8 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     @property
     def mirrored(self) -> frozenset[str]:
         """Returns the settings of a declared topic that a flow set."""
-        return frozenset(self.spec.get(MIRRORED, "").split(",")) & self.config.keys()
+        listed = self.spec.get(MIRRORED, "").split(",")
+        return frozenset(key for key in listed if CONFIG + key in self.spec)
 
     @property
     def before(self) -> dict[str, str]:

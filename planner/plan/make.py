@@ -254,8 +254,10 @@ def _needs(
     jobs = [(flow_address(name), job_address(declared.job)) for name, declared in flows.items()]
     jobs += [
         (entry.address, job_address(entry.spec.get(JOB, "")))
-        for (_, address), entry in entries_by_place(observed).items()
-        if address.kind is Kind.FLOW and address.name not in flows and entry.topology == topology.name
+        for entry in entries_by_place(observed).values()
+        if entry.address.kind is Kind.FLOW
+        and entry.address.name not in flows
+        and entry.topology == topology.name
     ]
     for flow_at, job_at in jobs:
         needs.setdefault(job_at, set()).add(flow_at)
