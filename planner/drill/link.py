@@ -96,7 +96,7 @@ class DrillLink:
         raise ConnectionAbortedError
 
     async def _delay(self, reader: asyncio.StreamReader, delayed: DelayedChunks) -> None:
-        """Reads on while earlier chunks wait: a long way takes time, and does not lessen the throughput."""
+        """Reads on while earlier chunks wait: the delay adds latency and does not lower the throughput."""
         while True:
             data = await reader.read(_CHUNK)
             await delayed.put((self._loop.time() + self._delay_s, data))

@@ -234,7 +234,8 @@ class LogReader(_PartitionReader[TopicRecord]):
 class ValueReader(_PartitionReader[tuple[bytes, bytes | None]]):
     """Reads the newest committed value of each key of a compacted topic, None for one that was removed.
 
-    An open transaction hides no other producer: that of a job that died stays open for up to half a minute.
+    An open transaction of one producer does not hide what others commit behind it. A job that died may leave
+    one open for half a minute.
     """
 
     isolation = Isolation.READ_UNCOMMITTED

@@ -160,10 +160,10 @@ async def leave_orphans(
 ) -> OrphanMarks:
     """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
-    All that the flow copied, or only these partitions, are written in one transaction, so the leader of each
-    must answer. A repeated call marks the records that came since. All records of a given partition that the
-    flow has never copied are orphaned. Those that the destination has of it are other producers', so its
-    progress ends at the log's start there: a failback begins behind it.
+    It marks all partitions that the flow has copied, or only `partitions`, in one transaction. So the leader
+    of each of them must answer. A repeated call marks the records that came since. Where the flow has never
+    copied a given partition, all its records are orphaned. What the destination holds of it came from other
+    producers, so its progress ends at the log's start there: a failback begins behind it.
 
     The order is that of a driver that takes a flow over (fencing 3). A generation record with this writer's
     id is written, every earlier id is fenced, and only then progress is read. A process that takes the flow

@@ -130,8 +130,8 @@ async def _until_copied(
 ) -> None:
     """Waits until nothing is left, and reports each second what changed.
 
-    Raises `late` at the timeout, and `silent` where the source does not answer, which is waited for without
-    it. Where the job does not run, it raises `stopped`, or returns without it.
+    Raises `late` at the timeout. Where the source does not answer, raises `silent` if it is given, and waits
+    on otherwise. Where the job does not run, raises `stopped` if it is given, and returns otherwise.
     """
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import StatusReader
