@@ -144,7 +144,7 @@ class _Expired(Exception):
 
 
 class _PartitionExport:
-    """Copies one partition until its end, or until its time is over."""
+    """Copies one partition until its end, until its time is over, or until it has too many files."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _PartitionExport:
                     await asyncio.to_thread(self._write, answer, sets, begin)
                 else:
                     await self._write_transformed(self._transform, answer, sets, begin)
-                if over:
+                if over or self._files.full:
                     return
         finally:
             ahead.cancel()
@@ -244,6 +244,8 @@ class _PartitionExport:
         position, records, size = begin, 0, 0
         try:
             for member, text, seen in _seen(answer, sets, begin):
+                if self._files.full:
+                    break
                 if seen:
                     records += self._files.write(member, text, begin)
                     size += member.size
@@ -271,6 +273,8 @@ class _PartitionExport:
                     ahead = asyncio.ensure_future(transform.apply(self._where, window))
                 if before is not None:
                     await self._write_window(await before)
+                    if self._files.full:
+                        return
                 elif ahead is None:
                     break
         finally:

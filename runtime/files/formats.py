@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROW_GROUP_BYTES: Final = 16 << 20  # of keys, values and headers: bounds the memory of an open file (R8)
 _MOST_OPEN: Final = 4  # folders of one partition that are written at a time
+PARTITION_FILES: Final = 4_096  # of a partition in a round: a commit names all of them
 _HOUR_MS: Final = 3_600_000
 
 Row = tuple[Record, int]  # a record, and the type of its timestamp
@@ -376,6 +377,11 @@ class PartitionFiles:
         (topic, partition), topic_id = self._where, self._topic_id
         name = file_name(self._flow, topic_id, partition, file.first, self._spec.format)
         self.done.append(file.described(f"{folder}/{name}", topic, topic_id, partition))
+
+    @property
+    def full(self) -> bool:
+        """Whether the partition's round ends here, because a commit can't name any number of files."""
+        return len(self.done) >= PARTITION_FILES
 
     def finish(self) -> list[DataFile]:
         """Closes all files, and returns them. Raises OSError."""

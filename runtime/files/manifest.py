@@ -28,6 +28,7 @@ from runtime.contract.records.manifest import (
     ManifestOwner,
     UnreadableCommit,
 )
+from runtime.contract.records.record_values import MAX_TEXT_BYTES
 from runtime.contract.spec.files import OWN_FOLDER, STAGING_FOLDER
 from runtime.files.open_store import opened
 from runtime.files.store import FileStore, LeadsOutside, NameTaken, StoredFile
@@ -39,6 +40,7 @@ _COMMIT: Final = re.compile(rf"[0-9]{{{_DIGITS}}}\.json")
 _CHECKPOINT: Final = re.compile(rf"[0-9]{{{_DIGITS}}}-[^-.]{{{_DIGITS}}}\.json")
 _READ_AT_ONCE: Final = 64  # commits
 _COMPLETE_EVERY: Final = 64  # commits: so few are read at a start
+COMMIT_FILES: Final = 16_384  # of a commit, and those of one partition: it can be read again
 _Part = TypeVar("_Part")
 
 
@@ -207,8 +209,8 @@ class ManifestFolder:
         return ref
 
     def add_checkpoint(self, checkpoint: ManifestCheckpoint) -> CheckpointRef:
-        """Writes a checkpoint, whose lists are there, and returns its name. Raises OSError."""
-        text = manifest.encode(checkpoint)
+        """Writes a checkpoint, whose lists are there, and names it. Raises ManifestProblem, OSError."""
+        text = self._encoded(f"{_CHECKPOINTS} of {checkpoint.number}", checkpoint)
         ref = CheckpointRef(number=checkpoint.number, digest=manifest.digest_of(text))
         with suppress(NameTaken):
             self.store.add(self._checkpoint_name(ref), text)
@@ -293,15 +295,16 @@ class ManifestFolder:
             before = digest
 
     def add(self, state: ManifestState, commit: Commit) -> None:
-        """Adds the commit behind `state` and applies it. Raises ManifestTaken, EndpointUnavailable.
+        """Adds the commit behind `state` and applies it.
 
-        Every some commits have all positions, so that a start reads few of them.
+        Every some commits have all positions, so that a start reads few of them. Raises ManifestTaken,
+        EndpointUnavailable, and ManifestProblem for a commit that could not be read again.
         """
         if commit.number % _COMPLETE_EVERY == 1 or commit.complete:
             moved = {one.key: one for one in commit.positions}
             commit = replace(commit, complete=True, positions=list((state.positions | moved).values()))
         commit = replace(commit, previous=state.digest, checkpoint=commit.checkpoint or state.checkpoint)
-        text = manifest.encode(commit)
+        text = self._encoded(self._name(commit.number), commit)
         with as_unavailable(self.store):
             self.store.add(self._name(commit.number), text)
         state.apply(commit, manifest.digest_of(text))
@@ -381,6 +384,16 @@ class ManifestFolder:
                     f"{self.store.path(self.staged(one))} {what} for the driver: all machines of the job must"
                     f" share {self.store.address}"
                 )
+
+    def _encoded(self, name: str, value: Commit | ManifestCheckpoint) -> bytes:
+        """Encodes what can be read again. Raises ManifestProblem where it is too long for that."""
+        text = manifest.encode(value)
+        if len(text) > MAX_TEXT_BYTES:
+            raise ManifestProblem(
+                f"{self.store.path(name)} would have {len(text):,} bytes, and at most {MAX_TEXT_BYTES:,} are"
+                " read: split the flow, so that each part has fewer partitions or files"
+            )
+        return text
 
     def _name(self, number: int) -> str:
         return f"{self._log}/{number:0{_DIGITS}d}.json"

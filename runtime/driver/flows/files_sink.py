@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from runtime.driver.task import run_export
 from runtime.files.compaction import MergedFiles
 from runtime.files.export import EXPORT, ExportPartition, ExportTicket
 from runtime.files.manifest import (
+    COMMIT_FILES,
     EndpointUnavailable,
     ManifestFolder,
     ManifestProblem,
@@ -184,13 +185,15 @@ class FilesSink(RecordSink[FilePosition]):
         return [partition for result in results for partition in result.done]
 
     async def _take(self, done: Sequence[ExportPartition]) -> None:
-        """Commits what the tasks of a round have staged."""
-        files = [file for partition in done for file in partition.files]
-        await asyncio.to_thread(self._folder.check_staged, files)
+        """Commits what the tasks of a round have staged, in several commits where it is much."""
+        await asyncio.to_thread(
+            self._folder.check_staged, [file for partition in done for file in partition.files]
+        )
         before = self._manifest.positions
-        positions = [partition.position for partition in done]
-        if moved := [after for after in positions if after.position > before[after.key].position]:
-            await self._commit(moved, files)
+        for some in commits_of(done):
+            positions = [partition.position for partition in some]
+            if moved := [after for after in positions if after.position > before[after.key].position]:
+                await self._commit(moved, [file for partition in some for file in partition.files])
 
     async def commit(self, moved: Mapping[PartitionKey, FilePosition | None]) -> None:
         await self._commit([position for position in moved.values() if position is not None], ())
@@ -278,6 +281,20 @@ class FilesSink(RecordSink[FilePosition]):
     async def _write_checkpoint(self) -> None:
         await self._flow.shared.leadership.ensure()
         await self._checkpoints.run(self._manifest, self._next_commit())
+
+
+def commits_of(done: Iterable[ExportPartition]) -> Iterator[list[ExportPartition]]:
+    """Yields the partitions of a round by commit: a commit has bounds, so that it can be read again."""
+    some: list[ExportPartition] = []
+    files = 0
+    for partition in done:
+        some.append(partition)
+        files += len(partition.files)
+        if files >= COMMIT_FILES or len(some) >= COMMIT_FILES:
+            yield some
+            some, files = [], 0
+    if some:
+        yield some
 
 
 def spread(read: Sequence[ExportPartition], tasks: int) -> list[list[ExportPartition]]:

@@ -4,9 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, Format
+from runtime.files import formats
 from runtime.files.export import ExportPartition, ExportTicket, copied
 from runtime.files.manifest import ManifestFolder
 from runtime.kafka.cluster import KafkaCluster
@@ -19,7 +22,9 @@ ID = b"o" * 16
 BATCHES = [batch_bytes([record(at, b"v")]) for at in range(4)]
 
 
-async def exported(folder: Path, log: PartitionLog, end: int, form: Format = "raw") -> ExportPartition:
+async def exported(
+    folder: Path, log: PartitionLog, end: int, form: Format = "raw", layout: str = "{topic}/"
+) -> ExportPartition:
     logs = PartitionLogs({AT: log}, {AT.topic: ID})
     position = FilePosition(topic=AT.topic, topic_id=ID.hex(), partition=AT.partition, position=1, records=7)
     ticket = ExportTicket(
@@ -29,7 +34,7 @@ async def exported(folder: Path, log: PartitionLog, end: int, form: Format = "ra
         cluster=ClusterSpec(id="c1", bootstrap="one:9092"),
         client_id="",
         round_s=60.0,
-        files=FilesSpec(endpoint="lake", folder=str(folder), format=form),
+        files=FilesSpec(endpoint="lake", folder=str(folder), format=form, layout=layout),
         partitions=[ExportPartition(position, end)],
     )
     (found,) = await copied(ticket, cast(KafkaCluster, cast(Any, logs)), ManifestFolder(str(folder), "f"))
@@ -58,3 +63,16 @@ def test_an_answer_without_records_does_not_end_a_partition(tmp_path: Path) -> N
     """A broker that did not load them in time sends none, and no error: what it has is not passed over."""
     found = asyncio.run(exported(tmp_path, PartitionLog(BATCHES[:2], end=9), 9))
     assert (found.position.position, found.position.records, found.stopped) == (2, 8, "failed")
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_partition_ends_its_round_where_it_has_as_many_files_as_a_commit_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Each batch is in an hour of its own, and a file is complete when four younger folders are open."""
+    monkeypatch.setattr(formats, "PARTITION_FILES", most)
+    hours = [batch_bytes([record(at, b"v", timestamp=at * 3_600_000)]) for at in range(12)]
+    found = asyncio.run(exported(tmp_path, PartitionLog(hours), 12, "json", "{topic}/{hour}/"))
+    assert found.position.position == 1 + 4 + most
+    assert [(file.first, file.end) for file in found.files] == [(at, at + 1) for at in range(1, 5 + most)]
+    assert found.stopped == ""
