@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from runtime.contract.records.group_records import NO_TIME
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.ledger import consumer_times
 from runtime.ledger.consumer_times import time_at
+from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.runtime.batch.forge import batch_bytes, control_batch, record
 
 AT = TopicPartition("orders", 3)
@@ -39,7 +40,7 @@ class Log:
         start = self.start
         return {AT: start if isinstance(start, ErrorCode) else ListedOffset(start, -1, 0)}
 
-    async def fetch_once(
+    async def fetch_committed(
         self, cluster: object, at: TopicPartition, offset: int, *_: object
     ) -> FetchedPartition:
         self.fetched.append(offset)
@@ -51,7 +52,7 @@ class Log:
 async def time_in(log: Log, committed: int) -> int | None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(consumer_times, "list_offsets", log.list_offsets)
-        patch.setattr(consumer_times, "fetch_once", log.fetch_once)
+        patch.setattr(consumer_times, "fetch_committed", log.fetch_committed)
         return await time_at(cast(KafkaCluster, None), AT, committed)
 
 
@@ -87,3 +88,11 @@ async def test_at_the_end_a_hundred_offsets_are_searched_from_the_log_start_on(
 async def test_a_record_without_a_time_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOG, 206, batch_bytes([record(205, timestamp=NO_TIME)]))
     assert await time_in(Log(), 205) == NO_TIME
+
+
+async def test_an_answer_without_records_is_not_the_end_of_the_log() -> None:
+    """A broker that has not loaded a remote segment in time sends none, and no error."""
+    batches = [batch_bytes([record(at, timestamp=at)]) for at in range(200, 202)]
+    logs = PartitionLogs({AT: PartitionLog(batches, start=200, end=900)}, {AT.topic: b"o" * 16})
+    with pytest.raises(BrokerError, match="though the log goes on to 900"):
+        await time_at(cast(KafkaCluster, cast(Any, logs)), AT, 250)
