@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from planner.graph.acl_protection import job_principal
-from planner.graph.replication_graph import ReplicationGraph, ReplicationLoop
+from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop
 from planner.graph.routes import file_route, route_of, router_of
 from planner.graph.topics import existing_mirrors
 from planner.model.change import SENSITIVE
@@ -48,8 +48,14 @@ def flows_of(
 ) -> tuple[DesiredFlow, ...]:
     """Returns every flow with the topics that it selects now."""
     looping = {node for loop in loops for node in loop.nodes}
-    into, silent = graph.live.incoming, graph.silent.incoming
+    into = graph.live.incoming
     readable = {flow.name for flow in graph.flows}
+    unread = {flow.source_cluster for name, flow in graph.topology.flows.items() if name not in readable}
+
+    def may_be_shared(edge: CopyEdge) -> bool:
+        origins = graph.router.direct_origins(*edge.destination)
+        return edge.destination in graph.silent.incoming or any(cluster in unread for cluster, _ in origins)
+
     desired = []
     for name, flow in sorted(graph.topology.flows.items()):
         own = graph.live.by_flow.get(name, ())
@@ -69,7 +75,7 @@ def flows_of(
                 provenance_reason=_reason(flow, provenance[name], native_only, loops),
                 selection_known=selection_known,
                 native_only=name in native_only,
-                shared=shared or (None if any(edge.destination in silent for edge in own) else False),
+                shared=shared or (None if unread and any(map(may_be_shared, own)) else False),
                 promoted=promoted_topics(graph, observed, flow),
             )
         )

@@ -84,7 +84,7 @@ def build_copy_graph(
 ) -> CopyGraph:
     """Returns everything that the flows make out of the topics in `starts`, step by step.
 
-    `known` nodes were visited before and are not visited again: a second graph adds to a first one.
+    `visited` nodes are not visited again: a second graph adds to a first one.
     """
     destination = {flow.name: flow.destination_cluster for flow in flows}
     seen = set(visited)
@@ -261,7 +261,7 @@ def replication_graph_of(
         [node for node in live.nodes if node.cluster not in unread],
     )
     known = live.nodes | silent.nodes
-    declared = build_copy_graph(router, flows, _written_out(router, flows), copies, known)
+    declared = build_copy_graph(router, by_name, _written_out(router, flows), copies, known)
     known |= declared.nodes
     sampled = build_copy_graph(router, by_name, list(_samples(topology, by_name)), copies, known)
     return ReplicationGraph(

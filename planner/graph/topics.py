@@ -215,7 +215,9 @@ class DesiredTopics:
     def _is_unread(self, parent: CopyEdge | None) -> bool:
         """Returns whether the settings of the copy's source could not be read."""
         return parent is not None and (
-            parent.flow not in self.rules or self.graph.is_undescribable(parent.source)
+            parent.flow not in self.rules
+            or parent.source not in self.settings  # only a silent cluster would fill it
+            or self.graph.is_undescribable(parent.source)
         )
 
     def _limits_to_lift(

@@ -10,6 +10,7 @@ from planner.graph.expansion import read_requests
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.flow import ConfigsSpec
+from runtime.contract.spec.rename import Table
 from tests.fakes.simulated import simulate
 from tests.fakes.states import acl
 from tests.fakes.tables import cases
@@ -22,6 +23,8 @@ MESH = tuple(flow(f"{source}>{destination}") for source, destination in permutat
 RING = (flow("dc1>dc2"), flow("dc2>dc3"), flow("dc3>dc1"))
 TRIANGLE = (flow("dc1>dc2"), flow("dc1>dc3"), flow("dc2>dc3"))
 CHAIN = (flow("dc1>dc2", "orders"), flow("dc2>dc3", "orders"))
+# Over two ways, of which one leads over names that no topic has yet.
+TWO_WAYS = (flow("dc1>dc2", "later"), flow("dc1>dc3", "la.*"), flow("dc3>dc2", ".*"))
 PROTECTED = tuple(structs.replace(one, protect="acl") for one in RING)
 BOTH = (topic("dc2/orders"), topic("dc3/orders"))
 
@@ -62,6 +65,7 @@ def without(seen: Observed, *names: str) -> Observed:
         "a ring of protected topics": (PROTECTED,),
         "a triangle": (TRIANGLE,),
         "a triangle of declared topics": ((*TRIANGLE, *BOTH),),
+        "two ways": (TWO_WAYS,),
         "a chain": (CHAIN,),
         "a chain of declared topics": ((*CHAIN, *BOTH),),
     },
@@ -70,6 +74,27 @@ def without(seen: Observed, *names: str) -> Observed:
 def test_while_clusters_are_silent_a_plan_changes_nothing_at_the_others(parts, silent) -> None:
     shop, seen = applied(*parts)
     assert plan(shop, without(seen, *silent)).steps == ()
+
+
+def test_a_topic_that_a_silent_cluster_fills_too_stays_shared() -> None:
+    shop = topology(flow("dc1>dc2"), flow("dc3>dc2"))
+    seen = observed(cluster("dc1", live("orders", 1)), cluster("dc2"), cluster("dc3", live("orders", 1)))
+    seen = simulate(plan(shop, seen).steps, seen)
+    assert plan(shop, seen).steps == ()
+    assert plan(shop, without(seen, "dc3")).steps == ()
+
+
+def test_a_topic_that_only_a_silent_cluster_would_fill_gives_no_settings() -> None:
+    flows = (
+        flow("dc3>dc2", ("orders",)),
+        flow("a=dc2>dc1", ("orders",)),
+        flow("b=dc2>dc1", ("other",), rename=Table({"other": "orders"})),
+    )
+    seen = observed(cluster("dc1", live("orders", 1, retention_ms="7")), cluster("dc2", live("other", 1)))
+    made = plan(topology(*flows), without(seen, "dc3"))
+    assert "retention.ms" not in {
+        key for field in changes(made)["topic.dc1.orders"].fields for key in field.path
+    }
 
 
 def hiding(seen: Observed, name: str) -> Observed:
