@@ -30,7 +30,7 @@ from runtime.contract.client.settings import ClientSettingsError, WireSettings, 
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import ConnectionFailure, ErrorCode, Reached, TimedOut, Unsupported, WireError
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataResponse
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
@@ -157,13 +157,19 @@ class BrokerConnection:
         self._timeout_s = self._silent_s = timeout_s
 
     async def call(self, request: Request[R]) -> R:
-        """Sends a request and returns the answer. Raises ClusterFailure with the reason."""
+        """Sends a request and returns the answer. Raises ClusterFailure with the reason.
+
+        Metadata without brokers count as no answer: a broker that has just started in ZooKeeper mode names
+        none, and knows no topic.
+        """
         try:
             answer = await self._call(request)
         except WireError as failure:
             explain, first = why_no_answer, not self._answered
             raise await asyncio.to_thread(explain, failure, self._peer, first=first) from None
         self._answered = True
+        if isinstance(answer, MetadataResponse) and not answer.brokers:
+            raise NoAnswer(f"{self.where} has just started: it names no brokers yet")
         return answer
 
     @property
@@ -291,6 +297,7 @@ class ClusterClient:
                 self._drop(connection)
                 if time.monotonic() >= self._deadline:
                     raise
+                await asyncio.sleep(0 if connection.replaceable else _PAUSE_S)
 
     async def ask_controller(self, request: Request[R]) -> R:
         """Sends the request once to the controller, or in KRaft mode to a broker that forwards it.

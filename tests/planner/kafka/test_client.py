@@ -22,6 +22,8 @@ from tests.fakes.hostile_broker import (
     Fault,
     HostileBroker,
     Scram,
+    framed,
+    metadata,
 )
 
 pytestmark = pytest.mark.slow
@@ -119,6 +121,28 @@ async def test_a_broker_that_pauses_during_a_question_is_replaced() -> None:
         async with client_of(paused, alive) as client:
             assert (await client.connection()).address[1] == paused.port
             assert port_of(await client.ask(BROKERS)) == alive.port
+
+
+class JustStarted:
+    """Names no brokers the first time, as a broker that just started does in ZooKeeper mode."""
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def __call__(self, asked: Asked) -> tuple[bytes, ...] | None:
+        if asked.api != METADATA or self.told:
+            return None
+        self.told = True
+        return (framed(asked, metadata([])),)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_metadata_without_brokers_is_not_believed(others: int) -> None:
+    started = Fault(JustStarted())
+    with HostileBroker(started) as first, HostileBroker(Fault()) as second:
+        brokers = [first, second][: 1 + others]
+        async with client_of(*brokers) as client:
+            assert port_of(await client.ask(BROKERS)) == brokers[-1].port
 
 
 async def test_a_broker_that_needs_long_keeps_its_question() -> None:
