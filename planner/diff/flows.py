@@ -27,6 +27,7 @@ from planner.diff.record import (
     forgotten_at_destination,
     left_over,
     names_of,
+    of_another_release,
     recorded_flow,
     wanted_jobs,
 )
@@ -77,7 +78,10 @@ class ComparedFlows(ComparedKind):
                     if name not in unselected
                 )
         for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
-            changes.append(_removed(known_jobs.entries[address], known_jobs))
+            changes.append(
+                of_another_release(address, "", (known_jobs,))
+                or _removed(known_jobs.entries[address], known_jobs)
+            )
         return changes
 
     def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change:
@@ -107,9 +111,11 @@ def _flow_change(
 ) -> Change:
     known_jobs = found[flow.destination]
     address = flow_address(flow.name)
-    if (stopped_by := blocked(address, known_jobs, topology)) is not None:
+    if (stopped_by := blocked(address, job.job.name, known_jobs, topology)) is not None:
         return stopped_by
     before = elsewhere(address, flow.destination, topology, found)
+    if (unread := of_another_release(address, job.job.name, before)) is not None:
+        return unread
     if before and not known_jobs.has(flow.name, job.job.name):
         return _moved(_new(flow, job, known_jobs, wanted), flow, job.job.name, before)
     change = _compared(flow, job, known_jobs, topology, wanted)

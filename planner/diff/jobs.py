@@ -31,6 +31,7 @@ from planner.diff.record import (
     job_entry,
     left_over,
     names_of,
+    of_another_release,
     wanted_jobs,
 )
 from planner.diff.typed_values import (
@@ -72,12 +73,17 @@ class ComparedJobs(ComparedKind):
                 changes.append(unreachable(job.address, spec.destination, observed))
             else:
                 before = elsewhere(job.address, spec.destination, desired.topology, found)
-                change = blocked(job.address, known_jobs, desired.topology) or _change(
-                    job, spec, known_jobs, before
+                change = (
+                    blocked(job.address, job.job.name, known_jobs, desired.topology)
+                    or of_another_release(job.address, job.job.name, before)
+                    or _change(job, spec, known_jobs, before)
                 )
                 changes += (change,) if change is not None else ()
         for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
-            changes.append(_stopped(address.name, known_jobs, "no flow names it any more"))
+            changes.append(
+                of_another_release(address, address.name, (known_jobs,))
+                or _stopped(address.name, known_jobs, "no flow names it any more")
+            )
         return changes
 
     def drift(self, entry: RegistryEntry, cluster: ObservedCluster) -> Change:
@@ -136,6 +142,8 @@ def _last_heartbeat(live: LiveJob | None) -> str:
     """Says when a job was last heard of."""
     if live is None:
         return "it never sent a heartbeat"
+    if live.unreadable:
+        return live.unreadable
     at = datetime.fromtimestamp(live.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"last heartbeat {at}" + (", when it said that it stopped" if live.state == "stopped" else "")
 

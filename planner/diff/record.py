@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 from msgspec import Struct, structs
 
-from planner.diff.compared import REMEMBERED, unreadable
+from planner.diff.compared import REMEMBERED, unknown, unreadable
 from planner.model.address import Address, Kind, flow_address, job_address
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import (
@@ -224,7 +224,7 @@ class DestinationJobs(Struct, frozen=True):
         if entry is not None and entry.topology != topology:
             return "owned by", entry.topology
         live = self.job(address.name) if address.kind is Kind.JOB else None
-        foreign = live is not None and live.live and live.topology != topology
+        foreign = live is not None and live.live and live.topology not in ("", topology)
         return ("run by", live.topology) if live is not None and foreign else None
 
 
@@ -257,11 +257,28 @@ def left_over(
         yield address, next((place for place in some if place.runs(address.name)), some[0])
 
 
-def blocked(address: Address, known_jobs: DestinationJobs, topology: str) -> Change | None:
-    """Returns the change of an object that another topology owns, or that could not be read; else None."""
+def blocked(address: Address, job: str, known_jobs: DestinationJobs, topology: str) -> Change | None:
+    """Returns the change of a job, or one of its flows, that another topology owns, or that could not be
+    read; else None.
+    """
     if foreign := known_jobs.foreign_owner(address, topology):
         return Change(address, Action.NO_OP, f"{foreign[0]} topology {foreign[1]!r}")
-    return unreadable(address, known_jobs.cluster, JOBS, REGISTRY)
+    return unreadable(address, known_jobs.cluster, JOBS, REGISTRY) or of_another_release(
+        address, job, (known_jobs,)
+    )
+
+
+def of_another_release(address: Address, job: str, places: Iterable[DestinationJobs]) -> Change | None:
+    """Returns the change of a job, or of a flow that it has or had, where this release can't read the job
+    that runs there; else None.
+    """
+    for place in places:
+        entry = place.entries.get(address)
+        for name in dict.fromkeys((job, entry.spec.get(JOB, job) if entry is not None else job)):
+            live = place.job(name)
+            if live is not None and live.live and live.unreadable:
+                return unknown(address, f"job.{name} runs at {place.cluster.name}, and {live.unreadable}")
+    return None
 
 
 def names_of(places: Iterable[DestinationJobs]) -> str:

@@ -419,9 +419,14 @@ def unusable(client: ClusterClient, what: str, failure: ClusterFailure) -> Failu
 
 
 class JobStatusTable(Struct):
-    """The newest reports of jobs. `specs` has None for a job whose spec this release can't read."""
+    """The newest reports of jobs. `specs` has None for a job whose spec this release can't read.
+
+    `unreadable` are the heartbeats that this release can't read, each with the reason: another one sends
+    them, and what that job does is not known.
+    """
 
     jobs: dict[str, JobStatus] = field(default_factory=dict)
+    unreadable: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     specs: dict[str, JobSpec | None] = field(default_factory=dict)
     slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
 
@@ -431,7 +436,7 @@ class JobStatusTable(Struct):
             with suppress(UnreadableValue):  # written by a newer release: it is not interpreted
                 match job_status.decode_key(key):
                     case StatusKey("job", job) if value is not None:
-                        self.jobs[job] = job_status.decode_job(value)
+                        self._heartbeat(job, value)
                     case StatusKey("spec", job) if value is not None:
                         self.specs[job] = None
                         self.specs[job] = job_status.decode_spec(value)
@@ -439,6 +444,14 @@ class JobStatusTable(Struct):
                         self.slots[job, slot] = job_status.decode_slot(value)
                     case StatusKey("slot", job, int(slot)):
                         self.slots.pop((job, slot), None)  # other slots report its partitions now
+
+    def _heartbeat(self, job: str, value: bytes) -> None:
+        try:
+            self.jobs[job] = job_status.decode_job(value)
+            self.unreadable.pop(job, None)
+        except UnreadableValue as wrong:
+            self.unreadable[job] = value, str(wrong)
+            self.jobs.pop(job, None)
 
     def partitions(self, job: str) -> list[PartitionStatus]:
         """Returns the partitions as the slots of the job's newest driver last reported them."""

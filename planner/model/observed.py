@@ -189,7 +189,8 @@ class LiveJob(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
     `live`: its heartbeat is fresh and its state is not "stopped". `spec` is None if the job never reported
     one, or only a newer release can read it. `ending` are the flows whose end, or the promotion of whose
-    topics, is in the spec and not complete.
+    topics, is in the spec and not complete. `unreadable` says why this release can't read its heartbeat; then
+    the driver, the state and the time are not known, and the topology only by the spec.
     """
 
     name: str
@@ -203,6 +204,7 @@ class LiveJob(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     where: str = ""
     lag: Mapping[str, int] = field(default_factory=dict)
     ending: tuple[str, ...] = ()
+    unreadable: str = ""
 
     def flow(self, name: str) -> FlowSpec | None:
         """Returns the flow's part of the job's spec."""

@@ -13,6 +13,7 @@ from planner.kafka.client import (
     ClusterClient,
 )
 from planner.kafka.failures import ClusterFailure, Unreadable, meaning
+from planner.kafka.log import ValueReader
 from planner.kafka.principals import read_acls, read_quotas, read_scram_users
 from planner.kafka.topics import config_values
 from planner.model.address import Kind
@@ -280,7 +281,8 @@ class ClusterReader:
         if self._options.jobs_of is None or STATUS not in listing.internal:
             return ()
         try:
-            return await read_jobs(self._client, self._options.jobs_of)
+            async with ValueReader(self._client, STATUS) as reader:
+                return await read_jobs(reader, self.name, self._options.jobs_of)
         except Failure as failure:
             unreadable["jobs"] = failure.diagnostics[0].summary
             return ()

@@ -1,7 +1,8 @@
 """Reads the jobs of a destination: which jobs reported, whether they live, and which spec they run."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from planner.kafka.client import ClusterClient
 from planner.kafka.log import JobStatusTable, ValueReader
@@ -17,25 +18,35 @@ CERTAIN_MS = 3_000
 SECOND_CHECK_S = 3.0
 
 
+class StatusReader(Protocol):
+    """Reads the newest values of the status topic."""
+
+    async def read_to_end(self) -> list[tuple[bytes, bytes | None]]: ...
+
+    async def read_more(self, seconds: float, /) -> list[tuple[bytes, bytes | None]]: ...
+
+
 async def read_jobs(
-    client: ClusterClient, topology: str, now_ms: Callable[[], int] | None = None
+    reader: StatusReader, cluster: str, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
-    """Returns every job that ever reported there, by name. Doubtful jobs of `topology` are checked again."""
-    async with ValueReader(client, STATUS) as reader:
-        table = JobStatusTable()
-        table.update(await reader.read_to_end())
-        now = now_ms() if now_ms is not None else time.time_ns() // 1_000_000
-        age = {name: abs(now - status.at_ms) for name, status in table.jobs.items() if _runs(status)}
-        uncertain = {
-            name: table.jobs[name].at_ms
-            for name, old in age.items()
-            if old > CERTAIN_MS and table.jobs[name].topology == topology
-        }
-        live = {name for name, old in age.items() if old <= FRESH_MS and name not in uncertain}
-        if uncertain:
-            wait_s = max((FRESH_MS - age[name]) / 1000 for name in uncertain)
-            live |= await _with_heartbeat(uncertain, table, reader, max(SECOND_CHECK_S, wait_s))
-    return tuple(_live_job(status, client.name, table, live) for _, status in sorted(table.jobs.items()))
+    """Returns every job that ever reported there, by name. Doubtful jobs of `topology` are checked again.
+
+    How old a heartbeat is that this release can't read is not known: such a job lives where it sends another.
+    """
+    table = JobStatusTable()
+    table.update(await reader.read_to_end())
+    now = now_ms() if now_ms is not None else time.time_ns() // 1_000_000
+    age = {name: abs(now - status.at_ms) for name, status in table.jobs.items() if _runs(status)}
+    doubtful = {
+        name for name, old in age.items() if old > CERTAIN_MS and table.jobs[name].topology == topology
+    }
+    live = {name for name, old in age.items() if old <= FRESH_MS} - doubtful
+    if doubtful or table.unreadable:
+        wait_s = max((FRESH_MS - age.get(name, 0)) / 1000 for name in (*doubtful, *table.unreadable))
+        live |= await _with_heartbeat(
+            {*doubtful, *table.unreadable}, table, reader, max(SECOND_CHECK_S, wait_s)
+        )
+    return tuple(_live_job(name, cluster, table, live) for name in sorted({*table.jobs, *table.unreadable}))
 
 
 async def read_specs(client: ClusterClient) -> dict[str, JobSpec]:
@@ -78,20 +89,31 @@ def _runs(status: JobStatus) -> bool:
 
 
 async def _with_heartbeat(
-    silent: dict[str, int], table: JobStatusTable, reader: ValueReader, seconds: float
+    silent: Collection[str], table: JobStatusTable, reader: StatusReader, seconds: float
 ) -> set[str]:
     """Returns the jobs that send a heartbeat while this waits. Their clocks do not matter."""
+
+    def heartbeat(job: str) -> int | bytes | None:
+        status = table.jobs.get(job)
+        if status is None:
+            return table.unreadable[job][0]
+        return status.at_ms if _runs(status) else None
+
+    before = {job: heartbeat(job) for job in silent}
     beating: set[str] = set()
     deadline = time.monotonic() + seconds
-    while beating < silent.keys() and (left := deadline - time.monotonic()) > 0:
+    while beating < before.keys() and (left := deadline - time.monotonic()) > 0:
         table.update(await reader.read_more(left))
-        now = table.jobs
-        beating = {name for name, at_ms in silent.items() if now[name].at_ms != at_ms and _runs(now[name])}
+        beating = {job for job, older in before.items() if heartbeat(job) not in (older, None)}
     return beating
 
 
-def _live_job(status: JobStatus, cluster: str, table: JobStatusTable, live: set[str]) -> LiveJob:
-    spec = table.specs.get(status.job)
+def _live_job(name: str, cluster: str, table: JobStatusTable, live: set[str]) -> LiveJob:
+    spec, status = table.specs.get(name), table.jobs.get(name)
+    if status is None:
+        topology = spec.topology if spec is not None else ""
+        why = f"its heartbeat is of another release ({table.unreadable[name][1]})"
+        return LiveJob(name, cluster, topology, "", "", 0, live=name in live, spec=spec, unreadable=why)
     views = {view.flow: view for view in status.flows}
     ending = [
         flow.name

@@ -30,7 +30,7 @@ from planner.model.desired import (
     QuarantineOf,
 )
 from planner.model.diagnostic import Diagnostic, error, note, warning
-from planner.model.observed import Observed, RegistryEntry, Unreachable
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
 from planner.model.plan import WAITS, Mode, Plan, PlanInputs
 from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
@@ -65,15 +65,23 @@ def _unknown_notes(
 ) -> Iterator[Diagnostic]:
     """Warns about each unknown object once, unless the observer or the expansion reported it."""
     reported = {diagnostic.address for diagnostic in (*observed.diagnostics, *desired.diagnostics)}
+    other_release = tuple(
+        job.unreadable
+        for seen in observed.clusters.values()
+        if isinstance(seen, ObservedCluster)
+        for job in seen.jobs
+        if job.unreadable
+    )
     for what, why in sorted(unknown.items()):
         if what in reported:
             continue
         cluster = observed.clusters.get(what)
-        hint = (
-            cluster.hint
-            if isinstance(cluster, Unreachable)
-            else "give the principal of this plan the right to read it"
-        )
+        if isinstance(cluster, Unreachable):
+            hint = cluster.hint
+        elif why.endswith(other_release):
+            hint = "plan and apply with the release that started the job; or stop the job with that release"
+        else:
+            hint = "give the principal of this plan the right to read it"
         source = declared[what].source if what in declared else None
         subject = f"{what} " if source is not None else ""
         yield warning(

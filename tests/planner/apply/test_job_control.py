@@ -303,7 +303,7 @@ def test_what_a_newer_release_says_is_not_guessed_at() -> None:
         ]
     )
 
-    assert (made.jobs, made.specs) == ({}, {"dc2": None})
+    assert (made.jobs, set(made.unreadable), made.specs) == ({}, {"dc2"}, {"dc2": None})
 
 
 def test_what_a_job_waits_for_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

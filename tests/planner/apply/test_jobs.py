@@ -13,8 +13,10 @@ from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.job_watch import JobWatch
 from planner.apply.losses import Approve, StoppedPartitions, accept_loss
 from planner.kafka import ClusterClient, run_at
+from planner.kafka.log import ValueReader
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
+from planner.model.observed import LiveJob
 from planner.model.step import DONE, Result, StepResult
 from planner.observe.jobs import read_jobs
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
@@ -89,7 +91,11 @@ class Here:
         return StopJob("stop", job_address(self.name), "dc1", self.name, launch=text)
 
     def seen(self) -> tuple[bool, JobSpec | None]:
-        jobs = run_at(self.endpoint, lambda client: read_jobs(client, "shop"))
+        async def read(client: ClusterClient) -> tuple[LiveJob, ...]:
+            async with ValueReader(client, STATUS) as reader:
+                return await read_jobs(reader, client.name, "shop")
+
+        jobs = run_at(self.endpoint, read)
         one = next(one for one in jobs if one.name == self.name)
         return one.live, one.spec
 

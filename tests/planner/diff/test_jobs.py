@@ -197,7 +197,8 @@ def test_what_a_running_job_can_not_take_over_starts_it_again(before, after, fie
 
 def test_a_flow_from_a_cluster_that_the_job_does_not_know_starts_it_again() -> None:
     clusters = (DC1, DC2, client(DC3, sasl_password={"env": "DC3"}))
-    both = topology(ORDERS, flow("third", source_cluster="dc3"), clusters=clusters)
+    third = flow("third", source_cluster="dc3", topics=Selection(("b",)))
+    both = topology(ORDERS, third, clusters=clusters)
     comes = changes(both, applied(ONE))["job.dc2"]
     assert comes.action is Action.REPLACE
     assert comes.reason == "will be restarted: clusters.dc3: a running job can't take that over"

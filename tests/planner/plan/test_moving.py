@@ -209,3 +209,32 @@ def test_wherever_an_apply_is_cut_the_next_one_ends_it(
     flows = {(one.destination_cluster, f"flow.{one.name}") for one in after.flows.values()}
     assert running(ended) == wanted
     assert held(ended) == flows | {(place, f"job.{job}") for place, job in wanted}
+
+
+OTHER_RELEASE = jobs_as(HERE, spec=None, unreadable="its heartbeat is of another release (version 02)")
+
+
+@cases(
+    "after",
+    {
+        "as declared": (shop(to("dc2", rpo_ms=1000)),),
+        "the job moves": (shop(to("dc3")),),
+        "the flow gets another job": (shop(to("dc2", job="other")),),
+        "the flow leaves": (shop(to("dc2", "y")),),
+        "all leave": (shop(),),
+    },
+)
+def test_a_job_that_only_another_release_can_read_is_left_alone_and_no_second_one_starts(
+    after: Topology,
+) -> None:
+    made = plan(after, OTHER_RELEASE)
+    assert [step for step in order(made) if "job.main" in step or "flow.x" in step] == []
+    assert made.unknown["flow.x"] == (
+        "job.main runs at dc2, and its heartbeat is of another release (version 02)"
+    )
+    (hint,) = {found.hint for found in made.diagnostics if found.address == "flow.x"}
+    assert hint.startswith("plan and apply with the release that started the job")
+
+
+def test_a_job_whose_last_heartbeat_can_not_be_read_starts_again_when_it_is_dead() -> None:
+    assert steps_of(plan(shop(to("dc2")), dead(OTHER_RELEASE)), LaunchJob)
