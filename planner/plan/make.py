@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import groupby
+from operator import itemgetter
 from pathlib import PurePath
 
 from msgspec import structs
@@ -57,6 +58,7 @@ def consequences(
         *_growth(desired, changes),
         *_records_lost(changes),
         *_no_authorizer(desired, observed),
+        *_left_at_undeclared(desired.topology, observed, declared),
     )
 
 
@@ -155,6 +157,34 @@ def _no_authorizer(desired: Desired, observed: Observed) -> Iterator[Diagnostic]
                 "set authorizer.class.name on its brokers to use them",
                 code="no-authorizer",
             )
+
+
+def _left_at_undeclared(
+    topology: str, observed: Observed, declared: Mapping[str, Cluster]
+) -> Iterator[Diagnostic]:
+    """Warns of clusters that left the topology together with the flows into them.
+
+    The running jobs of the topology know the routes of all flows. A cluster that is not declared is neither
+    read nor changed.
+    """
+    routes = {
+        (route.destination, route.name)
+        for name in observed.clusters
+        if (cluster := observed.reachable(name)) is not None
+        for job in cluster.jobs
+        if job.live and job.topology == topology and job.spec is not None
+        for route in job.spec.routes
+        if route.destination not in declared
+    }
+    for cluster, into in groupby(sorted(routes), itemgetter(0)):
+        flows = few([f"flow.{name}" for _, name in into])
+        yield warning(
+            f"{cluster} is not declared any more, and {flows} copied into it: a job that runs there goes on,"
+            " and its topics and rules stay",
+            f"declare {cluster} again without these flows, and apply: that stops the job. Then remove it."
+            " A cluster that is gone for good needs nothing",
+            code="cluster-left",
+        )
 
 
 WaitKey = tuple[str, str, str]  # flow, state, next step

@@ -238,3 +238,17 @@ def test_a_job_that_only_another_release_can_read_is_left_alone_and_no_second_on
 
 def test_a_job_whose_last_heartbeat_can_not_be_read_starts_again_when_it_is_dead() -> None:
     assert steps_of(plan(shop(to("dc2")), dead(OTHER_RELEASE)), LaunchJob)
+
+
+def test_a_cluster_that_leaves_together_with_its_flows_is_named() -> None:
+    both = shop(to("dc2"), to("dc3", "y", "far"))
+    without = replace(shop(to("dc2")), clusters={name: both.clusters[name] for name in ("dc1", "dc2")})
+    left = Observed({name: seen for name, seen in applied(both).clusters.items() if name != "dc3"})
+
+    (found,) = [found for found in plan(without, left).diagnostics if found.code == "cluster-left"]
+
+    assert found.summary.startswith("dc3 is not declared any more, and flow.y copied into it")
+    assert "declare dc3 again without these flows" in found.hint
+    assert not [
+        found for found in plan(shop(to("dc2")), applied(both)).diagnostics if found.code == "cluster-left"
+    ]
