@@ -98,8 +98,7 @@ def _steps(applied: ApplyRecord) -> list[str]:
 
 
 def document(history: Sequence[ApplyRecord], *, with_steps: bool) -> dict[str, Any]:
-    """Returns the applies, the newest first. `history` begins with the oldest."""
-    return {"applies": [_apply_json(applied, with_steps=with_steps) for applied in reversed(history)]}
+    return {"applies": [_apply_json(applied, with_steps=with_steps) for applied in history]}
 
 
 def _apply_json(applied: ApplyRecord, *, with_steps: bool) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from planner.model.observed import (
     RightReport,
     TopicRightsReport,
 )
-from planner.model.step import ApplyRecord
 from planner.render.reports import clients as clients_report
-from planner.render.reports import doctor, drill, history, locate, records
+from planner.render.reports import doctor, drill, locate, records
 from planner.render.reports import offsets as offsets_report
 from planner.render.reports import salvage as salvage_report
 from planner.render.reports import verify as verify_report
@@ -629,15 +628,3 @@ def test_a_line_says_how_far_a_wave_is(state: WaveState, shown: str) -> None:
     named = {"cutover": "c", "wave": "w", "topics": ("orders",), "gate": "g", "fence": "f"}
     wave = blank(WaveProgress, **named, state=state, left=7, pause_ms=2_000)
     assert [line.plain for line in wave_lines([wave])] == [f"  c  w  {shown}"]
-
-
-def test_applies_are_listed_newest_first_as_text_and_in_json() -> None:
-    older, newer = (
-        ApplyRecord(name, "shop", "apply", "p", "ada", "ops1", 7, None, {}, 0, at_ms)
-        for name, at_ms in (("older", 1), ("newer", 2))
-    )
-    lines = [str(line) for line in history.screen([older, newer], None)]
-    listed = history.document([older, newer], with_steps=False)["applies"]
-    assert (
-        [line.split()[0] for line in lines[1:]] == [applied["id"] for applied in listed] == ["newer", "older"]
-    )
