@@ -27,7 +27,7 @@ from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
 from runtime.driver.duties.subject_sync import SubjectSync
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import DriverFlow, FlowPhase
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
@@ -207,10 +207,18 @@ class FlowDuties:
         self.schema_actions: Counter[tuple[str, str]] = Counter()
 
     def restart(self, flow: DriverFlow) -> None:
-        """Restarts the duties of a flow whose new version has started."""
+        """Restarts the duties of a flow whose new version has started.
+
+        A flow that was released, or that another job has, gets none: its group counts are kept.
+        """
         before = self._by_flow.get(flow.name)
         self._end(flow.name)
         duties = self._by_flow[flow.name] = _Duties()
+        if not flow.copier.mirrors:
+            return
+        if flow.phase in (FlowPhase.RELEASED, FlowPhase.SUPERSEDED):
+            duties.groups = before.groups if before is not None else None
+            return
         job, notes = self._spec(), duties.notes
         work: dict[str, Coroutine[None, None, None]] = {}
         if flow.spec.state in _SYNCED:

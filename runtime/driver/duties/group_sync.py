@@ -44,7 +44,6 @@ from runtime.driver.duties.group_offset_writer import (
     UncommittedOffset,
     uncommitted_notes,
 )
-from runtime.driver.flows.flow import DrainingTopics
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
 from runtime.driver.topics.mirrors import not_promoted
@@ -59,6 +58,19 @@ from runtime.metrics.snapshot import GroupSnapshot
 from runtime.slot import log
 
 Selects = Callable[[str], bool]
+
+
+class DrainingTopics(Struct):
+    """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
+
+    The consumer groups of `topics` are still synced. One task at a time commits the flow's groups, under the
+    lock.
+    """
+
+    topics: frozenset[str] = frozenset()
+    group_sync_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 _PURPOSE = "groups"
 _FULL_PASS_S = 300.0
 _LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 10, 30.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.contract.spec.route import Router
+from runtime.contract.spec.route import router_of
 from runtime.driver.flows.files_sink import FilesSink
 from runtime.driver.flows.files_source import FilesSource
 from runtime.driver.flows.flow import Copier, DriverFlow
@@ -12,9 +12,9 @@ from runtime.driver.flows.topic_sink import TopicSink
 from runtime.driver.flows.topic_source import TopicSource
 
 
-def copier_of(flow: DriverFlow, router: Router) -> Copier:
+def copier_of(flow: DriverFlow) -> Copier:
     """Returns what copies a flow: slots between topics, rounds where an end is files."""
-    spec = flow.spec
+    spec, router = flow.spec, router_of(flow.job)
     if spec.files is not None:
         files = FilesSink(flow, spec.files)
         return RoundCopier(

@@ -83,16 +83,11 @@ class FilesSink(RecordSink[FilePosition]):
         if not self._claimed:
             await finished(self._claim(cluster))
         await asyncio.to_thread(self._folder.check, self._manifest)
-        await finished(self._snapshots.run(cluster, self._generation, self._flow.selected))
+        await finished(self._snapshots.run(cluster, self._flow.generation, self._flow.selected))
         return self._positions()
 
     def _positions(self) -> Positions:
         return {PartitionKey(self._flow.name, *at): one for at, one in self._manifest.positions.items()}
-
-    @property
-    def _generation(self) -> int:
-        assert self._flow.generation is not None
-        return self._flow.generation
 
     @property
     def _last(self) -> Commit:
@@ -101,7 +96,7 @@ class FilesSink(RecordSink[FilePosition]):
 
     async def _claim(self, source: KafkaCluster) -> None:
         """Reads the manifest, finishes its last commit, and claims it for this generation (R3)."""
-        name, files, generation = self._flow.name, self._files, self._generation
+        name, files, generation = self._flow.name, self._files, self._flow.generation
         state = await asyncio.to_thread(self._folder.read)
         await asyncio.to_thread(self._folder.check_exclusive)
         job = self._flow.job
@@ -162,7 +157,7 @@ class FilesSink(RecordSink[FilePosition]):
         spec, job, count = self._flow.spec, self._flow.job, await tasks.count()
         ticket = ExportTicket(
             flow=spec.name,
-            generation=self._generation,
+            generation=self._flow.generation,
             cluster_name=spec.source,
             cluster=job.clusters[spec.source],
             client_id=client_id(job.job, 0),
@@ -222,7 +217,7 @@ class FilesSink(RecordSink[FilePosition]):
             number=self._last.number + 1,
             flow=self._flow.name,
             owner=self._last.owner,
-            generation=self._generation,
+            generation=self._flow.generation,
             at_ms=now_ms(),
             format=self._files.format,
             selection=selection(self._flow.spec),
@@ -235,7 +230,7 @@ class FilesSink(RecordSink[FilePosition]):
         records: dict[LedgerKey, LedgerValue | None] = {}
         for key, position in positions.items():
             before = self._flow.shared.ledger.progress(key)
-            after = progress_of(position, self._generation)
+            after = progress_of(position, self._flow.generation)
             same = isinstance(before, Progress) and _facts_of(before) == _facts_of(after)
             if key.topic in selected and not same:
                 records[ProgressKey(key)] = after
@@ -267,7 +262,7 @@ class FilesSink(RecordSink[FilePosition]):
         duty = self._compaction
         if not duty.is_due:
             return False
-        merged = await duty.stage(self._generation, await tasks.count(), tasks.run)
+        merged = await duty.stage(self._flow.generation, await tasks.count(), tasks.run)
         if merged:
             await finished(self._replace(merged))
         return bool(merged) and duty.has_more

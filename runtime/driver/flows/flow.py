@@ -1,6 +1,14 @@
-"""This module runs one flow in the driver: its takeover, passes, pauses and retries.
+"""This module runs one flow in the driver: its takeover, passes, pauses, retries and end.
 
 A copier does the passes. It is the only part of a flow that depends on what is read and what is written.
+
+A flow ends, or a topic of it on its own, by a promotion or a failover. The topics of a promotion are copied
+until the source holds no uncopied record and no slot holds them. Then their groups are committed a last time.
+A failover stops with what has arrived.
+
+Each step of an end stands in the generation record before the next one begins. A driver that succeeds one
+that died in between completes the remaining steps. A later driver does not repeat them, so groups that
+continued at the destination meanwhile are not moved.
 """
 
 from __future__ import annotations
@@ -8,23 +16,25 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from enum import Enum
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, TypeVar
 
-from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import opposite_of
 from runtime.contract.records.job_status import FlowView, PartitionState
-from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.ledger import Generation, GenerationKey, PartitionKey
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import FlowState
+from runtime.contract.spec.flow import ENDED, FlowState
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.application import TasksFailed
-from runtime.driver.flows.start import LEDGER_LOST, DriverContext, FlowWaits, take_over
+from runtime.driver.duties.group_sync import DrainingTopics, FinalGroupSync
+from runtime.driver.flows.start import DriverContext, FlowWaits, is_ledger_lost, take_over
 from runtime.driver.slots.channel import pause
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
 from runtime.kafka.cluster import KafkaCluster
@@ -35,25 +45,63 @@ from runtime.kafka.queries import offsets_of
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
 
+T = TypeVar("T")
+
 
 class PositionsLost(Exception):
     """The ledger lost the positions of the flow: reading from the beginning would double its records."""
 
 
+class FlowSuperseded(Exception):
+    """Another job has taken the flow over."""
+
+
 # Someone must decide after these; a flow that fails with another one goes on by itself.
 _LOST = (*READ_FAILURES, ManifestProblem, PositionsLost)
 _FAILURES = (WireError, ClientSettingsError, EndpointUnavailable, ManifestTaken, TasksFailed, *_LOST)
+_RETRY_S, _MAX_RETRY_S = 0.3, 10.0
+_STARTING_RETRY_S, _STARTING_RETRIES = 2.0, 30
+_DRAIN_POLL_S = 0.3
+_GROUPS_LEFT: Final = "its groups are translated a last time"  # note of a generation whose end is incomplete
 
 
-class DrainingTopics(Struct):
-    """A DrainingTopics names the topics of a flow that are promoted on their own and still copied.
+class FlowPhase(Enum):
+    """A phase says how far this driver is with a flow; `NEXT_PHASES` says which phase may follow.
 
-    The consumer groups of `topics` are still synced. One task at a time commits the flow's groups, under the
-    lock.
+    TAKING_OVER: its generation is not written yet, or earlier writers are not fenced. STARTING: no pass has
+    succeeded yet. DRAINING: it is copied, or some of its topics are, until the source holds no uncopied
+    record. ENDING: the generation has ended, or ends next; then the groups are moved. SUPERSEDED: another job
+    has taken it over. RELEASED: it is removed, or its next version takes it over anew.
+
+    Slots copy the flow in STARTING, COPYING and DRAINING, and in no other phase.
     """
 
-    topics: frozenset[str] = frozenset()
-    group_sync_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    TAKING_OVER = "taking_over"
+    STARTING = "starting"
+    COPYING = "copying"
+    DRAINING = "draining"
+    ENDING = "ending"
+    PAUSED = "paused"
+    ENDED = "ended"
+    SUPERSEDED = "superseded"
+    RELEASED = "released"
+
+
+_P = FlowPhase
+NEXT_PHASES: Final[dict[FlowPhase, set[FlowPhase]]] = {
+    _P.TAKING_OVER: {_P.STARTING, _P.DRAINING, _P.ENDING, _P.PAUSED, _P.ENDED, _P.SUPERSEDED, _P.RELEASED},
+    _P.STARTING: {_P.COPYING, _P.SUPERSEDED, _P.RELEASED},
+    _P.COPYING: {_P.SUPERSEDED, _P.RELEASED},
+    _P.DRAINING: {_P.STARTING, _P.ENDING, _P.SUPERSEDED, _P.RELEASED},
+    _P.ENDING: {_P.TAKING_OVER, _P.ENDED, _P.SUPERSEDED, _P.RELEASED},
+    _P.PAUSED: {_P.RELEASED},
+    _P.ENDED: {_P.RELEASED},
+    _P.SUPERSEDED: {_P.RELEASED},
+    _P.RELEASED: set(),
+}
+_COPIED = frozenset({_P.STARTING, _P.COPYING, _P.DRAINING})
+_BEGINS = frozenset({_P.TAKING_OVER, _P.STARTING, _P.DRAINING})
+_UNTIL_ENDED = frozenset({_P.TAKING_OVER, _P.DRAINING, _P.ENDING})
 
 
 def topics_to_drain(
@@ -86,11 +134,6 @@ async def count_uncopied(
         end = ends[key.at]
         behind += max(end - progress[key].position, 0) if key in progress else 1
     return behind
-
-
-_RETRY_S, _MAX_RETRY_S = 0.3, 10.0
-_STARTING_RETRY_S, _STARTING_RETRIES = 2.0, 30
-_DRAIN_POLL_S = 0.3
 
 
 def retry_pause(failures: int, *, starting: bool) -> float:
@@ -146,11 +189,11 @@ class Copier(ABC):
 
 
 class DriverFlow:
-    """A DriverFlow runs one flow until cancelled.
+    """A DriverFlow runs one flow until it is cancelled, paused, ended, or taken over by another job.
 
-    The driver takes it over, which sets `generation` (R3). Then its copier does passes until another job has
-    the flow; a pass that fails is repeated, and stops no other flow (R7). `partitions` are those that are
-    copied now. `copier_of` makes the copier.
+    The driver takes it over, which writes its generation (R3). Then its copier does passes; one that fails is
+    repeated, and stops no other flow (R7). `phase` is how far it is. `taken` is the generation as this driver
+    last wrote it. `partitions` are those that are copied now. `copier_of` makes the copier.
     """
 
     def __init__(
@@ -159,32 +202,31 @@ class DriverFlow:
         self.spec = spec
         self.job = job
         self.shared = shared
-        self.generation: int | None = None
+        self.phase = FlowPhase.TAKING_OVER
+        self.taken: Generation | None = None
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self.accepted: frozenset[PartitionKey] = frozenset()
         self.draining = DrainingTopics()
-        self.ledger_lost = False
-        self._cluster_ids = ("", "")
+        self.why = ""  # why the flow does not copy now; empty where it does
         self._source_answers = False
         self._woken = asyncio.Event()
-        self._superseded = ""
-        self._why = ""
         self._attempts = 1  # to start
-        self._behind = 0  # records of topics that are drained
-        self._group_notes: tuple[str, ...] = ()  # of the last sync of the groups of topics that ended
+        self._behind = 0  # records that are left to drain
+        self._group_notes: tuple[str, ...] = ()  # of the last sync of groups whose flow or topics ended
         self.copier = copier_of(self)
 
     def inherit(self, before: DriverFlow) -> None:
-        """Continues from the state of an older version of the same flow.
+        """Continues from the phase of an older version of the same flow, which is not taken over again.
 
-        So the flow is not taken over again.
+        A flow that was released is: its generation may have ended meanwhile.
         """
-        self.generation = before.generation
+        if before.phase is not FlowPhase.RELEASED:
+            self.taken = before.taken
+            self.phase = self._phase_once_taken() if before.active else before.phase
+            self.why = before.why if before.phase is FlowPhase.SUPERSEDED else ""
         self.partitions = before.partitions
         self.accepted = before.accepted
         self.draining = before.draining
-        self._cluster_ids = before._cluster_ids
-        self.ledger_lost, self._superseded = before.ledger_lost, before._superseded
         self.copier.inherit(before.copier)
 
     @property
@@ -193,29 +235,27 @@ class DriverFlow:
         return self.spec.name
 
     @property
-    def copies(self) -> bool:
-        """Whether the flow is copied once this driver has taken it over."""
-        return self.spec.state == "active"
+    def active(self) -> bool:
+        """Whether slots copy the flow now."""
+        return self.phase in _COPIED
 
     @property
-    def ended(self) -> bool:
-        """Whether every step that ends the flow is complete."""
-        return False
+    def generation(self) -> int:
+        """The number of the generation that this driver has written; 0 before."""
+        return self.taken.number if self.taken is not None else 0
+
+    @property
+    def ledger_lost(self) -> bool:
+        """Whether the ledger lost the flow's progress, and `restart_from` has not said where to begin."""
+        return is_ledger_lost(self.name, self.shared.ledger.generation(self.name), self.shared)
 
     @property
     def promoted(self) -> Collection[PartitionKey]:
         """The partitions of topics that were promoted on their own."""
-        return ()
-
-    @property
-    def active(self) -> bool:
-        """Whether the flow is copied now."""
-        return self.copies and self.generation is not None and not self._superseded
-
-    @property
-    def why(self) -> str:
-        """Why the flow does not copy now; empty where it does."""
-        return self._why or self._superseded
+        if self.spec.state in ENDED or self.taken is None or not self.taken.promoted:
+            return ()
+        names = NamePatterns(self.taken.promoted)
+        return [key for key in self.shared.ledger.all_progress(self.name) if names.match(key.topic)]
 
     def selected(self, topics: Iterable[str]) -> dict[str, str]:
         """Returns the topics that the flow selects now, with their names at the destination."""
@@ -223,19 +263,24 @@ class DriverFlow:
 
     def view(self) -> FlowView:
         """Returns the flow's part of the job status."""
+        taken, why = self.taken, self.why
+        if self._behind and not why and self.phase is FlowPhase.DRAINING:
+            of = "" if self.spec.state in ENDED else " of the topics to promote"
+            why = f"{self._behind:,} records{of} are left to copy"
         return FlowView(
             flow=self.name,
             state=self.spec.state,
-            generation=self.generation or 0,
-            source_cluster_id=self._cluster_ids[0],
-            destination_cluster_id=self._cluster_ids[1],
+            generation=self.generation,
+            source_cluster_id=taken.source_cluster_id if taken is not None else "",
+            destination_cluster_id=taken.destination_cluster_id if taken is not None else "",
             source_answers=self._source_answers,
             topics=len({key.topic for key in self.partitions}),
             partitions=len(self.partitions),
-            why=self.why,
+            why=why,
             notes=[*islice(self.copier.notes(), 50), *self._group_notes],
-            ended=self.ended,
-            attempts=self._attempts if self.copies and not self._superseded else 0,
+            ended=self.phase is FlowPhase.ENDED,
+            promoted=list(taken.promoted) if taken is not None else [],
+            attempts=self._attempts if self.phase in _BEGINS else 0,
         )
 
     def accept_loss(self, stopped: Iterable[PartitionKey]) -> None:
@@ -253,30 +298,104 @@ class DriverFlow:
             self.accepted = left
             self._woken.set()
 
+    def release(self) -> None:
+        """Assigns nothing any more: the flow is removed, or its next version takes it over anew."""
+        self.partitions = {}
+        if self.phase is not FlowPhase.RELEASED:
+            self._enter(FlowPhase.RELEASED)
+
     async def run(self) -> None:
-        """Takes the flow over and copies, pass after pass, until cancelled."""
-        if self.generation is None:
-            await self._retry_until_done(self._take_over)
-        while self.copies and not self._superseded:
-            began = time.monotonic()
-            behind = await self._retry_until_done(self.copier.copy_once)
-            if self.copier.is_incomplete:
-                self._note_failed_start()
-            else:
-                self.started()
-            if not behind:
-                await self._pause(self.copier.pause_s(time.monotonic() - began))
+        """Runs the flow until there is nothing more to do for it, or until cancelled. Raises DriverFenced."""
+        try:
+            if self.spec.state in ENDED and self.phase in _UNTIL_ENDED:
+                # Topics whose own promotion is not complete end together with the flow.
+                await self._retry_until_done(self._choose_topics)
+            while True:
+                match self.phase:
+                    case FlowPhase.TAKING_OVER:
+                        await self._retry_until_done(self._take_over)
+                    case FlowPhase.STARTING | FlowPhase.COPYING:
+                        await self._copy()
+                    case FlowPhase.DRAINING if self.spec.state in ENDED:
+                        await self._drain()
+                        self._enter(FlowPhase.ENDING)
+                        await self._await_release()
+                    case FlowPhase.DRAINING:
+                        await self._promote_topics()
+                    case FlowPhase.ENDING:
+                        await self._end()
+                    case _:
+                        return
+        except FlowSuperseded as superseded:
+            self.why, self.partitions = str(superseded), {}
+            log_event("flow_superseded", key=self.name, flow=self.name, error=self.why, decision="end")
+            self._enter(FlowPhase.SUPERSEDED)
+
+    def _enter(self, phase: FlowPhase) -> None:
+        """Changes the phase, by the table of phases."""
+        assert phase in NEXT_PHASES[self.phase], f"{self.phase} → {phase}"
+        self.phase = phase
+        self.shared.changed()
+
+    def _phase_once_taken(self) -> FlowPhase:
+        if self.spec.state == "paused":
+            return FlowPhase.PAUSED
+        drains = self.spec.state == "promoted" or self.spec.promoted
+        return FlowPhase.DRAINING if drains else FlowPhase.STARTING
+
+    async def _take_over(self) -> None:
+        """Takes the flow over; one that has ended, or fails over, is not copied before. Raises WireError."""
+        if self.spec.state in ENDED:
+            await self.shared.ledger.decided(self.name)
+            last = self.shared.ledger.generation(self.name)
+            if last is not None and last.state == self.spec.state and last.note != _GROUPS_LEFT:
+                self.taken = last
+                self._enter(FlowPhase.ENDED)
+                return
+            if self.spec.state == "failed_over":
+                self._enter(FlowPhase.ENDING)
+                return
+        if self.spec.state == "paused":
+            await self._write_generation("paused")
+        else:
+            await self._write_generation("active", source_id=(await self.source()).cluster_id)
+        self._enter(self._phase_once_taken())
+
+    async def _write_generation(self, state: FlowState, source_id: str = "", note: str = "") -> None:
+        """Writes the generation and fences its predecessors. Raises WireError.
+
+        A flow that this driver had taken over before is not taken back from another job: it is superseded.
+        """
+        if self.taken is not None:
+            await self._newest_generation()
+        opposite = opposite_of(self.job, self.spec)
+        self.taken = await take_over(
+            self.spec, self.shared, source_id, self._wait_for, state=state, note=note, opposite=opposite
+        )
+        log_event(
+            "flow_taken_over",
+            key=self.name,
+            flow=self.name,
+            generation=self.generation,
+            state=state,
+            ledger_lost=self.ledger_lost or None,
+        )
+
+    async def _copy(self) -> None:
+        """Does one pass, and waits until the next one, or until a command changes what is copied."""
+        began = time.monotonic()
+        behind = await self._retry_until_done(self.copier.copy_once)
+        if not self.copier.is_incomplete:
+            self.started()
+        elif self.phase is FlowPhase.STARTING:
+            self._attempts += 1
+        if not behind:
+            await self._pause(self.copier.pause_s(time.monotonic() - began))
 
     def started(self) -> None:
         """Notes that the flow has started: what fails from now on is no failure to start."""
-        if self._attempts:
-            self._attempts = 0
-            self.shared.changed()
-
-    def _note_failed_start(self, error: Exception | None = None) -> None:
-        """Counts a failure to start. Waiting for another flow or driver is none."""
-        if self._attempts:
-            self._attempts = 1 if isinstance(error, FlowWaits) else self._attempts + 1
+        if self.phase is FlowPhase.STARTING:
+            self._enter(FlowPhase.COPYING)
 
     async def _pause(self, seconds: float) -> None:
         """Waits until the next pass, or until an operator's command changes what is copied."""
@@ -285,36 +404,34 @@ class DriverFlow:
             self._woken.clear()
             self.copier.look_again()
 
-    async def _retry_until_done(self, duty: Callable[[], Any]) -> Any:
+    async def _retry_until_done(self, duty: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Retries a duty until it succeeds, so that one flow's failure does not stop another flow (R7).
 
-        Returns the duty's result. DriverFenced ends it.
+        Returns the duty's result. DriverFenced and FlowSuperseded end it.
         """
         failures = 0
         while True:
             try:
-                result = duty()
-                if asyncio.iscoroutine(result):
-                    result = await result
+                result = await duty()
             except _FAILURES as error:
                 lost = isinstance(error, _LOST)
-                self._why = f"{PartitionState.LEDGER_MISSING}: {error}" if lost else str(error)
+                self.why = f"{PartitionState.LEDGER_MISSING}: {error}" if lost else str(error)
                 self.copier.fail(str(error), lost=lost)
-                self._note_failed_start(error)
+                self._attempts = 1 if isinstance(error, FlowWaits) else self._attempts + 1
                 failures += 1
-                pause_s = retry_pause(failures, starting=self._attempts > 0)
+                pause_s = retry_pause(failures, starting=self.phase is not FlowPhase.COPYING)
                 log_event(
                     "flow_retry",
                     key=self.name,
                     flow=self.name,
-                    error=self._why,
+                    error=self.why,
                     failures=failures,
                     decision="retry",
                     pause_s=pause_s,
                 )
                 await self._pause(pause_s)
             else:
-                self._why = ""
+                self.why = ""
                 return result
 
     async def _drain(self, topics: Collection[str] | None = None) -> Collection[PartitionKey]:
@@ -326,20 +443,121 @@ class DriverFlow:
             await self._retry_until_done(self.copier.copy_once)
             keys = {key for key in self.partitions if topics is None or key.topic in topics}
             await self._retry_until_done(lambda: self._count_behind(keys))  # noqa: B023 - it ends before
-            if not self._behind or self._superseded:
+            if not self._behind:
                 return keys
             await asyncio.sleep(_DRAIN_POLL_S)
+
+    async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
+        self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)
 
     async def _await_release(self, topics: Collection[str] | None = None) -> None:
         """Waits until no slot holds these topics, or any; a slot that hangs is replaced."""
         self.shared.changed()
         while self.shared.membership.holds(self.name, topics):
-            self._why = "a slot has not released its partitions yet: their transactions end first"
+            self.why = "a slot has not released its partitions yet: their transactions end first"
             await asyncio.sleep(_DRAIN_POLL_S)
-        self._why = ""
+        self.why = ""
 
-    async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
-        self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)
+    async def _promote_topics(self) -> None:
+        """Promotes the topics that the spec names, after a promotion that an earlier driver left incomplete.
+
+        They are copied until the source holds no uncopied record of them and no slot holds them.
+        """
+        await self._retry_until_done(self._commit_promoted)
+        while topics := self.draining.topics:
+            keys = await self._drain(topics)
+            self.partitions = {key: one for key, one in self.partitions.items() if key not in keys}
+            await self._await_release(topics)
+            await self._retry_until_done(lambda: self._count_behind(keys))  # noqa: B023 - it ends before
+            if not self._behind:
+                self.draining.topics = frozenset()
+        await self._retry_until_done(self._commit_promoting)
+        await self._retry_until_done(self._commit_promoted)
+        self._enter(FlowPhase.STARTING)
+
+    async def _commit_promoting(self) -> None:
+        """Commits the topics as `promoting`, so that later generations do not copy them either."""
+        last = await self._newest_generation()
+        if new := [pattern for pattern in self.spec.promoted if pattern not in last.promoted]:
+            await self._commit(replace(last, promoting=new))
+
+    async def _commit_promoted(self) -> None:
+        """Commits the groups of `promoting` topics a last time, and chooses the topics to drain next.
+
+        It waits for a pass of group sync that is under way.
+        """
+        last = await self._newest_generation()
+        if last.promoting:
+            topics = topics_to_drain(self.spec, self.shared, last.promoting, last.promoted)
+            async with self.draining.group_sync_lock:
+                last_sync = FinalGroupSync(self.job, self.spec, self.shared, lambda _: topics, self._wait_for)
+                self._group_notes = await last_sync.run()
+            last = await self._commit(replace(last, promoted=[*last.promoted, *last.promoting], promoting=[]))
+            log_event("topics_promoted", key=self.name, flow=self.name, topics=len(topics))
+        await self._choose_topics()
+        self.shared.leadership.request_heartbeat()
+
+    async def _choose_topics(self) -> None:
+        """Chooses the topics of the spec's `promoted` that are drained: those that are not promoted yet."""
+        await self.shared.ledger.decided(self.name)
+        last = self.shared.ledger.generation(self.name)
+        closed = last.promoted if last is not None else ()
+        self.draining.topics = topics_to_drain(self.spec, self.shared, self.spec.promoted, closed)
+
+    async def _end(self) -> None:
+        """Ends the generation, from where on no slot copies the flow, and moves its groups.
+
+        Records of a promoted flow that arrived before the fence are copied first: it must lose nothing.
+        """
+        state = self.spec.state
+        await self._retry_until_done(lambda: self._write_generation(state, note=_GROUPS_LEFT))
+        if state == "promoted":
+            await self._retry_until_done(lambda: self._count_behind(self.partitions))
+            if self._behind:
+                self._enter(FlowPhase.TAKING_OVER)
+                return
+        await self._retry_until_done(self._complete_end)
+        self._enter(FlowPhase.ENDED)
+        log_event("flow_ended", key=self.name, flow=self.name, state=state, generation=self.generation)
+
+    async def _complete_end(self) -> None:
+        """Translates the groups a last time and commits the generation without the note."""
+        if self.shared.ledger.all_progress(self.name):
+            last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected, self._wait_for)
+            self._group_notes = await last_sync.run()
+        last = await self._newest_generation()
+        if last.note == _GROUPS_LEFT:
+            promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
+            now_ms = int(time.time() * 1000)
+            await self._commit(replace(last, note="", written_at=now_ms, promoted=promoted, promoting=[]))
+
+    async def _commit(self, record: Generation) -> Generation:
+        await self.shared.leadership.ensure()
+        await self.shared.writer.commit({GenerationKey(self.name): record})
+        self.taken = record
+        return record
+
+    async def _newest_generation(self) -> Generation:
+        """Reads the flow's generation. Raises what `own_generation` raises."""
+        await self.shared.ledger.decided(self.name)
+        return self.own_generation()
+
+    def own_generation(self) -> Generation:
+        """Returns the flow's generation as the ledger was read last.
+
+        Raises FlowSuperseded where another job has the flow, and WireError where the ledger lost it.
+        """
+        newest = self.shared.ledger.generation(self.name)
+        if newest is None or newest.number < self.generation:
+            raise WireError(f"the ledger no longer has generation {self.generation} of it")
+        if newest.driver != self.shared.driver:
+            raise FlowSuperseded(f"job {newest.job} has it now, as generation {newest.number}")
+        return newest
+
+    def _wait_for(self, why: str) -> None:
+        """Notes what a step waits for that is tried again: in the flow's status, and in the log."""
+        self.why, self._attempts = why, 1
+        log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="retry")
 
     async def source(self) -> KafkaCluster:
         """Opens the cluster of the source; of a flow from files, that of its job.
@@ -353,56 +571,3 @@ class DriverFlow:
             raise
         self._source_answers = True
         return cluster
-
-    async def _take_over(self) -> None:
-        source_id = (await self.source()).cluster_id if self.copies else ""
-        await self._take("active" if self.copies else self.spec.state, source_id)
-
-    async def _take(self, state: FlowState, source_id: str = "", note: str = "") -> None:
-        """Writes the generation and fences its predecessors, with the reason of a wait in the flow's status.
-
-        Raises WireError.
-        """
-
-        taken = await take_over(
-            self.spec,
-            self.shared,
-            source_id,
-            self._wait_for,
-            state=state,
-            note=note,
-            opposite=opposite_of(self.job, self.spec),
-        )
-        self._cluster_ids = (taken.source_cluster_id, self.shared.destination.cluster_id)
-        self.ledger_lost = taken.note == LEDGER_LOST
-        self.generation = taken.number
-        log_event(
-            "flow_taken_over",
-            key=self.name,
-            flow=self.name,
-            generation=taken.number,
-            state=state,
-            ledger_lost=self.ledger_lost or None,
-        )
-        self.shared.changed()
-
-    def _wait_for(self, why: str) -> None:
-        """Notes what a step waits for that is tried again: in the flow's status, and in the log."""
-        self._why, self._attempts = why, 1
-        log_event("flow_waits", key=self.name, flow=self.name, error=why, decision="retry")
-
-    def is_superseded(self) -> bool:
-        """Returns whether another job has taken the flow over.
-
-        Raises WireError when the ledger lost the generation.
-        """
-        generation = self.shared.ledger.generation(self.name)
-        if generation is None or generation.number < (self.generation or 0):
-            raise WireError(f"the ledger no longer has generation {self.generation} of it")
-        if generation.number == self.generation:
-            return False
-        self._superseded = f"job {generation.job} has it now, as generation {generation.number}"
-        log_event("flow_superseded", key=self.name, flow=self.name, error=self._superseded, decision="end")
-        self.partitions = {}
-        self.shared.changed()
-        return True

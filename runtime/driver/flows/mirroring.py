@@ -89,8 +89,7 @@ class MirrorCopier(Copier):
         flow, shared = self._flow, self._flow.shared
         source = await flow.source()
         await shared.ledger.decided(flow.name)
-        if flow.is_superseded():
-            return False
+        flow.own_generation()
         source_topics = await shared.clusters.partition_counts(flow.spec.source)
         destination_topics = await shared.clusters.partition_counts(flow.spec.destination)
         draining = frozenset(flow.draining.topics)
@@ -102,7 +101,6 @@ class MirrorCopier(Copier):
         self._compared = None
         known = {key.topic for key in shared.ledger.all_progress(flow.name)}
         taken = self._selected_of_source(source_topics)
-        flow.ledger_lost = flow.ledger_lost and not known
         if self._initial is None or flow.ledger_lost:
             self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, known)
         if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
@@ -113,8 +111,7 @@ class MirrorCopier(Copier):
         self._notes = found.notes
         wanted = self._assignable(found.copy)
         await start_failback(flow.spec, self._opposite, shared, source, wanted)
-        if await restart(flow.spec, shared, source, wanted.values(), ledger_lost=flow.ledger_lost):
-            flow.ledger_lost = False
+        await restart(flow.spec, shared, source, wanted.values())
         await self._begin_new_partitions(source, wanted)
         if not flow.ledger_lost:
             await self._commit_begun({}, wanted)
@@ -166,7 +163,6 @@ class MirrorCopier(Copier):
         ]
         if not new or self._flow.ledger_lost:
             return
-        assert self._flow.generation is not None
         await shared.leadership.ensure()
         new = await begin_new_partitions(self._flow.spec, self._opposite, shared, source, new)
         first: dict[PartitionKey, Progress] = {}
@@ -183,7 +179,6 @@ class MirrorCopier(Copier):
 
         The note is written even when there are no first positions.
         """
-        assert self._flow.generation is not None
         awaited = (self._initial or frozenset()).difference(key.topic for key in wanted)
         await commit_begun(self._flow.spec, self._flow.shared, self._flow.generation, first, awaited)
 

@@ -252,8 +252,7 @@ class RoundCopier(Copier, Generic[P]):
         await flow.shared.leadership.ensure()
         await self._sink.fence()
         await flow.shared.ledger.decided(flow.name)
-        if flow.is_superseded():
-            return False
+        flow.own_generation()
         positions = await self._sink.positions(cluster)
         look = await self._source.look(cluster, positions)
         if look.moved is not None:
@@ -338,7 +337,7 @@ class RoundCopier(Copier, Generic[P]):
         flow = self._flow
         return SlotView(
             slot=number,
-            state="idle" if not flow.copies else "waiting" if flow.why else "running",
+            state="waiting" if flow.why else "running" if flow.active else "idle",
             since_ms=self._tasks.since_ms,
             attempts=self._tasks.rounds,
             partitions=len(flow.partitions),

@@ -42,7 +42,6 @@ from runtime.driver.slots.membership import NO_SLOTS, Membership, SlotLayout
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.positions import commit_first_positions, first_positions, names
 from runtime.ledger.transaction_writer import fence
@@ -106,7 +105,7 @@ async def take_over(
     await shared.ledger.decided(spec.name)
     before = shared.ledger.generation(spec.name)
     _check_not_ended(spec, before, opposite)
-    lost = _is_ledger_lost(spec.name, before, shared)
+    lost = is_ledger_lost(spec.name, before, shared)
     mine = _transactional_ids(spec.name, shared)
     last = before or _NO_GENERATION
     older = [one for one in last.transactional_ids if one not in mine]
@@ -168,7 +167,7 @@ def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
     return [one for one in patterns if one in spec.promoted]
 
 
-def _is_ledger_lost(flow: str, before: Generation | None, shared: DriverContext) -> bool:
+def is_ledger_lost(flow: str, generation: Generation | None, shared: DriverContext) -> bool:
     """Returns whether the ledger lost the flow.
 
     The job's heartbeat then names a generation that the ledger does not hold.
@@ -176,9 +175,9 @@ def _is_ledger_lost(flow: str, before: Generation | None, shared: DriverContext)
     Then progress is lost too, and starting over would duplicate every record (R1). The flow stays in this
     state until `restart_from` declares a position.
     """
-    if before is None:
+    if generation is None:
         return shared.generations.get(flow, 0) > 0
-    return before.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
+    return generation.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
 
 
 def _transactional_ids(flow: str, shared: DriverContext) -> list[str]:
@@ -262,56 +261,40 @@ async def commit_begun(
 
 
 async def restart(
-    spec: FlowSpec,
-    shared: DriverContext,
-    source: KafkaCluster,
-    partitions: Iterable[AssignedPartition],
-    *,
-    ledger_lost: bool,
-) -> bool:
-    """Starts a flow over, and returns whether it did so now.
+    spec: FlowSpec, shared: DriverContext, source: KafkaCluster, partitions: Iterable[AssignedPartition]
+) -> None:
+    """Starts a flow over where its spec says so, before any partition is assigned under this generation.
 
-    It comes before any partition is assigned under this generation.
+    The partitions that `restart_from` does not name keep their positions; without a ledger there are none.
 
     New positions, a new map behind what the destination holds, and the note that it was done are one
     transaction: a crash leaves all or nothing (R1). The note is removed together with `restart_from`, so that
     the same value may be declared again later.
     """
-    generation = shared.ledger.generation(spec.name)
+    generation, start = shared.ledger.generation(spec.name), spec.restart_from
     if generation is None or generation.restarted == restart_request(spec):
-        return False
-    start = spec.restart_from
-    records: dict[LedgerKey, LedgerValue | None] = {
-        GenerationKey(spec.name): replace(generation, restarted=restart_request(spec))
-    }
+        return
+    done = replace(generation, restarted=restart_request(spec))
+    records: dict[LedgerKey, LedgerValue | None] = {}
     if start is not None:
-        partitions_to_restart = _named_partitions(start, partitions, ledger_lost=ledger_lost)
-        fresh = await first_positions(
-            source, shared.destination, partitions_to_restart, start, generation.number
-        )
+        done = replace(done, note="")  # what the ledger lost is replaced
+        lost = is_ledger_lost(spec.name, generation, shared)
+        restarted = [
+            partition
+            for partition in partitions
+            if partition.topic != naming.HEARTBEATS and (lost or names(start, partition.key.at))
+        ]
+        fresh = await first_positions(source, shared.destination, restarted, start, generation.number)
         now_ms = int(time.time() * 1000)
         records |= {
             ProgressKey(key): _progress_after_restart(shared, key, first, now_ms)
             for key, first in fresh.items()
         }
     await shared.leadership.ensure()
-    await shared.writer.commit(records)
+    await shared.writer.commit({GenerationKey(spec.name): done, **records})
     await shared.ledger.decided(spec.name)
     if start is not None:
-        restarted = sum(isinstance(key, ProgressKey) for key in records)
-        log.info("flow_restarted", key=spec.name, flow=spec.name, partitions=restarted)
-    return start is not None
-
-
-def _named_partitions(
-    start: Start, partitions: Iterable[AssignedPartition], *, ledger_lost: bool
-) -> list[AssignedPartition]:
-    """Returns the partitions that `restart_from` names.
-
-    The others keep their position, but without a ledger no position exists.
-    """
-    data = [one for one in partitions if one.topic != naming.HEARTBEATS]
-    return [one for one in data if ledger_lost or names(start, TopicPartition(one.topic, one.partition))]
+        log.info("flow_restarted", key=spec.name, flow=spec.name, partitions=len(records))
 
 
 def _progress_after_restart(

@@ -119,7 +119,6 @@ class TopicSink(RecordSink[Progress]):
         A task that failed has results, too: what it found out about the files before.
         """
         flow, spec, job = self._flow, self._flow.spec, self._flow.job
-        assert flow.generation is not None
         ticket = LoadTicket(
             flow=flow.name,
             generation=flow.generation,

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -12,13 +13,16 @@ from runtime.contract.records import heartbeat
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
 from runtime.driver.duties import heartbeats
-from runtime.driver.duties.flow_duties import ReportedPositions
+from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions
 from runtime.driver.duties.group_offset_writer import GroupSyncState
+from runtime.driver.duties.group_sync import DrainingTopics
 from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, FlowHeartbeats, interval_s
+from runtime.driver.flows.flow import DriverFlow, FlowPhase
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
+from tests.fakes import permits
 from tests.runtime.metrics.given import flow_spec, picture
 
 
@@ -211,3 +215,30 @@ def test_what_is_gone_from_the_source_is_not_counted() -> None:
     book.retain_only([OTHER])
     book.record_pass(0.0)
     assert [one.group for one in book.snapshots()] == ["h"]
+
+
+class Unreached:
+    """Clusters that do not answer, and the leadership of a driver."""
+
+    async def cluster(self, name: str) -> Any:
+        raise Disconnected(name, "no answer", sent=False)
+
+
+@pytest.mark.parametrize("phase", [FlowPhase.SUPERSEDED, FlowPhase.RELEASED])
+async def test_a_flow_that_this_driver_does_not_have_any_more_has_no_duties(phase: FlowPhase) -> None:
+    """The counts of its groups stay those of the job."""
+    job = replace(picture().spec, flows=[flow_spec("a", state="paused")])
+    shared = SimpleNamespace(clusters=Unreached())
+    flow = SimpleNamespace(name="a", spec=job.flows[0], shared=shared, phase=FlowPhase.PAUSED)
+    flow.copier, flow.draining = SimpleNamespace(mirrors=True), DrainingTopics()
+    tasks = BackgroundTasks()
+    duties = FlowDuties(lambda: job, cast(Any, shared.clusters), tasks, list)
+    duties.restart(cast(DriverFlow, flow))
+    groups = duties._by_flow["a"].groups
+    assert {task.get_name() for task in tasks._tasks} == {"groups of a", "source ends of a"}
+    await permits.settled()
+    flow.phase = phase
+    duties.restart(cast(DriverFlow, flow))
+    await permits.settled()
+    assert not tasks._tasks
+    assert duties._by_flow["a"].groups is groups

@@ -12,10 +12,10 @@ import pytest
 
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.route import Router
 from runtime.driver.application import TasksFailed
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.flows.flows import flow_of as flow_from
+from runtime.driver.flows.copiers import copier_of
+from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverWriter
 from runtime.files.source.load import FileLoad, LoadTicket, load
@@ -104,7 +104,7 @@ async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
         leadership=cast(Any, Leading()),
         application=cast(Any, tasks),
     )
-    flow = flow_from(spec, job, Router(()), shared)
+    flow = DriverFlow(spec, job, shared, copier_of)
     await flow._take_over()
     with pytest.raises(TasksFailed):
         await flow.copier.copy_once()

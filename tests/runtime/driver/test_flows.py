@@ -127,7 +127,7 @@ async def test_a_flow_begins_at_its_start_once_whatever_came_in_between(
     written(sides, orders)
 
     async with life(sides, paused) as driver:
-        await driver.until(lambda work: work.generation is not None)
+        await driver.until(lambda work: work.generation > 0)
     async with life(sides, paused) as driver:
         await driver.edit(flow)
         await driver.edit(replace(flow, rpo_ms=9_000))

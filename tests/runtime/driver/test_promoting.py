@@ -10,10 +10,9 @@ from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.rename import Template
-from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import DriverContext
 from tests.records import PATIENCE_S
 from tests.runtime.driver.groups_world import commit, committed, driving
@@ -34,7 +33,7 @@ def flow_of(fresh: Fresh, base: str) -> FlowSpec:
 async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Callable[[DriverFlow], bool]) -> DriverFlow:
     """A driver that dies as soon as it holds."""
     async with driving(sides, flow, (), "promoting") as (spec, shared):
-        work = flow_from(flow, spec, router_of(spec), shared)
+        work = DriverFlow(flow, spec, shared, copier_of)
         running = asyncio.create_task(work.run())
         await until(lambda: running.done() or holds(work))
         assert not running.done(), running

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.flow import AtOffsets
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.flows import flow_of as flow_from
 from runtime.driver.flows.start import DriverContext
 from tests.runtime.driver.groups_world import driving
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
@@ -36,7 +35,7 @@ def filled(side: Side, topic: str, partitions: int = 1) -> None:
 async def life(sides: Mapping[str, Side], flow: FlowSpec, holds: Holds) -> dict[PartitionKey, Progress]:
     """What the ledger knows when a driver dies, as soon as it holds."""
     async with driving(sides, flow, (), "over") as (spec, shared):
-        work = flow_from(flow, spec, router_of(spec), shared)
+        work = DriverFlow(flow, spec, shared, copier_of)
         running = asyncio.create_task(work.run())
         await until(lambda: running.done() or (work.partitions and holds(work, shared)))
         assert not running.done(), running

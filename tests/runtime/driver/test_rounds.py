@@ -83,8 +83,8 @@ class Flow:
         self.shared = SimpleNamespace(application=object(), leadership=leadership, ledger=ledger)
         self.source = nothing
 
-    def is_superseded(self) -> bool:
-        return False
+    def own_generation(self) -> None:
+        pass
 
     def started(self) -> None:
         pass

@@ -13,7 +13,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.commands import RefusedCommand
-from runtime.driver.flows.flow import DriverFlow
+from runtime.driver.flows.flow import DriverFlow, FlowPhase
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.job import JobRunner
@@ -67,6 +67,29 @@ async def test_a_slot_that_hangs_with_one_flow_does_not_delay_the_failover_of_an
     slots.held.clear()
     await editing
     assert slots.started[-1] == "flow a"
+
+
+async def test_the_duties_of_a_flow_end_when_another_job_has_taken_it_over_or_its_slots_release_it() -> None:
+    """Otherwise two jobs would write the offsets of its groups, and clean its offset map."""
+
+    class Taken:
+        name, spec, phase, partitions = "a", SPEC.flows[0], FlowPhase.COPYING, dict[Any, Any]()
+
+        async def run(self) -> None:
+            self.phase = FlowPhase.SUPERSEDED
+
+        def release(self) -> None:
+            self.phase = FlowPhase.RELEASED
+
+    duties: list[FlowPhase] = []
+    shared = SimpleNamespace(changed=lambda: None, membership=Slots())
+    flows = FlowManager(
+        cast(DriverContext, shared), BackgroundTasks(), lambda flow: duties.append(flow.phase)
+    )
+    flows._start(cast(DriverFlow, Taken()))
+    await until(lambda: len(duties) == 2)
+    await flows._release("a")
+    assert duties == [FlowPhase.COPYING, FlowPhase.SUPERSEDED, FlowPhase.RELEASED]
 
 
 class Stopped:

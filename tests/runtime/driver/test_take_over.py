@@ -104,7 +104,7 @@ async def test_the_ids_of_a_flow_that_was_removed_are_fenced_until_none_is_left(
     )
     tasks = BackgroundTasks()
     flows = FlowManager(cast(DriverContext, shared), tasks, lambda _: None)
-    flow = SimpleNamespace(name="flow", partitions={})
+    flow = SimpleNamespace(name="flow", partitions={}, release=lambda: None)
     flows.by_name["flow"] = cast(Any, flow)
     await flows.apply_spec(JobSpec(job="job", topology="t", destination="dc2", clusters={}, flows=[]))
     assert (flows.by_name, destination.done) == ({}, [(4, OLD), OLD[0], OLD[2]])
