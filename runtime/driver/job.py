@@ -316,9 +316,7 @@ class JobRunner:
         self._flows = FlowManager(context, self._tasks, self._duties.restart)
         flows, record_report = self._flows.all, self._metrics.record_report
         if spec.in_rounds:
-            self._slots = RoundReports(
-                spec.job, self.driver, destination.cluster, flows, self._tasks, record_report
-            )
+            self._slots = RoundReports(context, flows, self._tasks, record_report)
         else:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
         status_offset = await end_of(destination.cluster, naming.STATUS)

@@ -6,6 +6,7 @@ Its partitions are reported as those of a slot are, so that status and metrics r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,9 +16,9 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import RoundCopier
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import UnreadableRecordCounter, post
 from runtime.driver.slots.manager import partitions_in_loss
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
@@ -27,13 +28,14 @@ _REPEAT_MS = 5_000  # an unchanged report is repeated: its age shows whether the
 
 
 class RoundReports:
-    """A RoundReports object reports the flows of a job without slots, in the order of their names."""
+    """A RoundReports object reports the flows of a job without slots, each under a number of its own.
+
+    A flow keeps its number while the job has it: what a slot has counted goes by its number.
+    """
 
     def __init__(
         self,
-        job: str,
-        driver: str,
-        cluster: KafkaCluster,
+        context: DriverContext,
         flows: Callable[[], Iterable[DriverFlow]],
         tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
@@ -41,24 +43,23 @@ class RoundReports:
         self.reports: dict[int, SlotReport] = {}
         self.jvm_trouble = ""
         self.skipped = UnreadableRecordCounter(naming.STATUS)
-        self._job = job
-        self._driver = driver
-        self._cluster = cluster
+        self._context = context
         self._flows = flows
         self._tasks = tasks
         self._on_report = on_report
+        self._names: dict[int, str] = {}
         self._sent: dict[int, SlotStatus] = {}
 
     def start(self, _status_offset: int) -> None:
         """Starts the reports."""
-        self._tasks.spawn(self._report(), "report")
+        self._tasks.spawn(self._report_periodically(), "report")
 
     def changed(self) -> None:
         """Does nothing: the flows see for themselves what they copy."""
 
     def views(self) -> list[SlotView]:
         """Returns the status of each flow as that of a slot."""
-        return [copier.view(number) for number, copier in enumerate(self._copiers())]
+        return [copier.view(number) for number, copier in self._copiers().items()]
 
     def stopped_by_loss(self) -> list[PartitionKey]:
         """Returns the partitions that stopped because of data loss."""
@@ -67,29 +68,46 @@ class RoundReports:
     async def stop(self) -> None:
         """Does nothing: a round ends with its flow, and what it has not committed is not visible."""
 
-    def _copiers(self) -> list[RoundCopier[Any]]:
-        copiers = [flow.copier for flow in sorted(self._flows(), key=lambda flow: flow.name)]
-        return [copier for copier in copiers if isinstance(copier, RoundCopier)]
+    def _copiers(self) -> dict[int, RoundCopier[Any]]:
+        """Returns the copiers by their numbers. A flow that is new gets the first number that is free."""
+        copiers = {flow.name: flow.copier for flow in self._flows() if isinstance(flow.copier, RoundCopier)}
+        self._names = {number: name for number, name in self._names.items() if name in copiers}
+        for name in sorted(copiers.keys() - self._names.values()):
+            free = next(number for number in range(len(copiers)) if number not in self._names)
+            self._names[free] = name
+        return {number: copiers[name] for number, name in sorted(self._names.items())}
 
-    async def _report(self) -> None:
-        """Sends the status of each flow when it changed, and at least every five seconds."""
+    async def _report_periodically(self) -> None:
+        """Sends reports until cancelled; what could not be sent is sent with the next ones."""
         while True:
-            for number, copier in enumerate(self._copiers()):
-                report = copier.report(self._driver, number)
-                self.reports[number] = report
-                self._on_report(report)
-                if self._is_due(number, report.status):
-                    key = job_status.encode_key(StatusKey("slot", self._job, number))
-                    record = InternalRecord(key, job_status.encode(report))
-                    try:
-                        await post(self._cluster, naming.STATUS, [record])
-                    except WireError:
-                        continue
-                    self._sent[number] = report.status
+            with contextlib.suppress(WireError):
+                await self.report_once()
             await asyncio.sleep(_EVERY_S)
 
-    def _is_due(self, number: int, status: SlotStatus) -> bool:
-        sent = self._sent.get(number)
-        if sent is None or status.at_ms - sent.at_ms >= _REPEAT_MS:
-            return True
-        return (status.flows, status.partitions) != (sent.flows, sent.partitions)
+    async def report_once(self) -> None:
+        """Sends the status of each flow when it changed, and at least every five seconds. Raises WireError.
+
+        The report of a flow that has left the job is deleted.
+        """
+        copiers = self._copiers()
+        self.reports = {
+            number: copier.report(self._context.driver, number) for number, copier in copiers.items()
+        }
+        for report in self.reports.values():
+            self._on_report(report)
+        for number in self._sent.keys() - self.reports.keys():
+            await self._send(number, None)
+            del self._sent[number]
+        for number, report in self.reports.items():
+            sent, status = self._sent.get(number), report.status
+            if (
+                sent is None
+                or status.at_ms - sent.at_ms >= _REPEAT_MS
+                or (status.flows, status.partitions) != (sent.flows, sent.partitions)
+            ):
+                await self._send(number, job_status.encode(report))
+                self._sent[number] = status
+
+    async def _send(self, number: int, value: bytes | None) -> None:
+        key = job_status.encode_key(StatusKey("slot", self._context.job, number))
+        await post(self._context.destination, naming.STATUS, [InternalRecord(key, value)])

@@ -9,9 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.contract.records.job_status import FlowStats, PartitionState, PartitionStatus
+from runtime.contract.records.job_status import (
+    FlowStats,
+    PartitionState,
+    PartitionStatus,
+    SlotReport,
+    decode_key,
+)
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import FilePosition
+from runtime.contract.spec import naming
 from runtime.driver.application import SparkSlotRunner, TasksFailed
 from runtime.driver.flows import rounds
 from runtime.driver.flows.flow import DriverFlow
@@ -25,8 +32,11 @@ from runtime.driver.flows.rounds import (
     SourceRange,
 )
 from runtime.driver.process import JvmSilent
+from runtime.driver.slots.round_reports import RoundReports
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.produce import ProduceRequest
+from tests.fakes.internal_topics import TransactionalTopics
 from tests.fakes.permits import settled
 
 S = PartitionState
@@ -168,3 +178,48 @@ async def test_a_round_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyP
     jvm = SilentJvm()
     assert (await stopped_round(jvm)).cancelled()
     assert not jvm.running.done()
+
+
+class Topic(TransactionalTopics):
+    """The status topic; `sent` are the numbers of the flows that were reported, and deleted."""
+
+    def __init__(self) -> None:
+        super().__init__({naming.STATUS: []})
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        assert isinstance(request, ProduceRequest)
+        return await self.start(request, 1.0)
+
+    def sent(self) -> list[tuple[int, bool]]:
+        written, self._written = self._written, []
+        return [
+            (int(key.part), record.value is not None)
+            for _, record in written
+            if (key := decode_key(record.key)) is not None
+        ]
+
+
+async def test_a_flow_keeps_its_number_when_another_one_leaves_the_job() -> None:
+    """Counters go by it: under another number all that the flow has copied would be counted again."""
+    flows = [SimpleNamespace(name=name, copier=copier(Source({}), Sink())) for name in ("b", "a")]
+    context, status = SimpleNamespace(job="job", driver="driver"), Topic()
+    context.destination = status
+    reported: list[SlotReport] = []
+    reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), cast(Any, None), reported.append)
+    for flow in flows:
+        flow.copier._sink.stats = FlowStats(flow.name, records=5)
+
+    async def numbers() -> dict[str, int]:
+        reported.clear()
+        await reports.report_once()
+        return {report.status.flows[0].flow: report.status.slot for report in reported}
+
+    assert await numbers() == {"a": 0, "b": 1}
+    assert status.sent() == [(0, True), (1, True)]
+    (gone,) = [flow for flow in flows if flow.name == "a"]
+    flows.remove(gone)
+    assert await numbers() == {"b": 1}
+    assert (list(reports.reports), status.sent()) == ([1], [(0, False)])
+    flows.append(SimpleNamespace(name="c", copier=gone.copier))
+    gone.copier._sink.stats = FlowStats("c")
+    assert await numbers() == {"c": 0, "b": 1}
