@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -22,6 +22,7 @@ from runtime.kafka.errors import (
     ConnectionFailure,
     Disconnected,
     ErrorCode,
+    TimedOut,
     Unsupported,
     WireError,
 )
@@ -42,49 +43,8 @@ from runtime.kafka.protocol.transactions import (
     FindCoordinatorRequest,
     FoundCoordinator,
 )
-from runtime.kafka.timing import Gathered, Shared, in_time, shuffled
+from runtime.kafka.timing import SILENCE_S, Gathered, Shared, first_answer, in_time, shuffled
 from runtime.kafka.topics import TopicCache
-
-T = TypeVar("T")
-
-SILENCE_S = 1.0  # a healthy broker answers within milliseconds; a hanging one may never answer
-AT_ONCE = 2  # many concurrent callers must not multiply the load
-
-
-async def first_answer(
-    attempts: Iterable[Callable[[], Coroutine[Any, Any, T]]], silence_s: float = SILENCE_S
-) -> T:
-    """Returns the first answer and cancels the attempts that are still running.
-
-    An attempt that cannot connect is replaced by the next one at once; after any other failure no new attempt
-    is started. If all fail, raises the first failure that is not a ConnectionFailure, or else the first one.
-    """
-    loop = asyncio.get_running_loop()
-    left = deque(attempts)
-    running: dict[asyncio.Task[T], float] = {}
-    failures: list[BaseException] = []
-    try:
-        while left or running:
-            silence = loop.time() - min(running.values(), default=float("-inf"))
-            if left and len(running) < AT_ONCE and silence >= silence_s:
-                running[asyncio.ensure_future(left.popleft()())] = loop.time()
-                continue
-            timeout_s = silence_s - silence if left and len(running) < AT_ONCE else None
-            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            for attempt in done:
-                del running[attempt]
-                if (error := attempt.exception()) is None:
-                    return attempt.result()
-                failures.append(error)
-                if not isinstance(error, ConnectionFailure):
-                    left.clear()
-    finally:
-        for attempt in running:
-            attempt.cancel()
-        if running:
-            await asyncio.wait(running)
-    raise min(failures, key=lambda error: isinstance(error, ConnectionFailure))
-
 
 R = TypeVar("R")
 CONTROL = "control"
@@ -180,8 +140,20 @@ class KafkaCluster:
     async def call(
         self, node: int, request: Request[R], purpose: str = CONTROL, within: float | None = None
     ) -> R:
+        """Sends a request to a broker, and returns its response within the time.
+
+        A request without a response closes its connection. Callers share the one for CONTROL, so a caller
+        with less time than ATTEMPT_S only stops waiting.
+        """
         connection = await self.connection(node, purpose, within)
-        return await connection.call(request, within)
+        if purpose != CONTROL or within is None or within >= ATTEMPT_S:
+            return await connection.call(request, within)
+        try:
+            async with asyncio.timeout(within):
+                return await connection.call(request, ATTEMPT_S)
+        except TimeoutError:
+            why = f"no answer to {request.API.name} in {within:g} s"
+            raise TimedOut(connection.where, why, sent=True) from None
 
     async def ask_controller(self, request: Request[R], within: float | None = None) -> R:
         """Sends a change once to the controller, or in KRaft mode to a broker that forwards it."""

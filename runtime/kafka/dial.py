@@ -26,7 +26,6 @@ from runtime.kafka.errors import (
     Reached,
     TimedOut,
     Unsupported,
-    WireError,
 )
 from runtime.kafka.protocol.handshake import (
     ApiVersionsRequest,
@@ -36,10 +35,12 @@ from runtime.kafka.protocol.handshake import (
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import Broker
-from runtime.kafka.timing import Shared, in_own_thread, jittered
+from runtime.kafka.timing import Shared, first_answer, in_own_thread, jittered
 
 _SOFTWARE = ("repl", "1")
 _SESSION_SHARE = 0.8
+_STAGGER_S = 0.25  # between two addresses of a host
+_NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 class Dialer:
@@ -89,39 +90,70 @@ class Dialer:
 
     async def _connect(self, host: str, port: int, where: str) -> Connection:
         loop = asyncio.get_running_loop()
-        settings = self.settings
         context = None if self._tls is None else self._tls.current()
+        made: list[Connection] = []
+        ready: Connection | None = None
+        try:
+            transport, connection = await self._first_to_accept(host, port, where, made)
+            self._tune(transport.get_extra_info("socket"))
+            if context is not None:
+                secured = await loop.start_tls(transport, connection, context, server_hostname=host)
+                assert secured is not None
+                connection.connection_made(secured)
+            ready = connection
+        except ssl.SSLCertVerificationError as error:
+            raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from error
+        except OSError as error:
+            why = f"TLS could not be agreed on: {_text(error)}; does this listener speak TLS?"
+            renewed = f"; {self._tls.problem}" if self._tls is not None and self._tls.problem else ""
+            raise Disconnected(where, why + renewed, sent=False) from error
+        finally:
+            for connection in made:
+                if connection is not ready:
+                    connection.drop()
+        return ready
+
+    async def _first_to_accept(
+        self, host: str, port: int, where: str, made: list[Connection]
+    ) -> tuple[asyncio.Transport, Connection]:
+        """Connects to the first address of the host that accepts; every connection is added to `made`.
+
+        Another address is tried while one is silent, because it may drop packets (RFC 8305).
+        """
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        reasons: dict[str, None] = {}
 
         def protocol() -> Connection:
-            return Connection(
+            connection = Connection(
                 where,
                 settings.client_id,
                 request_timeout=settings.request_timeout_s,
                 max_response_bytes=settings.max_response_bytes,
                 buffers=self._buffers,
             )
+            made.append(connection)
+            return connection
+
+        async def connect(address: str) -> tuple[asyncio.Transport, Connection]:
+            try:
+                return await loop.create_connection(protocol, address, port)
+            except OSError as error:
+                reasons[_text(error)] = None
+                raise Disconnected(where, _text(error), sent=False) from error
 
         try:
-            transport, connection = await loop.create_connection(
-                protocol, host, port, ssl=context, server_hostname=host if context else None
-            )
-        except ssl.SSLCertVerificationError as error:
-            raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from error
-        except TimeoutError:
-            raise
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except UnicodeError as error:
             raise Disconnected(where, "the host name cannot be used", sent=False) from error
         except OSError as error:
-            raise Disconnected(where, self._why(error), sent=False) from error
-        self._tune(transport.get_extra_info("socket"))
-        return connection
-
-    def _why(self, error: OSError) -> str:
-        text = str(error) or type(error).__name__
-        if self._tls is not None and not isinstance(error, ConnectionRefusedError | socket.gaierror):
-            renewed = f"; {self._tls.problem}" if self._tls.problem else ""
-            return f"TLS could not be agreed on: {text}; does this listener speak TLS?{renewed}"
-        return text
+            raise Disconnected(where, _text(error), sent=False) from error
+        addresses = dict.fromkeys(socket.getnameinfo(info[4], _NUMERIC)[0] for info in found)
+        attempts = [partial(connect, address) for address in addresses]
+        try:
+            return await first_answer(attempts, _STAGGER_S, len(attempts))
+        except Disconnected as error:
+            raise Disconnected(where, "; ".join(reasons), sent=False) from error.__cause__
 
     def _tune(self, connected: socket.socket) -> None:
         settings = self.settings
@@ -169,7 +201,7 @@ class Dialer:
             raise MechanismRefused(connection.where, handshake.error, mechanism, offered)
         try:
             await self._converse(connection, exchange)
-        except WireError:
+        except AuthenticationFailed:  # a broker that is only late, or gone, has not refused the token
             if self._tokens is not None:
                 self._tokens.forget()
             raise
@@ -200,6 +232,10 @@ class Dialer:
         except LoginError as error:
             why = f"{error.why}; {error.hint}" if error.hint else error.why
             raise AuthenticationFailed(connection.where, why) from error
+
+
+def _text(error: OSError) -> str:
+    return str(error) or type(error).__name__
 
 
 def _reached(connection: Connection | None) -> Reached:

@@ -37,7 +37,6 @@ from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
-from runtime.kafka.timing import in_time
 
 _LOAD_WAITS_MS = (0, 500, 2_000, 8_000)  # brokers before Kafka 3.8 load for as long as a fetch waits
 
@@ -262,9 +261,7 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._begin_anew()
         try:
-            # The limit is this caller's alone: others share the connection, which closes at its own limit.
-            sending = self._cluster.call(self.node, farewell, CONTROL, None)
-            await in_time(sending, _FAREWELL_S, "a farewell")
+            await self._cluster.call(self.node, farewell, CONTROL, _FAREWELL_S)
         except WireError:
             return
 

@@ -127,9 +127,7 @@ async def _ask(
 ) -> dict[TopicPartition, A | ErrorCode]:
     async def send(questions: dict[TopicPartition, _Question[Q]]) -> Answers[A]:
         """Sends the questions of all callers in one request."""
-        # Not less than the default: after it, the connection closes for all that share it. A caller with
-        # less time stops waiting by itself.
-        longest = max(DEFAULT_S, *(question.within for question in questions.values()))
+        longest = max(question.within for question in questions.values())
         abouts = {at: question.about for at, question in questions.items()}
         return await cluster.call(node, request(abouts), CONTROL, longest)
 

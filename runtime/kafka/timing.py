@@ -8,16 +8,20 @@ import contextlib
 import math
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from runtime.kafka.errors import RequestInterrupted, TimedOut
+from runtime.kafka.errors import ConnectionFailure, RequestInterrupted, TimedOut
 
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+
+SILENCE_S = 1.0  # a healthy broker answers within milliseconds; a hanging one may never answer
+AT_ONCE = 2  # many concurrent callers must not multiply the load
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T:
@@ -79,6 +83,44 @@ class Silence:
         if self._read_at is not None:
             self.seconds += min(now - self._read_at, self._longest_gap_s)
         self._read_at = now
+
+
+async def first_answer(
+    attempts: Iterable[Callable[[], Coroutine[Any, Any, T]]],
+    silence_s: float = SILENCE_S,
+    at_once: int = AT_ONCE,
+) -> T:
+    """Returns the first answer and cancels the attempts that are still running.
+
+    While the newest attempt is silent, the next one begins, up to `at_once`. One that cannot connect is
+    replaced at once; after any other failure no new attempt is started. If all fail, raises the first failure
+    that is not a ConnectionFailure, or else the first one.
+    """
+    loop = asyncio.get_running_loop()
+    left = deque(attempts)
+    running: dict[asyncio.Task[T], float] = {}
+    failures: list[BaseException] = []
+    try:
+        while left or running:
+            silence = loop.time() - max(running.values(), default=-math.inf)
+            if left and len(running) < at_once and silence >= silence_s:
+                running[asyncio.ensure_future(left.popleft()())] = loop.time()
+                continue
+            timeout_s = silence_s - silence if left and len(running) < at_once else None
+            done, _ = await asyncio.wait(running, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                del running[attempt]
+                if (error := attempt.exception()) is None:
+                    return attempt.result()
+                failures.append(error)
+                if not isinstance(error, ConnectionFailure):
+                    left.clear()
+    finally:
+        for attempt in running:
+            attempt.cancel()
+        if running:
+            await asyncio.wait(running)
+    raise min(failures, key=lambda error: isinstance(error, ConnectionFailure))
 
 
 class Shared(Generic[T]):

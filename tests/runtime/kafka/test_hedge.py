@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.settings import WireSettings
-from runtime.kafka.cluster import AT_ONCE, ATTEMPT_S, CONTROL, SILENCE_S, KafkaCluster, first_answer
-from runtime.kafka.errors import AuthenticationFailed, Disconnected, ErrorCode, WireError
+from runtime.kafka.cluster import ATTEMPT_S, CONTROL, KafkaCluster
+from runtime.kafka.errors import AuthenticationFailed, Disconnected, ErrorCode, TimedOut, WireError
 from runtime.kafka.protocol.layout import Int32, Uuid
+from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.request import Api
+from runtime.kafka.timing import AT_ONCE, SILENCE_S, first_answer
 from tests.runtime.kafka.protocol.golden import response
 from tests.runtime.kafka.scripted import Talk, broker
 
@@ -184,7 +186,7 @@ async def test_metadata_without_brokers_is_not_believed() -> None:
             assert cluster.brokers.keys() == {1, 2}
 
 
-def _metadata(brokers: list[tuple[int, str, int, None]]) -> bytes:
+def _metadata(brokers: list[tuple[int, str, int, None]], throttle_ms: int = 0) -> bytes:
     """Returns a response of version 12; without brokers, the topic `orders` does not exist."""
     error = ErrorCode.NONE if brokers else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic = (error, "orders", b"O" * 16, False, (), 0)
@@ -196,5 +198,34 @@ def _metadata(brokers: list[tuple[int, str, int, None]]) -> bytes:
             Int32,
             Sequence[tuple[ErrorCode, str, Uuid, bool, Sequence[Int32], Int32]],
         ],
-        *(0, brokers, "cluster", 1, [topic]),
+        *(throttle_ms, brokers, "cluster", 1, [topic]),
     )
+
+
+@pytest.mark.parametrize("throttled", [False, True])
+async def test_a_caller_with_little_time_leaves_the_shared_connection_open(throttled: bool) -> None:
+    """Requests of others on it are answered behind the one that it does not wait for."""
+    gave_up = asyncio.Event()
+    ports: list[int] = []
+
+    async def script(talk: Talk) -> None:
+        while True:
+            heard = await talk.hear()
+            if len(talk.asked) > 3:  # the introduction, and two requests of the first call
+                await gave_up.wait()
+            throttle_ms = 300 if throttled and len(talk.asked) == 3 else 0
+            await talk.answer(heard, _metadata([(1, "127.0.0.1", ports[0], None)], throttle_ms))
+
+    async with broker(script) as port:
+        ports.append(port)
+        async with await KafkaCluster.open(WireSettings((("127.0.0.1", port),))) as cluster:
+            for _ in range(2):
+                await cluster.call(1, MetadataRequest(()))
+            connection = await cluster.connection(1, CONTROL)
+            other = asyncio.create_task(cluster.call(1, MetadataRequest(())))
+            with pytest.raises(TimedOut, match=r"no answer to METADATA in 0.05 s") as late:
+                await cluster.call(1, MetadataRequest(()), within=0.05)
+            assert late.value.sent
+            gave_up.set()
+            assert (await other).cluster_id == "cluster"
+            assert await cluster.connection(1, CONTROL) is connection

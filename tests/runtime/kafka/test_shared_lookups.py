@@ -11,7 +11,6 @@ from runtime.contract.client.settings import wire_settings
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, Unsupported
-from runtime.kafka.leaders import DEFAULT_S
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import (
     Broker,
@@ -206,7 +205,6 @@ class HeldPartitions(HeldCluster):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[ListOffsetsRequest] = []
-        self.limits: list[float | None] = []
 
     async def topics(self, names: Iterable[str], fresh: bool = False) -> dict[str, TopicMetadata]:
         partitions = {number: Partition(number, NODE, 0, (NODE,), (NODE,)) for number in range(PARTITIONS)}
@@ -214,7 +212,6 @@ class HeldPartitions(HeldCluster):
 
     async def call(self, node: int, request: Any, purpose: str = CONTROL, within: float | None = None) -> Any:
         self.requests.append(request)
-        self.limits.append(within)
         await self.permits.acquire()
         if self.failures:
             raise self.failures.pop()
@@ -275,14 +272,6 @@ async def test_requests_of_another_isolation_are_not_waited_for():
     assert len(cluster.requests) == len(Isolation)
     cluster.permits.allow(len(callers))
     await asyncio.gather(*callers)
-
-
-async def test_a_caller_with_little_time_does_not_close_the_connection_of_the_others():
-    """The limit of a request closes the shared connection; a caller stops waiting by itself."""
-    cluster = HeldPartitions()
-    answers = await list_offsets(cluster, {AT[0]: LATEST}, within=0.05)
-    assert answers == {AT[0]: ErrorCode.NETWORK_EXCEPTION}
-    assert cluster.limits == [DEFAULT_S]
 
 
 async def test_a_connection_that_breaks_is_tried_again_for_each_caller():

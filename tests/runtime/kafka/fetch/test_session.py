@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,15 +21,10 @@ from runtime.kafka.protocol.fetch import (
     FetchFrom,
     FetchRequest,
     FetchResponse,
-    Isolation,
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
-from runtime.kafka.protocol.layout import Int32
 from runtime.kafka.protocol.metadata import Broker as MetadataBroker
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, MetadataResponse, TopicMetadata
-from tests.fakes.permits import settled
-from tests.runtime.kafka.protocol.golden import response
-from tests.runtime.kafka.scripted import Talk, talking_to
 
 A, B, C = b"A" * 16, b"B" * 16, b"C" * 16
 OK = ErrorCode.NONE
@@ -175,43 +169,6 @@ def test_closing_does_not_fail_where_the_broker_refuses_the_login() -> None:
     asyncio.run(one.close())
 
     assert len(broker.asked) == 2
-
-
-async def test_a_farewell_that_a_quota_holds_back_is_not_waited_for() -> None:
-    class Throttling(Broker):
-        async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
-            if request.session_epoch < 0:
-                await asyncio.sleep(60)
-            return fetched()
-
-    one = FetchSession(Throttling(), 1, FetchLimits(max_wait_ms=100))
-    await one.fetch()
-    async with asyncio.timeout(30):
-        await one.close()
-
-
-async def test_a_farewell_that_is_answered_late_leaves_the_shared_connection_open() -> None:
-    """Requests of others on it are answered behind the farewell."""
-
-    async def script(talk: Talk) -> None:
-        farewell, other = await talk.hear(), await talk.hear()
-        await asyncio.sleep(1.5)  # longer than the session waits
-        none = response(tuple[Int32, ErrorCode, Int32, Sequence[Int32]], 0, OK, 0, ())
-        for asked in (farewell, other):
-            await talk.answer(asked, none)
-
-    class Connected(Broker):
-        async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
-            return await connection.call(request, within) if request.session_epoch < 0 else fetched()
-
-    async with talking_to(script) as connection:
-        one = FetchSession(Connected(), 1, FetchLimits(max_wait_ms=100))
-        await one.fetch()
-        closing = asyncio.create_task(one.close())
-        await settled()
-        other = FetchRequest(0, 0, 0, Isolation.READ_COMMITTED, 0, -1, {})
-        answer, _ = await asyncio.gather(connection.call(other), closing)
-        assert answer.error is OK
 
 
 # What the broker answers to a fetch, by name; an answer to a partition is of the one with the given number.
