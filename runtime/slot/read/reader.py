@@ -15,7 +15,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.errors import ErrorCode, TimedOut, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.trace import TRACE
@@ -45,6 +45,7 @@ _COPY_OUT = 64 << 10
 # A response is transformed as a whole before its records are sent: a large one would hold much memory.
 _MAX_TRANSFORMED_SHARE = 2 << 20
 _MIN_RATED_SHARE = 32 << 10
+_OVERDUE_S = 2.0  # a broker that answers so late, after what it may wait for records, hangs
 # Intakes of one leader: while Spark evaluates the response of one, the other fetches.
 _TRANSFORMING_INTAKES = 2
 
@@ -112,7 +113,9 @@ class BrokerIntake:
         self._track = f"transform of {purpose}"
         self._unchanged = transformer is None and gate is None
         limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
+        self._purpose = purpose
         self._session = FetchSession(cluster, node, limits, purpose=purpose)
+        self._overdue: asyncio.Timeout | None = None
         self._answers = SessionAnswers()
         self._rewrites: dict[PartitionCopy, RewriteSpec] = {}
         self._changed: dict[PartitionCopy, None] = {}
@@ -143,6 +146,9 @@ class BrokerIntake:
                 partitions.pop(copy, None)
             self.committed(copy)
             self._leave_idle_session()
+            if not self.copies and self._overdue is not None and not self._overdue.expired():
+                answered_s = self._session.limits.max_wait_ms / 1000 + _OVERDUE_S
+                self._overdue.reschedule(asyncio.get_running_loop().time() + answered_s)
 
     def mark_changed(self, copy: PartitionCopy) -> None:
         """Marks a partition as changed, so that the next fetch takes its state into account."""
@@ -245,7 +251,8 @@ class BrokerIntake:
     async def _fetch(self) -> Sequence[FetchedPartition]:
         """Sends a fetch and returns its partitions; its share of the budget is reserved meanwhile.
 
-        The share is small while the source has few new records.
+        The share is small while the source has few new records. A broker that hangs does not keep it once
+        other brokers lead its partitions: raises TimedOut.
         """
         if self._in_idle_session():
             return await self._fetched_while_idle()
@@ -262,8 +269,15 @@ class BrokerIntake:
             self._session.limits = FetchLimits(wait, 1, share)
         self._budget.take(share)
         try:
-            return await self._session.fetch()
+            async with asyncio.timeout(None) as self._overdue:
+                return await self._session.fetch()
+        except TimeoutError:
+            if link := self._cluster.kept(self.node, self._purpose):
+                link.drop()  # a late response would take memory that is not counted
+            why = "it does not answer, and no partition waits for it any more"
+            raise TimedOut(f"broker {self.node}", why, sent=True) from None
         finally:
+            self._overdue = None
             self._budget.give(share)
 
     def _wait_ms(self) -> int:

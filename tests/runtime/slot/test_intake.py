@@ -14,7 +14,7 @@ from runtime.batch import OutgoingBatch, RewriteSpec
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import Disconnected, ErrorCode, WireError
+from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
 from runtime.kafka.protocol.metadata import Partition
 from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
@@ -75,14 +75,19 @@ def answer(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> 
     return FetchResponse(0, session, 0 if session else 7, tuple(news))
 
 
-def intake_of(leader: Leader, transformer: Transformer | None = None, **settings: int) -> BrokerIntake:
+def intake_of(
+    leader: Leader,
+    transformer: Transformer | None = None,
+    budget: ByteBudget | None = None,
+    **settings: int,
+) -> BrokerIntake:
     """Its events are ignored."""
     shares = SessionShares(ByteBudget(1 << 20))
     return BrokerIntake(
         1,
         cast(KafkaCluster, leader),
         CopySettings(**{"linger_ms": 0, **settings}),
-        ByteBudget(1 << 20),
+        budget or ByteBudget(1 << 20),
         shares,
         IdleSessions(ByteBudget(1 << 20), shares, asyncio.ensure_future),
         TokenBucket(None, lambda: 0.0),
@@ -289,3 +294,54 @@ def test_a_partition_is_fetched_under_the_epoch_of_the_leader_that_it_was_assign
     reader.add(copy)
     assert copy.fetched_epoch == 6
     started.pop().close()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_broker_that_hangs_holds_no_memory_once_its_partitions_are_removed(back: bool) -> None:
+    """R8. It takes a minute until the request fails, and others lead the partitions before that."""
+    dropped: list[bool] = []
+
+    class Hung(Leader):
+        async def call(self, node: int, request: Any, purpose: str, within: float | None) -> FetchResponse:
+            await asyncio.sleep(60)
+            raise AssertionError("the fetch was waited for")
+
+        def kept(self, node: int, purpose: str) -> Any:
+            return SimpleNamespace(drop=lambda: dropped.append(True))
+
+    async def run() -> None:
+        budget = ByteBudget(1 << 20)
+        intake = intake_of(Hung([], lambda _: None), budget=budget)
+        copies = copying(0), copying(1)
+        for copy in copies:
+            intake.add(copy)
+        running = asyncio.create_task(intake.run())
+        await asyncio.sleep(12)
+        assert budget.used > 0
+        intake.remove(copies[0])
+        await asyncio.sleep(12)
+        assert budget.used > 0  # partition 1 waits for the answer
+        intake.remove(copies[1])
+        if back:
+            intake.add(copies[1])
+        with pytest.raises(TimedOut):
+            await running
+        assert (budget.used, dropped) == (0, [True])
+
+    with asyncio.Runner(loop_factory=VirtualClock) as runner:
+        runner.run(run())
+
+
+def test_an_answer_in_time_is_taken_although_the_partition_was_away() -> None:
+    copy = copying(0)
+
+    def away(_: int) -> None:
+        intake.remove(copy)
+        intake.add(copy)
+
+    leader = Leader([answer(0), answer()], away)
+    intake = intake_of(leader)
+    intake.add(copy)
+    with pytest.raises(Disconnected):
+        asyncio.run(intake.run())
+    assert leader.partitions[1] == [0]
