@@ -10,8 +10,9 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 
 class LabError(Exception):
@@ -51,11 +52,18 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
 def exclusive(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder; the kernel releases it when the process ends.
 
-    Raises LabBusy after `wait_s` seconds.
+    Its holder may remove the file: the next one makes another. Raises LabBusy after `wait_s` seconds.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        _acquire(file.fileno(), path, what, wait_s)
+    deadline = time.monotonic() + wait_s
+    while (file := _locked(path)) is None:
+        if time.monotonic() >= deadline:
+            raise LabBusy(
+                f"{what} cannot begin: {_holder(path)} is at work there",
+                "wait until it is done, or use another --home",
+                where=str(path.parent),
+            )
+        time.sleep(0.05)
+    with file:
         file.truncate(0)
         file.write(json.dumps({"pid": os.getpid(), "what": what}))
         file.flush()
@@ -66,21 +74,19 @@ def exclusive(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _acquire(fd: int, path: Path, what: str, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
-    while True:
+def _locked(path: Path) -> TextIO | None:
+    """Returns the locked file, or None where another process holds it, or has just removed it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() < deadline:
-                time.sleep(0.05)
-                continue
-            raise LabBusy(
-                f"{what} cannot begin: {_holder(path)} is at work there",
-                "wait until it is done, or use another --home",
-                where=str(path.parent),
-            ) from None
-        return
+            file = stack.enter_context(path.open("a+"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                stack.pop_all()
+                return file
+        except (BlockingIOError, FileNotFoundError):
+            pass
+    return None
 
 
 def _holder(path: Path) -> str:

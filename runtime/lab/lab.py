@@ -270,11 +270,13 @@ class Lab:
             stop([mark for marks in running.values() for mark in marks], 0 if purge else STOP_GRACE)
             self.kdc.stop()
             if purge:
-                self._purge()
-        if purge:
-            (self.home / "lock").unlink(missing_ok=True)
-            with suppress(OSError):  # the folder holds other files, which must stay
-                self.home.rmdir()
+                for folder in self.home.iterdir():
+                    if folder.is_dir() and ours(folder):
+                        shutil.rmtree(folder)
+                create.topology_file(self.home).unlink(missing_ok=True)
+                (self.home / "lock").unlink()
+                with suppress(OSError):  # the folder holds other files, which must stay
+                    self.home.rmdir()
         return tuple(running)
 
     def tool_command(self, cluster: str, tool: str, *arguments: str) -> list[str]:
@@ -408,9 +410,3 @@ class Lab:
                 f"{name} has no broker {number!r}", f"it has 1 to {len(cluster.nodes)}", where=str(self.home)
             )
         return [LabBroker(cluster, node) for node in chosen]
-
-    def _purge(self) -> None:
-        for folder in self.home.iterdir():
-            if folder.is_dir() and ours(folder):
-                shutil.rmtree(folder)
-        create.topology_file(self.home).unlink(missing_ok=True)

@@ -1,8 +1,10 @@
 """`down` ends what its lab holds when it begins, whatever was there when it was called."""
 
+import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from runtime.lab import processes
 from runtime.lab.cluster import BrokerPorts, LabClusterSpec, LabKafkaCluster, process_mark
 from runtime.lab.create import RECORD, store
-from runtime.lab.files import LabError, claim, exclusive
+from runtime.lab.files import LabBusy, LabError, claim, exclusive
 from runtime.lab.lab import Lab
 from runtime.lab.processes import LabProcess
 from tests.records import wait_for
@@ -39,6 +41,37 @@ def test_it_stops_a_cluster_that_was_created_while_it_waited(tmp_path: Path, mar
     assert names == ["dc1"]
     assert not processes.find([mark])
     assert not (tmp_path / "dc1").exists()
+
+
+def test_two_commands_never_hold_the_lock_of_a_lab_that_is_purged(tmp_path: Path) -> None:
+    """One that waited for the lock of a folder that is gone takes the lock of the new one."""
+    home = tmp_path / "lab"
+    waiting, held, release = threading.Event(), threading.Event(), threading.Event()
+
+    def up() -> None:
+        waiting.set()
+        with exclusive(home / "lock", "repl lab up", wait_s=30):
+            held.set()
+            release.wait(30)
+
+    second = threading.Thread(target=up)
+    with exclusive(home / "lock", "repl lab down"):
+        second.start()
+        waiting.wait(30)
+        time.sleep(0.2)  # it tries meanwhile
+        shutil.rmtree(home)
+    try:
+        assert held.wait(30)
+        with (
+            pytest.raises(LabBusy, match=r"repl lab up .* is at work there"),
+            exclusive(home / "lock", "third"),
+        ):
+            pass
+    finally:
+        release.set()
+        second.join(30)
+    Lab(home).down(purge=True)
+    assert not home.exists()
 
 
 def test_it_stops_a_cluster_of_another_version(tmp_path: Path, mark: str) -> None:
