@@ -103,8 +103,12 @@ class JobFolder:
             return msgspec.json.decode(self.state.read_bytes(), type=Supervision)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, msgspec.DecodeError) as error:
-            raise LaunchError(f"{self.state} can't be read: {error}", "look at the file") from error
+        except OSError as error:
+            hint = "call repl as the user that started the job"
+            raise LaunchError(f"{self.state} can't be read: {error.strerror or error}", hint) from error
+        except msgspec.DecodeError as error:
+            hint = "kill the job's supervisor if it still runs, remove the file, and apply again"
+            raise LaunchError(f"{self.state} can't be read: {error}", hint) from error
 
 
 def hold(lock: Path, within_s: float = 0.0) -> int | None:

@@ -46,8 +46,14 @@ def test_a_state_nobody_can_read_is_an_error_and_none_is_none(tmp_path: Path):
     assert folder.supervision() is None
     folder.make()
     folder.state.write_text("{")
-    with pytest.raises(LaunchError, match="can't be read"):
+    with pytest.raises(LaunchError, match="can't be read") as damaged:
         folder.supervision()
+    assert "remove the file" in damaged.value.hint
+    folder.state.unlink()
+    folder.state.mkdir()
+    with pytest.raises(LaunchError, match="can't be read") as refused:
+        folder.supervision()
+    assert "the user that started the job" in refused.value.hint
 
 
 def test_a_lock_has_one_holder_and_goes_with_it(tmp_path: Path):
