@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from planner.apply.denials import denied
-from planner.kafka.log import JobStatusTable
-from runtime.contract.records.job_status import FlowView, JobStatus, PartitionState
+from runtime.contract.records.job_status import FlowView, JobStatus, JobStatusTable, PartitionState
 from runtime.contract.spec.flow import ENDED, RUNNING
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 

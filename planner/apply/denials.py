@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from planner.kafka.log import JobStatusTable
 from planner.model.step import Result, Step, StepResult
 from runtime.contract.launching import Launcher, LaunchError
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import JobStatusTable, PartitionState
 from runtime.contract.spec.jobspec import JobSpec
 
 _DENIED = "AUTHORIZATION_FAILED"  # a part of the names of all errors that mean a missing right

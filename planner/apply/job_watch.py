@@ -11,10 +11,10 @@ from typing import Self
 
 from planner.apply.denials import GiveUp
 from planner.kafka.client import ClusterClient
-from planner.kafka.log import JobStatusTable, LogWriter, ValueReader
+from planner.kafka.log import LogWriter, ValueReader
 from runtime.contract.records import control
 from runtime.contract.records.control import Command
-from runtime.contract.records.job_status import JobStatus
+from runtime.contract.records.job_status import JobStatus, JobStatusTable
 from runtime.contract.spec.naming import CONTROL, STATUS
 
 _POLL_S = 0.25

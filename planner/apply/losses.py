@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from planner.apply.context import JobTimeouts
 from planner.apply.job_watch import JobWatch, new_id, not_acknowledged, refusal_of, send_command
 from planner.kafka.client import ClusterClient
-from planner.kafka.log import JobStatusTable, LogWriter
+from planner.kafka.log import LogWriter
 from runtime.contract.records.control import AcceptLoss
-from runtime.contract.records.job_status import PartitionStatus
+from runtime.contract.records.job_status import JobStatusTable, PartitionStatus
 
 _DETECTED_S = 15.0  # by then a flow that was resumed has detected the loss again
 

@@ -1,33 +1,18 @@
-"""Reads a partition of a topic to its end, follows it, and appends records to it.
-
-The status topic of a destination is read as such a log: what jobs report about themselves, the newest record
-by key.
-"""
+"""Reads a partition of a topic to its end, follows it, and appends records to it."""
 
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unreadable
 from planner.model.diagnostic import Failure, error
 from runtime.batch import Batch, BatchFailure, next_sequence
-from runtime.contract.records import job_status
-from runtime.contract.records.job_status import (
-    JobStatus,
-    PartitionStatus,
-    SlotReport,
-    StatusKey,
-)
-from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import JobSpec
 from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import (
@@ -416,57 +401,3 @@ def unusable(client: ClusterClient, what: str, failure: ClusterFailure) -> Failu
             f"{naming.INTERNAL_PREFIX} (docs/operations.md), and the brokers must answer",
         )
     )
-
-
-class JobStatusTable(Struct):
-    """The newest reports of jobs. `specs` has None for a job whose spec this release can't read.
-
-    `unreadable` are the heartbeats that this release can't read, each with the reason: another one sends
-    them, and what that job does is not known.
-    """
-
-    jobs: dict[str, JobStatus] = field(default_factory=dict)
-    unreadable: dict[str, tuple[bytes, str]] = field(default_factory=dict)
-    specs: dict[str, JobSpec | None] = field(default_factory=dict)
-    slots: dict[tuple[str, int], SlotReport] = field(default_factory=dict)
-
-    def update(self, values: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Adds new values of keys. Only the newest of each key is decoded."""
-        for key, value in dict(values).items():
-            with suppress(UnreadableValue):  # written by a newer release: it is not interpreted
-                match job_status.decode_key(key):
-                    case StatusKey("job", job) if value is not None:
-                        self._heartbeat(job, value)
-                    case StatusKey("spec", job) if value is not None:
-                        self.specs[job] = None
-                        self.specs[job] = job_status.decode_spec(value)
-                    case StatusKey("slot", job, int(slot)) if value is not None:
-                        self.slots[job, slot] = job_status.decode_slot(value)
-                    case StatusKey("slot", job, int(slot)):
-                        self.slots.pop((job, slot), None)  # other slots report its partitions now
-
-    def _heartbeat(self, job: str, value: bytes) -> None:
-        try:
-            self.jobs[job] = job_status.decode_job(value)
-            self.unreadable.pop(job, None)
-        except UnreadableValue as wrong:
-            self.unreadable[job] = value, str(wrong)
-            self.jobs.pop(job, None)
-
-    def partitions(self, job: str) -> list[PartitionStatus]:
-        """Returns the partitions as the slots of the job's newest driver last reported them."""
-        status = self.jobs.get(job)
-        driver = status.driver if status is not None else ""
-        return [
-            partition
-            for (name, _), report in self.slots.items()
-            if name == job and report.driver == driver
-            for partition in report.status.partitions
-        ]
-
-    def lag(self, job: str) -> Mapping[str, int]:
-        """Returns the records not copied yet, by flow, as far as they are known."""
-        lags = Counter[str]()
-        for partition in self.partitions(job):
-            lags[partition.flow] += partition.lag_records or 0
-        return dict(lags)

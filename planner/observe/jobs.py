@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from planner.kafka.client import ClusterClient
-from planner.kafka.log import JobStatusTable, ValueReader
+from planner.kafka.log import ValueReader
 from planner.model.observed import FRESH_MS, LiveJob
 from runtime.contract.records import ledger
-from runtime.contract.records.job_status import JobStatus
+from runtime.contract.records.job_status import JobStatus, JobStatusTable
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.naming import LEDGER, STATUS
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from msgspec import Struct, field
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobStatus, StatusKey
+from runtime.contract.records.job_status import JobStatus, JobStatusTable, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming, topic_settings
@@ -32,7 +31,6 @@ from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Wire
 from runtime.kafka.protocol.changes import NewTopic
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.timing import Shared
-from runtime.ledger.ledger import Ledger
 from runtime.ledger.records import InternalTopicScan
 from runtime.schemas.client import SchemaRegistry
 from runtime.slot.log import log_driver_message
@@ -218,31 +216,13 @@ _LEADERS_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 
 
-class OpenDestination(Struct, frozen=True):
-    """An OpenDestination holds the clients of the job's destination cluster.
-
-    `generations` maps each flow to its generation in the job's last heartbeat. `weights` maps each partition
-    to its bytes a second by the last reports of the job's slots.
-    """
-
-    cluster: KafkaCluster
-    ledger: Ledger
-    generations: Mapping[str, int]
-    weights: Mapping[PartitionKey, float]
-
-
-async def open_destination(spec: JobSpec, clusters: DriverClusters) -> OpenDestination:
-    """Opens the destination cluster and its ledger.
+async def open_destination(spec: JobSpec, clusters: DriverClusters) -> KafkaCluster:
+    """Opens the destination cluster, where the internal topics are created that do not exist yet.
 
     Raises WireError, ClientSettingsError; the caller then retries.
     """
-    cluster = await clusters.cluster(spec.destination)
     await ensure(clusters, spec.destination, topic_settings.at_destination(), spec)
-    scan = InternalTopicScan(cluster, naming.STATUS, 0)
-    await scan.refresh()
-    last = _decode_status(scan, spec.job)
-    generations = {flow.flow: flow.generation for flow in last.flows} if last is not None else {}
-    return OpenDestination(cluster, await Ledger.open(cluster), generations, _last_rates(scan, spec.job))
+    return await clusters.cluster(spec.destination)
 
 
 async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalTopic], spec: JobSpec) -> None:
@@ -283,23 +263,28 @@ async def await_leaders(cluster: KafkaCluster, partitions: Mapping[str, int]) ->
             await asyncio.sleep(_POLL_S)
 
 
+async def read_reported(cluster: KafkaCluster) -> JobStatusTable:
+    """Returns what the jobs of a destination last reported. Raises WireError."""
+    scan, reported = InternalTopicScan(cluster, naming.STATUS, 0), JobStatusTable()
+    await scan.refresh()
+    reported.update(scan.fold.items())
+    for job, (_, why) in reported.unreadable.items():
+        log_driver_message(f"the last heartbeat of {job} was skipped: {why}")
+    return reported
+
+
+def last_rates(reported: JobStatusTable, job: str) -> dict[PartitionKey, float]:
+    """Returns the bytes a second of partitions by the newest report of each slot; the latest one counts."""
+    reports = [report for (of_job, _), report in reported.reports.items() if of_job == job]
+    reports.sort(key=lambda report: report.status.at_ms)
+    return {key: rate for report in reports for key, rate in report.measured().items()}
+
+
 async def last_status(cluster: KafkaCluster, job: str) -> JobStatus | None:
     """Returns the job's newest committed heartbeat, or None. Raises WireError."""
     scan = InternalTopicScan(cluster, naming.STATUS, 0)
     await scan.refresh()
     return _decode_status(scan, job)
-
-
-def _last_rates(scan: InternalTopicScan, job: str) -> dict[PartitionKey, float]:
-    """Returns the rates of partitions by the newest report of each slot; the latest measurement counts."""
-    reports = []
-    for key, value in scan.fold.items():
-        match job_status.decode_key(key):
-            case StatusKey("slot", of_job) if of_job == job:
-                with suppress(UnreadableValue):
-                    reports.append(job_status.decode_slot(value))
-    reports.sort(key=lambda report: report.status.at_ms)
-    return {key: rate for report in reports for key, rate in report.measured().items()}
 
 
 def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:

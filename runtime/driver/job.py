@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.job_status import JobState, JobStatus, SlotReport, StatusKey
+from runtime.contract.records.job_status import JobState, JobStatus, JobStatusTable, SlotReport, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -22,10 +22,11 @@ from runtime.contract.spec.restarts import not_started_with, regrouped
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import (
     DriverClusters,
-    OpenDestination,
     exit_after_restart,
+    last_rates,
     last_status,
     open_destination,
+    read_reported,
 )
 from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.duties.flow_duties import FlowDuties
@@ -47,9 +48,11 @@ from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
 from runtime.driver.yarn import YarnApplications
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, callback_failures
+from runtime.ledger.ledger import Ledger
 from runtime.metrics.snapshot import JobSnapshot
 from runtime.slot.log import log_driver_message, log_event
 
@@ -123,12 +126,13 @@ class JobRunner:
 
         It opens the destination, fences older drivers, and starts the job.
         """
-        destination: OpenDestination | None = None
+        destination: KafkaCluster | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
             spec, name = self.spec, self.spec.destination
-            destination = await self._until_done(lambda: open_destination(spec, self._clusters), name)
-            cluster = destination.cluster
+            cluster = destination = await self._until_done(
+                lambda: open_destination(spec, self._clusters), name
+            )
             if self._restarted:
                 ended = await self._until_done(lambda: exit_after_restart(cluster, spec.job), name)
                 if ended is not None:
@@ -146,6 +150,7 @@ class JobRunner:
                 host=socket.gethostname(),
                 process=os.getpid(),
             )
+            before = await self._until_done(lambda: read_reported(cluster), name)
             # A command after the first heartbeat is for this driver, however long Spark takes to start.
             control_offset = await self._until_done(lambda: end_of(cluster, naming.CONTROL), name)
             self._leadership = Leadership(writer, self.status)
@@ -154,9 +159,9 @@ class JobRunner:
             self.leading.set()
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
-            commands = self._start_commands(destination, control_offset, self._leadership)
+            commands = self._start_commands(cluster, control_offset, self._leadership)
             self._application = await self._unless_ended(self._await_spark(application, spark_cluster))
-            await self._start(destination, writer, self._leadership)
+            await self._start(cluster, before, writer, self._leadership)
             self._editing = self._tasks.spawn(commands.run(), "edits")
             await self._until_ended()
             await self._stop_gracefully()
@@ -286,9 +291,13 @@ class JobRunner:
         return result
 
     async def _start(
-        self, destination: OpenDestination, writer: DriverWriter, leadership: Leadership
+        self,
+        destination: KafkaCluster,
+        before: JobStatusTable,
+        writer: DriverWriter,
+        leadership: Leadership,
     ) -> None:
-        """Starts the flows and the slots.
+        """Starts the flows and the slots. `before` is what the driver before this one reported.
 
         The end offset of the status topic is read before the flows start, so that no report is missed.
         """
@@ -298,18 +307,19 @@ class JobRunner:
         layout = NO_SLOTS if spec.in_rounds else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
         membership = Membership(range(slots), layout.slots_of)
-        membership.update_weights(destination.weights)
+        membership.update_weights(last_rates(before, spec.job))
+        last = before.jobs.get(spec.job)
         context = DriverContext(
             spec=self._started_with,
             driver=self.driver,
             clusters=self._clusters,
-            destination=destination.cluster,
-            ledger=destination.ledger,
+            destination=destination,
+            ledger=await self._until_done(lambda: Ledger.open(destination), spec.destination),
             writer=writer,
             leadership=leadership,
             application=application,
             changed=self._changed,
-            generations=destination.generations,
+            generations={flow.flow: flow.generation for flow in last.flows} if last is not None else {},
             layout=layout,
             membership=membership,
         )
@@ -319,14 +329,14 @@ class JobRunner:
             self._slots = RoundReports(context, flows, self._tasks, record_report)
         else:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
-        status_offset = await end_of(destination.cluster, naming.STATUS)
+        status_offset = await end_of(destination, naming.STATUS)
         self._flows.start(spec)
         self._slots.start(status_offset)
         await self._publish_spec(destination)
         self._state = "running"
 
     def _start_commands(
-        self, destination: OpenDestination, control_offset: int, leadership: Leadership
+        self, destination: KafkaCluster, control_offset: int, leadership: Leadership
     ) -> CommandHandler:
         """Starts the reader of commands.
 
@@ -364,20 +374,18 @@ class JobRunner:
         if self._leadership is not None:
             self._leadership.request_heartbeat()
 
-    async def _publish_spec(self, destination: OpenDestination) -> None:
+    async def _publish_spec(self, destination: KafkaCluster) -> None:
         """Writes the spec that the job runs by to the status topic (R10)."""
         record = InternalRecord(
             job_status.encode_key(StatusKey("spec", self.spec.job)), job_status.encode(self.spec)
         )
         assert self._leadership is not None
         await self._leadership.ensure()
-        await post(destination.cluster, naming.STATUS, [record])
+        await post(destination, naming.STATUS, [record])
 
-    async def _read_commands(
-        self, destination: OpenDestination, offset: int, commands: CommandHandler
-    ) -> None:
+    async def _read_commands(self, destination: KafkaCluster, offset: int, commands: CommandHandler) -> None:
         """Reads the control topic and passes the commands for this job on, until cancelled."""
-        tail = TopicTail(destination.cluster, naming.CONTROL, offset, self._skipped, COMMANDS_WAIT_MS)
+        tail = TopicTail(destination, naming.CONTROL, offset, self._skipped, COMMANDS_WAIT_MS)
         mine = control.command_key(self.spec.job)
         async for record in tail.records():
             if record.key == mine and record.value is not None:
@@ -404,7 +412,7 @@ class JobRunner:
                 " if they stop"
             )
 
-    async def _reconfigure(self, spec: JobSpec, destination: OpenDestination) -> None:
+    async def _reconfigure(self, spec: JobSpec, destination: KafkaCluster) -> None:
         """Applies another spec, after it was written to the file that a restart goes by.
 
         An end of a flow is in the ledger before all of the spec is applied: a driver that is started again
@@ -450,7 +458,7 @@ class JobRunner:
                     await last()
         log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
-    async def _fenced(self, error: DriverFenced, destination: OpenDestination | None) -> JobExit:
+    async def _fenced(self, error: DriverFenced, destination: KafkaCluster | None) -> JobExit:
         """Returns FENCED when another driver runs the job, so that the job is not started again.
 
         The coordinator also fences a driver that was silent for too long. Then the last heartbeat is still
@@ -466,7 +474,7 @@ class JobRunner:
         )
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_STOP_TIMEOUT_S):
-                last = await last_status(destination.cluster, self.spec.job) if destination else None
+                last = await last_status(destination, self.spec.job) if destination is not None else None
                 if last is not None and last.driver == self.driver:
                     return JobExit.FAILED
         return JobExit.FENCED

@@ -44,6 +44,7 @@ from runtime.contract.records.job_status import (
     FlowStats,
     FlowView,
     JobStatus,
+    JobStatusTable,
     PartitionState,
     PartitionStatus,
     SlotReport,
@@ -121,8 +122,10 @@ class MadeUpClusters:
         ledger = LedgerFacts(
             progress={FLOW: progress},
             generations={FLOW: Generation(1, "dc2", "active", "me", [], "id-1", "id-2", now)},
-            jobs={"dc2": self._job(now)},
-            reports={("dc2", slot): self._report(slot, at, lags, now) for slot in range(SLOTS)},
+            reported=JobStatusTable(
+                jobs={"dc2": self._job(now)},
+                reports={("dc2", slot): self._report(slot, at, lags, now) for slot in range(SLOTS)},
+            ),
         )
         return StatusSnapshot(now, {"dc1": source, "dc2": destination}, {"dc2": ledger})
 

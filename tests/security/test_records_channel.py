@@ -14,7 +14,7 @@ from runtime.contract.records.control import Assign, Assignment, SlotSpec, StopS
 from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.driver.clusters import DriverClusters, last_status, open_destination
+from runtime.driver.clusters import DriverClusters, last_status, open_destination, read_reported
 from runtime.driver.slots.channel import TopicTail, UnreadableRecordCounter, end_of, post
 from runtime.driver.slots.ticket import SlotStartRequest
 from runtime.driver.slots.worker import listen
@@ -121,7 +121,7 @@ def test_a_last_heartbeat_that_cannot_be_read_keeps_no_driver_from_starting(
         assert await last_status(cluster, job) is None
         clusters = DriverClusters(job, spec.clusters, {})
         try:
-            assert (await open_destination(spec, clusters)).generations == {}
+            assert (await read_reported(await open_destination(spec, clusters))).jobs == {}
         finally:
             await clusters.close()
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.records.job_status import JobStatus, SlotReport, SourceEnds, StandbyStatus
+from runtime.contract.records.job_status import JobStatusTable
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.results.status import ClusterTraffic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -103,17 +103,14 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFacts:
-    """Holds the records of one destination: committed progress, and the reports of jobs.
+    """Holds the records of one destination: committed progress, and what jobs report.
 
     The progress is that of the time `read_ms`; 0 for the time of the inspection.
     """
 
     progress: Mapping[str, Mapping[PartitionKey, Progress]] = field(default_factory=dict)
     generations: Mapping[str, Generation] = field(default_factory=dict)
-    jobs: Mapping[str, JobStatus] = field(default_factory=dict)
-    reports: Mapping[tuple[str, int], SlotReport] = field(default_factory=dict)
-    ends: Mapping[tuple[str, str], SourceEnds] = field(default_factory=dict)
-    standbys: Mapping[tuple[str, str], StandbyStatus] = field(default_factory=dict)
+    reported: JobStatusTable = field(default_factory=JobStatusTable)
     read_ms: int = 0
 
 

@@ -94,13 +94,12 @@ class FlowFacts:
         earlier = before.ledgers.get(declared.destination, _NO_LEDGER)
         self.declared, self.job, self.job_name = declared, job, request.jobs[declared.name]
         self.destination = now.clusters[declared.destination]
-        source = source_facts(
-            declared, now.clusters[declared.source], job, ledger.progress.get(declared.name, {})
-        )
-        self.source, self.progress, self.nothing_to_copy = source.cluster, source.progress, source.empty
+        progress = ledger.progress.get(declared.name, {})
+        source = source_facts(request, declared, now.clusters[declared.source], job, progress)
+        self.source, self.progress, self.names = source.cluster, source.progress, source.names
+        self.nothing_to_copy = source.empty
         self.before = earlier.progress.get(declared.name, {})
         self.generation = ledger.generations.get(declared.name)
-        self.names = source.names(request)
         patterns = NamePatterns(self.generation.promoted if self.generation is not None else ())
         self.promoted = frozenset(topic for topic in self.names if patterns.match(topic))
         back = now.ledgers.get(declared.source, _NO_LEDGER).generations.get(request.opposite(declared) or "")

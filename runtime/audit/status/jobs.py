@@ -15,6 +15,7 @@ from runtime.contract.records.job_status import (
     SlotReport,
     SlotStatus,
     SourceEnds,
+    newest_partitions,
 )
 from runtime.contract.records.latency import summed
 from runtime.contract.records.ledger import PartitionKey
@@ -52,10 +53,11 @@ def doubtful(ledger: LedgerFacts, now_ms: int, standbys: Mapping[str, int]) -> b
 
     `standbys`: how many each job declares.
     """
-    if any(status.state != "stopped" and not _fresh(status.at_ms, now_ms) for status in ledger.jobs.values()):
+    reported = ledger.reported
+    if any(job.state != "stopped" and not _fresh(job.at_ms, now_ms) for job in reported.jobs.values()):
         return True
     for job, declared in standbys.items():
-        reporting = sum(of == job for of, _ in ledger.standbys)
+        reporting = sum(of == job for of, _ in reported.standbys)
         if len(_standbys(job, ledger, None, now_ms)) < min(reporting, declared):
             return True
     return False
@@ -75,7 +77,7 @@ def judge(
 
     `standbys`: how many the topology declares.
     """
-    status = now.jobs.get(name) if now is not None else None
+    status = now.reported.jobs.get(name) if now is not None else None
     if now is None or status is None:
         state, why = DOWN, f"it has never run at {destination}"
         if now is None:
@@ -83,13 +85,13 @@ def judge(
         return JobReports(
             JobHealth(name=name, destination=destination, up=False, state=state, why=why, flows=list(flows))
         )
-    last = before.jobs.get(name) if before is not None else None
+    last = before.reported.jobs.get(name) if before is not None else None
     moved = last is not None and (last.at_ms, last.driver) != (status.at_ms, status.driver)
     up, why = _up(status, moved, now_ms)
     age_ms = now_ms - status.at_ms
     if moved and not _fresh(status.at_ms, now_ms):
         age_ms = now_ms - before_ms  # the clocks differ; the heartbeat moved between the two inspections
-    reports = _reports(now, status)
+    reports = now.reported.reports_of(status)
     stats: dict[str, list[FlowStats]] = {}
     for report in reports.values():
         for flow in report.status.flows:
@@ -118,11 +120,11 @@ def judge(
             standbys_declared=standbys,
             standbys=_standbys(name, now, before, now_ms),
         ),
-        _partitions(reports),
+        newest_partitions(reports.values()),
         stats,
         {flow.flow: flow for flow in status.flows},
-        _recent(reports, _reports(before, status) if before is not None else {}),
-        {flow: ends for (job, flow), ends in now.ends.items() if job == name},
+        _recent(reports, before.reported.reports_of(status) if before is not None else {}),
+        {flow: ends for (job, flow), ends in now.reported.ends.items() if job == name},
     )
 
 
@@ -139,24 +141,6 @@ def _up(status: JobStatus, moved: bool, now_ms: int) -> tuple[bool, str]:
 
 def _fresh(at_ms: int, now_ms: int) -> bool:
     return -SKEW_MS <= now_ms - at_ms <= STALE_MS
-
-
-def _reports(ledger: LedgerFacts, status: JobStatus) -> dict[int, SlotReport]:
-    """Returns the reports of the slots that this driver started: reports of another driver are outdated.
-
-    So is that of an earlier attempt, unless the slot starts again for the same partitions. A flow in rounds
-    has no assignment, and its report may be of the round before.
-    """
-    attempts = {
-        view.slot: view.attempts for view in status.slots if view.state == "running" or not view.partitions
-    }
-    return {
-        slot: report
-        for (job, slot), report in ledger.reports.items()
-        if job == status.job
-        and report.driver == status.driver
-        and (not report.status.assignment or report.attempt >= attempts.get(slot, 0))
-    }
 
 
 def _recent(now: Mapping[int, SlotReport], before: Mapping[int, SlotReport]) -> dict[str, list[int]]:
@@ -208,26 +192,13 @@ def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotHea
 
 def _standbys(job: str, now: LedgerFacts, before: LedgerFacts | None, now_ms: int) -> list[StandbyHealth]:
     """Returns the standbys that report themselves. One that ended without a last report is left out."""
-    last = before.standbys if before is not None else {}
+    last = before.reported.standbys if before is not None else {}
     return [
         StandbyHealth(host=standby.host, process=standby.process, state=standby.state, why=standby.why)
-        for key, standby in sorted(now.standbys.items())
+        for key, standby in sorted(now.reported.standbys.items())
         if key[0] == job
         and (_fresh(standby.at_ms, now_ms) or (key in last and last[key].at_ms != standby.at_ms))
     ]
-
-
-def _partitions(
-    reports: Mapping[int, SlotReport],
-) -> dict[PartitionKey, tuple[SlotStatus, PartitionStatus]]:
-    """Returns the newest report of each partition. One that moved is in two slots' reports at first."""
-    newest: dict[PartitionKey, tuple[SlotStatus, PartitionStatus]] = {}
-    for report in reports.values():
-        slot = report.status
-        for partition in slot.partitions:
-            if (key := partition.key) not in newest or newest[key][0].at_ms < slot.at_ms:
-                newest[key] = slot, partition
-    return newest
 
 
 def duration(ms: int) -> str:

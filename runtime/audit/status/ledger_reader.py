@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from runtime.audit.ledger import OpenLedger, ledger_of
 from runtime.audit.status.facts import LedgerFacts
-from runtime.contract.records import job_status
-from runtime.contract.records.job_status import (
-    JobStatus,
-    SlotReport,
-    SourceEnds,
-    StandbyStatus,
-    StatusKey,
-)
-from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.job_status import JobStatusTable
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
@@ -31,10 +23,7 @@ class StatusLedgerReader:
         self.cluster = cluster
         self._ledger: OpenLedger | None = None
         self._status: InternalTopicScan | None = None
-        self._jobs: dict[str, JobStatus] = {}
-        self._reports: dict[tuple[str, int], SlotReport] = {}
-        self._ends: dict[tuple[str, str], SourceEnds] = {}
-        self._standbys: dict[tuple[str, str], StandbyStatus] = {}
+        self._reported = JobStatusTable()
         self._read_ms = 0  # when the progress was read: what was written later is not included
 
     async def refresh(self, flows: Sequence[str], within: float) -> None:
@@ -52,10 +41,7 @@ class StatusLedgerReader:
         return LedgerFacts(
             progress={flow: ledger.all_progress(flow) for flow in flows} if ledger is not None else {},
             generations=ledger.generations(flows) if ledger is not None else {},
-            jobs=dict(self._jobs),
-            reports=dict(self._reports),
-            ends=dict(self._ends),
-            standbys=dict(self._standbys),
+            reported=self._reported.copy(),
             read_ms=self._read_ms,
         )
 
@@ -68,26 +54,4 @@ class StatusLedgerReader:
                 raise BrokerError(topic.error, naming.STATUS)
             self._status = InternalTopicScan(self.cluster, naming.STATUS, _PARTITION)
         await self._status.refresh(within)
-        for key, value in self._status.fold.news():
-            self._take(key, value)
-
-    def _take(self, stored: bytes, value: bytes | None) -> None:
-        """Stores one record. A record that a newer version wrote is ignored."""
-        try:
-            match job_status.decode_key(stored):
-                case StatusKey("job", job) if value is not None:
-                    self._jobs[job] = job_status.decode_job(value)
-                case StatusKey("slot", job, int(slot)) if value is not None:
-                    self._reports[job, slot] = job_status.decode_slot(value)
-                case StatusKey("slot", job, int(slot)):
-                    self._reports.pop((job, slot), None)
-                case StatusKey("ends", job, str(flow)) if value is not None:
-                    self._ends[job, flow] = job_status.decode_ends(value)
-                case StatusKey("standby", job, str(standby)) if value is not None:
-                    self._standbys[job, standby] = job_status.decode_standby(value)
-                case StatusKey("standby", job, str(standby)):
-                    self._standbys.pop((job, standby), None)
-                case _:
-                    pass
-        except UnreadableValue:
-            return
+        self._reported.update(self._status.fold.news())

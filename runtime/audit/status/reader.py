@@ -412,7 +412,7 @@ def _heartbeats(ledgers: Mapping[str, LedgerFacts]) -> dict[str, int]:
     return {
         name: status.at_ms
         for ledger in ledgers.values()
-        for name, status in ledger.jobs.items()
+        for name, status in ledger.reported.jobs.items()
         if status.state != "stopped"
     }
 

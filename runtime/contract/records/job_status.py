@@ -11,6 +11,9 @@ this adds what only the job knows (states, rates). A reader ignores unknown fiel
 still reads a newer job.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeVar
 
@@ -409,3 +412,99 @@ def checked(spec: JobSpec, topic: str) -> JobSpec:
     except BadJobSpec as error:
         raise UnreadableValue(f"{topic}: {error}") from error
     return spec
+
+
+class JobStatusTable(msgspec.Struct):
+    """Holds the newest records of the status topic.
+
+    `specs` has None for a job whose spec this release can't read. `unreadable` are the heartbeats that this
+    release can't read, each with the reason: another one sends them, and what that job does is not known.
+    """
+
+    jobs: dict[str, JobStatus] = {}
+    unreadable: dict[str, tuple[bytes, str]] = {}
+    specs: dict[str, JobSpec | None] = {}
+    reports: dict[tuple[str, int], SlotReport] = {}
+    ends: dict[tuple[str, str], SourceEnds] = {}
+    standbys: dict[tuple[str, str], StandbyStatus] = {}
+
+    def update(self, values: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Adds new values of keys. Only the newest of each key is decoded."""
+        for key, value in dict(values).items():
+            with suppress(UnreadableValue):  # written by a newer release: it is not interpreted
+                match decode_key(key):
+                    case StatusKey("job", job) if value is not None:
+                        self._heartbeat(job, value)
+                    case StatusKey("spec", job) if value is not None:
+                        self.specs[job] = None
+                        self.specs[job] = decode_spec(value)
+                    case StatusKey("slot", job, int(slot)) if value is not None:
+                        self.reports[job, slot] = decode_slot(value)
+                    case StatusKey("slot", job, int(slot)):
+                        self.reports.pop((job, slot), None)  # other slots report its partitions now
+                    case StatusKey("ends", job, str(flow)) if value is not None:
+                        self.ends[job, flow] = decode_ends(value)
+                    case StatusKey("standby", job, str(standby)) if value is not None:
+                        self.standbys[job, standby] = decode_standby(value)
+                    case StatusKey("standby", job, str(standby)):
+                        self.standbys.pop((job, standby), None)
+
+    def _heartbeat(self, job: str, value: bytes) -> None:
+        try:
+            self.jobs[job] = decode_job(value)
+            self.unreadable.pop(job, None)
+        except UnreadableValue as wrong:
+            self.unreadable[job] = value, str(wrong)
+            self.jobs.pop(job, None)
+
+    def copy(self) -> "JobStatusTable":
+        """Returns the table as it is now; later updates do not change it."""
+        return JobStatusTable(*map(dict, msgspec.structs.astuple(self)))
+
+    def reports_of(self, status: JobStatus) -> dict[int, SlotReport]:
+        """Returns the reports that count: of the slots that the driver of this status has started.
+
+        That of an earlier attempt is outdated, unless the slot starts again for the same partitions. A flow
+        in rounds has no assignment, and its report may be of the round before.
+        """
+        attempts = {
+            view.slot: view.attempts
+            for view in status.slots
+            if view.state == "running" or not view.partitions
+        }
+        return {
+            slot: report
+            for (job, slot), report in self.reports.items()
+            if job == status.job
+            and report.driver == status.driver
+            and (not report.status.assignment or report.attempt >= attempts.get(slot, 0))
+        }
+
+    def partitions(self, job: str) -> list[PartitionStatus]:
+        """Returns the partitions of a job as its slots last reported them."""
+        status = self.jobs.get(job)
+        reports = self.reports_of(status).values() if status is not None else ()
+        return [partition for _, partition in newest_partitions(reports).values()]
+
+    def lag(self, job: str) -> Mapping[str, int]:
+        """Returns the records not copied yet, by flow, as far as they are known."""
+        lags = Counter[str]()
+        for partition in self.partitions(job):
+            lags[partition.flow] += partition.lag_records or 0
+        return dict(lags)
+
+
+def newest_partitions(
+    reports: Iterable[SlotReport],
+) -> dict[PartitionKey, tuple[SlotStatus, PartitionStatus]]:
+    """Returns the newest report of each partition, with the slot that sent it.
+
+    A partition that moved is in the reports of two slots at first.
+    """
+    newest: dict[PartitionKey, tuple[SlotStatus, PartitionStatus]] = {}
+    for report in reports:
+        slot = report.status
+        for partition in slot.partitions:
+            if (key := partition.key) not in newest or newest[key][0].at_ms < slot.at_ms:
+                newest[key] = slot, partition
+    return newest

@@ -9,12 +9,12 @@ from planner.apply.copying import cannot_start, not_copying, start_progress, wit
 from planner.apply.denials import lasting
 from planner.apply.job_watch import JobWatch
 from planner.kafka import run
-from planner.kafka.log import JobStatusTable
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     FlowView,
     JobState,
     JobStatus,
+    JobStatusTable,
     PartitionState,
     PartitionStatus,
     SlotReport,

@@ -37,6 +37,7 @@ from tests.runtime.audit.given import (
     report,
     said,
     source,
+    with_reported,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -194,7 +195,7 @@ def test_a_job_says_where_its_metrics_are_if_the_usual_port_was_taken():
 def standbys(*seen: StandbyStatus) -> LedgerFacts:
     """What the ledger says of a job with these standbys."""
     written = ledger(progress(), job(host="host-a", process=12), report(said(S.CAUGHT_UP)))
-    return dataclasses.replace(written, standbys={(JOB, each.standby): each for each in seen})
+    return with_reported(written, standbys={(JOB, each.standby): each for each in seen})
 
 
 def standby(name: str, ago_ms: int = 900, **more: Any) -> StandbyStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from runtime.contract.records.job_status import (
     FlowStats,
     FlowView,
     JobStatus,
+    JobStatusTable,
     PartitionState,
     PartitionStatus,
     SlotReport,
@@ -131,9 +133,16 @@ def ledger(
     return LedgerFacts(
         progress={FLOW: {KEY: made} if made is not None else {}},
         generations={FLOW: who if who is not None else generation()},
-        jobs={JOB: status} if status is not None else {},
-        reports={(JOB, 0): word} if word is not None else {},
+        reported=JobStatusTable(
+            jobs={JOB: status} if status is not None else {},
+            reports={(JOB, 0): word} if word is not None else {},
+        ),
     )
+
+
+def with_reported(written: LedgerFacts, **changes: Any) -> LedgerFacts:
+    """The same ledger, where jobs report something else."""
+    return dataclasses.replace(written, reported=replace(written.reported, **changes))
 
 
 def look(

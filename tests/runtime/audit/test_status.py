@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -21,17 +21,21 @@ from runtime.audit.status.facts import (
     sum_known,
 )
 from runtime.audit.status.join import join
-from runtime.audit.status.ledger_reader import StatusLedgerReader
 from runtime.audit.status.reader import StatusReader, read_status
 from runtime.audit.status.retention import kept_ms
 from runtime.contract.records import job_status
+from runtime.contract.records.job_status import (
+    JobStatusTable,
+    PartitionStatus,
+    SlotView,
+    SourceEnds,
+    StatusKey,
+)
 from runtime.contract.records.job_status import PartitionState as S
-from runtime.contract.records.job_status import PartitionStatus, SlotView, SourceEnds, StatusKey
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, quantile, summed
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
 from runtime.contract.spec.files import LinesSpec
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.clock import jumping
@@ -56,6 +60,7 @@ from tests.runtime.audit.given import (
     report,
     said,
     source,
+    with_reported,
 )
 
 
@@ -358,7 +363,7 @@ def test_of_a_paused_flow_the_source_s_end_that_its_driver_saw_last_counts(
 ) -> None:
     written = told(state, who=generation("paused"))
     ends = {(JOB, FLOW): SourceEnds(NOW - 300, {TOPIC: {0: 97}})}
-    partition = partition_of(seen(dataclasses.replace(written, ends=ends), SILENT))
+    partition = partition_of(seen(with_reported(written, ends=ends), SILENT))
     assert (partition.source_end, partition.lag_records) == (97, 7)
     assert partition.source_end_seen_ms == NOW - 300
 
@@ -457,7 +462,7 @@ class BeatingLedger:
 
     def facts(self, flows: Sequence[str]) -> LedgerFacts:
         last_s = min(int(asyncio.get_running_loop().time() - self.began_s), self.lives_s)
-        return LedgerFacts(jobs={JOB: job(age_ms=-int(last_s * 1000))})
+        return LedgerFacts(reported=JobStatusTable(jobs={JOB: job(age_ms=-int(last_s * 1000))}))
 
 
 @pytest.mark.parametrize(
@@ -497,17 +502,27 @@ def test_the_next_heartbeat_of_a_job_ends_the_wait_for_it(
 def test_a_report_of_an_earlier_attempt_counts_only_until_the_next_one_reports(
     slot: SlotView, state: str
 ) -> None:
-    known = dataclasses.replace(told(S.COPYING), jobs={JOB: job(slots=[slot])})
+    known = with_reported(told(S.COPYING), jobs={JOB: job(slots=[slot])})
     assert partition_of(seen(known)).state == state
 
 
 def test_a_report_that_the_driver_removed_is_gone() -> None:
-    reader = StatusLedgerReader(cast(KafkaCluster, None))
+    table = JobStatusTable()
     key = job_status.encode_key(StatusKey("slot", JOB, 0))
-    reader._take(key, job_status.encode(report(said(S.COPYING))))
-    assert list(reader.facts([]).reports) == [(JOB, 0)]
-    reader._take(key, None)
-    assert reader.facts([]).reports == {}
+    table.update([(key, job_status.encode(report(said(S.COPYING))))])
+    assert list(table.reports) == [(JOB, 0)]
+    before = table.copy()
+    table.update([(key, None)])
+    assert (table.reports, list(before.reports)) == ({}, [(JOB, 0)])
+
+
+def test_a_partition_that_moved_between_slots_counts_once_in_the_report_that_is_newer() -> None:
+    """The former slot reports it too, until its next report."""
+    before, after = report(said(S.COPYING, 90, 120), age_ms=2_000), report(said(S.COPYING, 100, 120))
+    after = structs.replace(after, status=structs.replace(after.status, slot=1))
+    table = JobStatusTable(jobs={JOB: job()}, reports={(JOB, 1): after, (JOB, 0): before})
+    assert [partition.position for partition in table.partitions(JOB)] == [100]
+    assert table.lag(JOB) == {FLOW: 20}
 
 
 def counts(**records: int) -> list[int]:

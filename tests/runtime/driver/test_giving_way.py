@@ -19,11 +19,12 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.driver import clusters
-from runtime.driver.clusters import OpenDestination, exit_after_restart
+from runtime.driver.clusters import exit_after_restart
 from runtime.driver.commands import RefusedCommand
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
@@ -157,7 +158,7 @@ async def test_a_driver_that_dies_while_it_applies_a_spec_is_restarted_with_that
     flows = DyingFlows(file)
     runner = JobRunner(started, {}, SpecFile(file))
     runner._flows = cast(FlowManager, flows)
-    destination = cast(OpenDestination, None)  # is not reached
+    destination = cast(KafkaCluster, None)  # is not reached
 
     with pytest.raises(RefusedCommand):
         await runner._reconfigure(spec_of(LaunchSpec(), "dc2", bootstrap="evil:9092"), destination)
