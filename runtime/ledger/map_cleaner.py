@@ -45,12 +45,17 @@ async def clean_map(
     """Deletes the segments of a flow that are no longer needed, and merges small ones.
 
     Segments of older incarnations are deleted too: the log that they map was recreated or truncated, or a
-    newer incarnation contains their runs. Raises WireError and what `OffsetMapReader.refresh` raises.
+    newer incarnation contains their runs. So are those of files that the ledger has forgotten. Raises
+    WireError and what `OffsetMapReader.refresh` raises.
     """
     await maps.refresh(flow)
+    forgotten = maps.map_keys(flow) - _map_keys(maps.progress(flow))
+    if forgotten:
+        await maps.refresh(flow)  # a file's progress was committed before its first segment
     progress = maps.progress(flow)
     sealed = {key: maps.spans(key, state) for key, state in progress.items()}
-    gone = _outdated(maps, progress) + await _trimmed(cluster, progress, sealed)
+    gone = [old for key in forgotten - _map_keys(progress) for old in maps.segments(key)]
+    gone += _outdated(maps, progress) + await _trimmed(cluster, progress, sealed)
     if gone:
         await writer.commit(dict.fromkeys(gone))
     deleted = set(gone)
@@ -106,12 +111,16 @@ def _merged(group: Sequence[SealedSpan]) -> Span:
         raise UnreadableRecord(f"offset map of {key.of.flow}: {where}: {error}") from error
 
 
+def _map_keys(progress: Mapping[PartitionKey, Progress]) -> set[PartitionKey]:
+    return {state.map_key(key) for key, state in progress.items()}
+
+
 def _outdated(maps: OffsetMapReader, progress: Mapping[PartitionKey, Progress]) -> list[SegmentKey]:
     """Returns the segments of older incarnations."""
     return [
         old
         for key, state in progress.items()
-        for old in maps.segments(key)
+        for old in maps.segments(state.map_key(key))
         if old.incarnation < state.incarnation
     ]
 

@@ -79,15 +79,19 @@ class OffsetMapReader:
         return self._ledger.all_progress(flow)
 
     def segments(self, key: PartitionKey) -> Mapping[SegmentKey, Span]:
-        """Returns the sealed segments of every incarnation, in no order."""
+        """Returns the sealed segments of a map's key and every incarnation, in no order."""
         return self._segments.get(key, {})
+
+    def map_keys(self, flow: str) -> set[PartitionKey]:
+        """Returns the keys of the flow's maps that have segments."""
+        return {key for key, segments in self._segments.items() if key.flow == flow and segments}
 
     def spans(self, key: PartitionKey, progress: Progress) -> list[tuple[SegmentKey, Span]]:
         """Returns the sealed spans of the current incarnation, in order."""
         return sorted(
             (
                 (number, span)
-                for number, span in self.segments(key).items()
+                for number, span in self.segments(progress.map_key(key)).items()
                 if number.incarnation == progress.incarnation and number.number < progress.segments
             ),
             key=lambda item: item[0].number,
@@ -99,9 +103,9 @@ class OffsetMapReader:
         The marker of its transaction is not written yet at the segment's topic. Until then the map seems to
         begin later than it does.
         """
-        newest = SegmentKey(key, progress.incarnation, progress.segments - 1)
+        newest = SegmentKey(progress.map_key(key), progress.incarnation, progress.segments - 1)
         stored = encode_key(newest)
-        return newest not in self.segments(key) and any(
+        return newest not in self.segments(newest.of) and any(
             scan.fold.undecided(stored) for scan in self._scans.values()
         )
 

@@ -33,13 +33,11 @@ from runtime.batch import (
     prepare,
 )
 from runtime.batch.spec import MAX_UNPACKED, OffsetDeltaRun, RewriteReason
-from runtime.contract.records.advance import Advance, advance, first_progress
+from runtime.contract.records.advance import Advance, advance, first_progress, progress_records
 from runtime.contract.records.ledger import (
     LedgerKey,
     LedgerValue,
     Progress,
-    ProgressKey,
-    SegmentKey,
 )
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
@@ -259,10 +257,7 @@ class PartitionRestore(RepeatedCopy):
                 last_timestamp=max((batch.max_timestamp for batch in batches), default=-1),
             )
             after, sealed = advance(before, step, _GENERATION, now_ms())
-            records: dict[LedgerKey, LedgerValue | None] = {ProgressKey(self._key): after}
-            for number, segment in enumerate(sealed, start=after.segments - len(sealed)):
-                records[SegmentKey(self._key, after.incarnation, number)] = segment
-            return records
+            return progress_records(self._key, after, sealed)
 
         await writer.commit(ledger, {self._at: batches} if batches else {})
         self.records = after.records

@@ -140,6 +140,8 @@ async def locate_between(
     await opened.refresh(access.flow)
     copied = opened.ledger.all_progress(access.flow)
     for key, progress in copied.items():
+        if progress.map_name:  # a file has no offsets
+            continue
         name = progress.destination_topic if record.reverse else key.topic
         if name == record.topic and key.partition == record.partition:
             offsets = opened.maps.get(key)

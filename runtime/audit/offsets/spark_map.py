@@ -67,6 +67,7 @@ async def _stretches(reach: ClusterEndpoint, flow: str) -> list[Stretch]:
                 replace(span, encoded=span.encoded_runs()),  # executors can't read this process's files
             )
             for key, offsets in sorted(opened.maps.all(flow).items())
+            if not progress[key].map_name  # a file has no offsets
             for span in offsets.spans
         ]
 

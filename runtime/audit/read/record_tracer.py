@@ -250,7 +250,7 @@ class ClusterLedger:
             self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
         maps = opened.maps.all(flow)
         for key, made in opened.ledger.all_progress(flow).items():
-            if made.destination_topic == topic:
+            if made.destination_topic == topic and not made.map_name:  # a file has no offsets
                 place = generation.source_cluster_id, key.topic, key.partition
                 written.setdefault(key.partition, []).append(
                     MirrorPartitionOrigin(flow, *place, maps[key], made.source_topic_id)

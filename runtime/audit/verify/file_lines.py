@@ -1,26 +1,19 @@
-"""Reads the lines or rows of a file up to the position that the ledger has, as records to be compared.
-
-Of each record only a digest and its position are held, and a timestamp where rows have some: 16 or 24 bytes.
-"""
+"""Reads the lines or rows of a file up to the position that the ledger has, as records to be compared."""
 
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msgspec import Struct, field
-
-from runtime.audit.verify.pieces import RecordContent, condensed
-from runtime.batch import Record
+from runtime.audit.verify.pieces import RecordContent
 from runtime.batch.varint import read_size, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.known_files import KnownFile
-from runtime.files.source.lines import NO_HEADERS, NO_KEY, fingerprint, sized
+from runtime.files.source.lines import NO_HEADERS, NO_KEY, end_of_last_line, fingerprint, sized
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import source_of
 
@@ -37,12 +30,20 @@ class UnreadableFile(Exception):
     """The file can't be read up to its position; the text says why."""
 
 
+class FileLine(NamedTuple):
+    """A line or row: where it begins, its timestamp, and key, value and headers in a batch's encoding."""
+
+    position: int
+    timestamp: int
+    body: bytes
+
+
 def digest_of(body: bytes) -> int:
-    """Returns eight bytes of a digest. `body` has key, value and headers in the encoding of a batch."""
+    """Returns eight bytes of a digest."""
     return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), signed=True)
 
 
-def body_of(record: Record | ConsumerRecord) -> bytes:
+def body_of(record: ConsumerRecord) -> bytes:
     """Returns key, value and headers of a record in the encoding of a batch."""
     parts = [sized(record.key), sized(record.value), varint(len(record.headers))]
     for name, value in record.headers:
@@ -68,65 +69,67 @@ def _part(body: bytes, at: int) -> tuple[bytes | None, int]:
     return (None, at) if size < 0 else (body[at : at + size], at + size)
 
 
-class FileRecords(Struct):
-    """The records of a file: their digests, and the positions at which they begin.
+class FileLines:
+    """The lines or rows of a file from a position on, up to the one that the ledger has.
 
-    `times` are the timestamps of rows that have some of their own.
+    `position` is that of the next line. The file is open from `take` to `close`, and may be opened again.
     """
 
-    lines: LinesSpec
-    read: KnownFile
-    timed: bool  # rows have timestamps of their own
-    digests: array[int] = field(default_factory=lambda: array("q"))
-    positions: array[int] = field(default_factory=lambda: array("q"))
-    times: array[int] = field(default_factory=lambda: array("q"))
+    def __init__(self, lines: LinesSpec, read: KnownFile, position: int) -> None:
+        self._lines, self._read = lines, read
+        self._begin = position
+        self._file: OpenFile | None = None
+        self._following: Iterator[FileLine] = iter(())
+        self._next: FileLine | None = None
 
-    def position(self, number: int) -> int:
-        """Returns where a record begins; behind the last one, where reading ended."""
-        return self.positions[number] if number < len(self.positions) else self.read.position
+    @property
+    def position(self) -> int:
+        if self._file is None:
+            return self._begin
+        return self._next.position if self._next is not None else self._read.position
 
-    def content(self, number: int) -> RecordContent:
-        """Returns a record. Raises UnreadableFile."""
-        position = self.positions[number]
-        with _explained(), _opened(self.lines, self.read) as file:
-            if self.lines.format != "parquet":
-                size = self.position(number + 1) - position
-                line = file.read(position, size).split(b"\n")[0].removesuffix(b"\r")
-                return RecordContent(NO_TIME, None, condensed(line), ())
-            rows = _row_reader(file).read(position, _LONGEST)
-            if not rows.records:
-                raise UnreadableFile(rows.why or _CHANGED)
-            timestamp, body = rows.records[0]
-            return content_of_body(timestamp if self.timed else NO_TIME, body)
+    def take(self, end: int, most: int) -> list[FileLine]:
+        """Returns at most so many of the next lines, of those that begin before `end`.
 
+        Raises UnreadableFile.
+        """
+        taken: list[FileLine] = []
+        with _explained():
+            if self._file is None:
+                self._open()
+            while self._next is not None and self._next.position < end and len(taken) < most:
+                taken.append(self._next)
+                self._next = next(self._following, None)
+        return taken
 
-def records_up_to(lines: LinesSpec, read: KnownFile, *, timed: bool) -> FileRecords:
-    """Reads a file up to its position. Raises UnreadableFile.
+    def close(self) -> None:
+        if self._file is not None:
+            self._begin = self.position
+            self._file.close()
+            self._file = None
 
-    `timed` says whether the timestamps of rows count: a topic may replace them.
-    """
-    with _explained(), _opened(lines, read) as file:
-        if lines.format != "parquet":
-            if fingerprint(file, read.position) != read.fingerprint:
+    def _open(self) -> None:
+        """Opens the file, and compares its fingerprint. Raises OSError, UnreadableFile."""
+        source, end = source_of(self._lines), self._read.position
+        try:
+            file = source.open(self._read.name)
+        except FileNotFoundError:
+            what = "renamed" if source.place == "folder" else "deleted"
+            raise UnreadableFile(f"the file was {what} meanwhile: run it again") from None
+        try:
+            if self._lines.format == "parquet":
+                rows = _row_reader(file)
+                mark, self._following = rows.fingerprint(end), _rows(rows, self._begin, end)
+            else:
+                mark = fingerprint(file, end)
+                self._following = _lines(file, self._begin, end, blank=self._lines.format == "json")
+            if mark != self._read.fingerprint:
                 raise UnreadableFile(_CHANGED)
-            file_records = FileRecords(lines, read, timed=False)
-            _read_lines(file, file_records)
-            return file_records
-        reader = _row_reader(file)
-        if reader.fingerprint(read.position) != read.fingerprint:
-            raise UnreadableFile(_CHANGED)
-        file_records = FileRecords(lines, read, timed=timed and reader.timed)
-        _read_rows(reader, file_records)
-        return file_records
-
-
-def _opened(lines: LinesSpec, read: KnownFile) -> OpenFile:
-    source = source_of(lines)
-    try:
-        return source.open(read.name)
-    except FileNotFoundError:
-        what = "renamed" if source.place == "folder" else "deleted"
-        raise UnreadableFile(f"the file was {what} meanwhile: run it again") from None
+            self._next = next(self._following, None)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
 
 
 @contextmanager
@@ -140,11 +143,10 @@ def _explained() -> Iterator[None]:
         raise UnreadableFile(error.strerror or str(error)) from error
 
 
-def _read_lines(file: OpenFile, records: FileRecords) -> None:
-    """Reads the lines before the position, where one ends. Blank lines of the format json are no records."""
-    at, end, rest = 0, records.read.position, b""
-    blank = records.lines.format == "json"
-    begin = 0
+def _lines(file: OpenFile, begin: int, end: int, *, blank: bool) -> Iterator[FileLine]:
+    """Yields the lines before `end`, where one ends. Where `blank`, blank lines are no records."""
+    begin += end_of_last_line(file, begin)
+    at, rest = begin, b""
     while at < end:
         text = file.read(at, min(_READ, end - at))
         if not text:
@@ -157,8 +159,7 @@ def _read_lines(file: OpenFile, records: FileRecords) -> None:
         for text_line in whole:
             line = text_line.removesuffix(b"\r")
             if line.strip() or not blank:
-                records.digests.append(digest_of(NO_KEY + sized(line) + NO_HEADERS))
-                records.positions.append(begin)
+                yield FileLine(begin, NO_TIME, NO_KEY + sized(line) + NO_HEADERS)
             begin += len(text_line) + 1
     if rest:
         raise UnreadableFile(_CHANGED)
@@ -174,16 +175,12 @@ def _row_reader(file: OpenFile) -> RowReader:
     return reader
 
 
-def _read_rows(reader: RowReader, records: FileRecords) -> None:
-    at, end = 0, records.read.position
+def _rows(reader: RowReader, at: int, end: int) -> Iterator[FileLine]:
+    timed = reader.timed
     while at < end:
         part = reader.read(at, _LONGEST)
         if part.position == at:
             raise UnreadableFile(part.why or _CHANGED)
-        for number, (timestamp, body) in enumerate(part.records, at):
-            if number < end:
-                records.digests.append(digest_of(body))
-                records.positions.append(number)
-                if records.timed:
-                    records.times.append(timestamp)
+        for number, (timestamp, body) in enumerate(part.records[: end - at], at):
+            yield FileLine(number, timestamp if timed else NO_TIME, body)
         at = part.position

@@ -1,21 +1,22 @@
 """Plans and compares a flow from files: the lines or rows of files, and the records that were made of them.
 
-The ledger says how far each file was read. Its lines up to there must be in its partition, in their order,
-with equal bytes. The records of all files of a partition are read together, because only their content says
-which transaction belongs to which file.
+The ledger says how far each file was read, and by its offset map which records of the partition hold its
+lines. So a partition is read once, and each run of records is compared with the next lines of its file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, existing_ledger
 from runtime.audit.partition_logs import (
@@ -26,38 +27,28 @@ from runtime.audit.partition_logs import (
     logs_of,
     open_spec,
 )
-from runtime.audit.verify.comparer import LIMIT, WINDOW, RecordComparer
+from runtime.audit.verify.comparer import LIMIT, RecordComparer
 from runtime.audit.verify.failures import noted
 from runtime.audit.verify.file_lines import (
     NO_TIME,
-    FileRecords,
-    UnreadableFile,
+    FileLine,
+    FileLines,
     body_of,
     content_of_body,
     digest_of,
-    records_up_to,
-)
-from runtime.audit.verify.interleaving import (
-    Interleaving,
-    TransactionRange,
-    match,
-    numbers,
-    owners_of_unknown,
-    places_of,
 )
 from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
-    RecordContent,
     RecordDifference,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
 )
 from runtime.audit.verify.plan import Comparison, FlowPartition
-from runtime.batch import Batch, records
-from runtime.batch.layout import NO_PRODUCER
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.offset_map import OffsetMap, Run, decode_runs, encode_runs
 from runtime.contract.results.records import UncomparableRange
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
@@ -71,7 +62,8 @@ from runtime.slot.budget import TokenBucket
 if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
-_NAMED = 10  # files that a text names
+
+_LINES: Final = 1_000  # that are read at a time
 
 
 class LoadedComparison(Comparison):
@@ -88,11 +80,13 @@ class LoadedComparison(Comparison):
             what = f"{flow.name} reads files: --range and --sample choose offsets of a topic"
             raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
         async with open_spec(request.destination, flow.destination) as cluster:
-            progress = await (await existing_ledger(cluster, flow.destination)).progress(flow.name)
+            opened = await existing_ledger(cluster, flow.destination)
+            progress = await opened.progress(flow.name)
             if not progress:
                 raise NothingCopied(flow.destination, flow.name)
             names = request.chosen({key.topic for key in progress}, lines.endpoint, "read", "file")
             chosen = {key: made for key, made in progress.items() if key.topic in names}
+            maps = opened.maps.all(flow.name)
             places = {TopicPartition(lines.topic, key.partition) for key in chosen}
             with as_audit_failure(flow.destination):
                 logs = await logs_of(cluster, flow.destination, places, request.within_s)
@@ -103,11 +97,12 @@ class LoadedComparison(Comparison):
         gone = {file.name for file in (*files.replaced, *files.vanished)}
         unseen = {key.partition for key in progress if key not in chosen or key.topic in gone}
         return [
-            ComparedFile(
+            FilePartition(
                 flow.destination,
                 number,
                 key,
                 made,
+                maps[key],
                 files,
                 logs,
                 ends[key.partition],
@@ -121,9 +116,9 @@ class LoadedComparison(Comparison):
     ) -> list[VerifiedPiece]:
         """Compares the given files: all that are read into their partitions. Raises AuditFailure."""
         request = self.request
-        by_partition: defaultdict[int, list[VerificationPiece]] = defaultdict(list)
+        by_partition: dict[int, list[VerificationPiece]] = {}
         for piece in pieces:
-            by_partition[piece.partition].append(piece)
+            by_partition.setdefault(piece.partition, []).append(piece)
         results: list[VerifiedPiece] = []
         async with open_spec(request.destination, request.flow.destination) as cluster:
             for files in by_partition.values():
@@ -146,7 +141,7 @@ def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Re
     return reconcile(listing.files, known, lambda name, file: source.holds(listing.files, name, file))
 
 
-class ComparedFile(FlowPartition):
+class FilePartition(FlowPartition):
     """Holds the positions of a file that was read. `alone`: all other files of its partition are there, too.
 
     `end`: where the flow's records end in the partition.
@@ -158,6 +153,7 @@ class ComparedFile(FlowPartition):
         number: int,
         key: PartitionKey,
         read: Progress,
+        offsets: OffsetMap,
         files: Reconciliation,
         logs: PartitionLogs,
         end: int,
@@ -169,7 +165,9 @@ class ComparedFile(FlowPartition):
         self._at = at = TopicPartition(read.destination_topic, key.partition)
         self._logs = logs
         self._name = next((new for known, new in files.moved if known.name == key.topic), key.topic)
-        self.end = read.position
+        self._runs = [run for span in offsets.spans for run in span.runs]
+        self.low, self.end = offsets.low, read.position
+        self.before = f"below the offset map, which begins at {offsets.low}"
         self.unread = logs.problem(at, read.destination_topic_id, cluster, "took the records")
         if not self.unread and any(file.name == key.topic for file in files.replaced):
             self.unread = "it is not the file that was read: it was truncated or overwritten"
@@ -179,6 +177,20 @@ class ComparedFile(FlowPartition):
             self.gone = [(self.end, "the file is not there any more")]
         elif at.topic in logs.compacted:
             self.gone = [(self.end, f"{at.topic} is compacted, so its records can't be counted")]
+        elif self._runs:
+            kept = next(
+                (
+                    at
+                    for at, run in enumerate(self._runs)
+                    if run.destination_end > logs.bounds[self._at].start
+                ),
+                len(self._runs),
+            )
+            # The first run of a chunk begins at a line. Others of the chunk follow it without a gap.
+            while 0 < kept < len(self._runs) and self._runs[kept].source == self._runs[kept - 1].source_end:
+                kept -= 1
+            first = self._runs[kept].source if kept < len(self._runs) else self.end
+            self.gone = [(first if kept else self.low, f"retention passed at {cluster}")]
 
     def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
         if low >= high:
@@ -191,11 +203,11 @@ class ComparedFile(FlowPartition):
             source_id=b"",
             destination_topic=self._at.topic,
             destination_id=read.destination_topic_id,
-            low=0,
+            low=low,
             high=high,
             destination_low=start,
             destination_high=max(min(self._written_end, log_end), start),
-            owned_end=self._written_end,
+            runs=encode_runs((run for run in self._runs if run.source >= low), 0, 0),
             alone=self._alone,
             read=KnownFile(self._name, read.position, read.source_topic_id, read.source_epoch),
             records=read.records,
@@ -203,58 +215,135 @@ class ComparedFile(FlowPartition):
         return [piece]
 
 
-class WrittenRecords(Struct):
-    """Holds the records of a partition that transactions wrote, in the order of their ends."""
+class FilePiece:
+    """Compares the lines of one file with its records, run by run, in order.
 
-    digests: array[int] = field(default_factory=numbers)
-    offsets: array[int] = field(default_factory=numbers)
-    times: array[int] = field(default_factory=numbers)
-    ranges: list[TransactionRange] = field(default_factory=list)
-    producers: array[int] = field(default_factory=numbers)  # the producer id of each range
-    appended: bool = False
-    others: int = 0  # records that no transaction wrote
-
-    def add(self, transaction: Iterable[tuple[int, int, int]], producer_id: int = NO_PRODUCER) -> None:
-        begin = len(self.digests)
-        for offset, timestamp, digest in transaction:
-            self.offsets.append(offset)
-            self.times.append(timestamp)
-            self.digests.append(digest)
-        if len(self.digests) > begin:
-            self.ranges.append(TransactionRange(begin, len(self.digests)))
-            self.producers.append(producer_id)
-
-    def producer_of(self, transaction: TransactionRange) -> int:
-        """Returns the producer id that wrote a transaction."""
-        return self.producers[bisect_left(self.ranges, transaction)]
-
-    def of(self, transactions: Iterable[TransactionRange]) -> WrittenRecords:
-        """Returns the digests and offsets of the records of some transactions."""
-        some = WrittenRecords()
-        for begin, end in transactions:
-            some.digests += self.digests[begin:end]
-            some.offsets += self.offsets[begin:end]
-        return some
-
-
-class _RepeatedLines:
-    """Finds which transactions repeat lines of a file.
-
-    Such a transaction stands between those of the file, `taken`, and behind the line before its own lines.
-    Before or behind them all, it may be of a file that the ledger has forgotten.
+    `run` is the run that is read, `records` are its records, and `left` counts the runs behind it.
     """
 
-    def __init__(self, lines: Sequence[int], taken: Sequence[TransactionRange]) -> None:
-        self._lines = lines
-        self._begins = [begin for begin, _ in reversed(taken)]
-        self._counts = [0, *accumulate(transaction.size for transaction in reversed(taken))]
+    def __init__(self, lines: LinesSpec, piece: VerificationPiece) -> None:
+        assert piece.read is not None, "a piece of another flow"
+        self.piece, self.result = piece, VerifiedPiece.begin(piece)
+        self.runs = decode_runs(piece.runs, 0, 0)
+        self.left = len(self.runs)
+        self.records: list[ConsumerRecord] = []
+        self.name = piece.read.name
+        self._spec, self._read = lines, piece.read
+        self._lines = FileLines(lines, piece.read, piece.low)
 
-    def line_of(self, transaction: TransactionRange, content: Sequence[int]) -> int | None:
-        """Returns the number of the first line that the transaction with this content repeats, or None."""
-        before = self._counts[bisect_left(self._begins, transaction.begin)]
-        if not 0 < before < len(self._lines):
-            return None
-        return next(places_of(self._lines, content, 1, before), None)
+    @property
+    def run(self) -> Run:
+        return self.runs[len(self.runs) - self.left - 1]
+
+    def open(self) -> None:
+        """Begins the next run."""
+        self.left -= 1
+        self.records = []
+
+    def close(self) -> None:
+        """Closes the file until its next run."""
+        self._lines.close()
+
+    async def compare(self, start: int, passed: str) -> None:
+        """Compares the lines of the run with its records.
+
+        The log begins at `start` now, and `passed` says why. Raises UnreadableFile.
+        """
+        result, run, records = self.result, self.run, self.records
+        unmapped = await asyncio.to_thread(self._lines.take, run.source, LIMIT)
+        lines = await asyncio.to_thread(self._lines.take, self.piece.high, run.records)
+        if expired := min(max(start - run.destination, 0), len(lines)):
+            end = lines[expired].position if expired < len(lines) else self._lines.position
+            result.not_comparable = [UncomparableRange(low=self.piece.low, end=end, why=passed)]
+            result.end, lines = end, lines[expired:]
+        same = len(lines) == len(records) == run.records - expired and all(map(_are_equal, lines, records))
+        if same and not unmapped:
+            result.compared += len(lines)
+            result.end = self._lines.position
+        else:
+            await self._differ(unmapped, lines, run.destination + expired, records)
+
+    async def finish(self) -> None:
+        """Compares what follows the last run, which no record holds. Raises UnreadableFile."""
+        if rest := await asyncio.to_thread(self._lines.take, self.piece.high, LIMIT):
+            await self._differ(rest, (), 0, ())
+        self.result.end = self.piece.high
+
+    async def _differ(
+        self,
+        unmapped: Sequence[FileLine],
+        lines: Sequence[FileLine],
+        destination: int,
+        records: Sequence[ConsumerRecord],
+    ) -> None:
+        """Notes the differences of lines, of which the first ones are not in the map, and their records."""
+        result, known = self.result, len(self.result.edits)
+        timed = not any(record.appended for record in records)
+
+        def content(line: FileLine) -> ComparedRecord:
+            time = line.timestamp if timed else NO_TIME
+            return ComparedRecord(line.position, None, content_of_body(time, line.body))
+
+        has_times = timed and any(line.timestamp != NO_TIME for line in lines)
+        here = [content(line) for line in unmapped]
+        here += [content(line)._replace(at=offset) for offset, line in enumerate(lines, destination)]
+        there = [
+            ComparedRecord(
+                record.offset,
+                None,
+                content_of_body(record.timestamp if has_times else NO_TIME, body_of(record)),
+            )
+            for record in records
+        ]
+        await RecordComparer(result, in_order=True).run(_at_once(here), _at_once(there))
+        begins = [*(line.offset for line in here), self._lines.position]
+        result.edits[known:] = [
+            replace(edit, near=begins[bisect_left(begins, edit.near)], file=self.name)
+            for edit in result.edits[known:]
+        ]
+        result.end = self._lines.position
+
+    @property
+    def is_whole(self) -> bool:
+        """Returns whether each line that the ledger counts was compared, and was equal."""
+        result, piece = self.result, self.piece
+        equal = not (result.edits or result.unread or result.more or result.not_comparable)
+        return equal and not piece.low and piece.alone and result.compared == piece.records
+
+    def repeated(self, others: Sequence[int], digests: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yields the offsets of records that repeat lines of this file, and where these lines begin.
+
+        `others` are offsets with the digests of their records. Adjacent ones repeat lines where they stand
+        between the records of the file, and behind the line before their own lines. Before or behind them
+        all, they may be of a file that the ledger has forgotten. Raises UnreadableFile.
+        """
+        reader, lines, positions = FileLines(self._spec, self._read, 0), array("q"), array("q")
+        try:
+            while taken := reader.take(self.piece.high, _LINES):
+                lines.extend(digest_of(line.body) for line in taken)
+                positions.extend(line.position for line in taken)
+        finally:
+            reader.close()
+        begin = 0
+        for end, offset in enumerate(others, 1):
+            if end < len(others) and others[end] == offset + 1:
+                continue
+            before = sum(run.records for run in self.runs if run.destination < others[begin])
+            if 0 < before < len(lines):
+                first = next(places_of(lines, digests[begin:end], 1, before), None)
+                if first is not None:
+                    yield from zip(others[begin:end], positions[first:], strict=False)
+            begin = end
+
+
+def _are_equal(line: FileLine, record: ConsumerRecord) -> bool:
+    timed = line.timestamp != NO_TIME and not record.appended
+    return line.body == body_of(record) and (not timed or line.timestamp == record.timestamp)
+
+
+async def _at_once(records: Sequence[ComparedRecord]) -> AsyncIterator[Sequence[ComparedRecord]]:
+    if records:
+        yield records
 
 
 class LoadedPartition:
@@ -268,272 +357,142 @@ class LoadedPartition:
         cluster: KafkaCluster,
         bucket: TokenBucket,
     ) -> None:
-        self._lines = lines
-        self._request, self._cluster, self._bucket = request, cluster, bucket
+        self._request, self._lines = request, lines
         self._pieces = pieces
-        self._files: dict[str, FileRecords] = {}
-        self._unread: dict[str, str] = {}
+        self._cluster, self._bucket = cluster, bucket
         first = pieces[0]
         self._at = TopicPartition(first.destination_topic, first.partition)
         self._topic_id = first.destination_id
         self._low, self._high = first.destination_low, first.destination_high
+        self._reading: FilePiece | None = None
+        self._files: list[FilePiece] = []
+        self._waiting: deque[tuple[int, int]] = deque()  # where the next runs begin, and of which file
+        self._opened: list[FilePiece] = []  # those whose run is being read
+        self._between = 0  # the files that have records before and behind what is being read
 
     async def compare(self) -> list[VerifiedPiece]:
         """Compares all files. It says of each why that was not possible."""
         partition = VerifiedPiece.begin(self._pieces[0])
+        results: list[VerifiedPiece] = []
         with noted(partition):
             try:
-                written = await self._written()
+                results = await self._compared()
             except RecordsExpired:  # retention deletes records meanwhile
                 self._low = await log_start(self._cluster, self._at)
-                written = await self._written()
+                results = await self._compared()
         if partition.unread:
             why = f"{partition.unread}: run it again" if partition.passed else partition.unread
             return [VerifiedPiece.begin(piece, why) for piece in self._pieces]
-        for piece in self._pieces:
-            await asyncio.to_thread(self._read, piece, timed=not written.appended)
-        digests = {name: file.digests for name, file in self._files.items()}
-        matched = match(digests, written.digests, written.ranges)
-        own = self._written_by_the_flow(matched, written)
-        likely = owners_of_unknown(matched, digests, written.digests)
-        owned = self._certain(likely, own)
-        known = {transaction for some in owned.values() for transaction in some}
-        doubles = self._doubles(
-            matched, [range_ for range_ in matched.unknown if range_ in own - known], written
-        )
-        known.update(transaction for some in doubles.values() for transaction in some)
-        results = []
-        for piece in self._pieces:
-            name, result = piece.topic, VerifiedPiece.begin(piece, self._unread.get(piece.topic, ""))
-            results.append(result)
-            if result.unread:
-                continue
-            of_file = owned.get(name, [])
-            unsure = of_file != likely.get(name, [])
-            await self._compare(result, piece, written, matched, of_file, doubles[name], unsure=unsure)
-            if not result.unread:
-                result.end = piece.high
-        others = (transaction.size for transaction in matched.unknown if transaction not in known)
-        results[0].others = written.others + sum(others)
         return results
 
-    async def _written(self) -> WrittenRecords:
-        """Reads the partition. Raises what a CommittedRecordReader raises."""
-        reader = CommittedRecordReader(
-            self._cluster,
-            self._at,
-            self._topic_id,
-            self._low,
-            self._high,
-            self._request.within_s,
-            self._bucket,
-        )
-        written = WrittenRecords()
-        transactions: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        while not reader.ended:
-            position = reader.position
-            for member, committed in await reader.next_sets():
-                if isinstance(member, Batch) and member.control:
-                    written.add(transactions.pop(member.producer_id, ()), member.producer_id)
-                elif committed:
-                    some = [one for one in records(member, self._at) if position <= one.offset < self._high]
-                    if not isinstance(member, Batch) or not member.transactional:
-                        written.others += len(some)
-                        continue
-                    written.appended |= member.log_append_time
-                    transactions[member.producer_id] += (
-                        (record.offset, record.timestamp, digest_of(body_of(record))) for record in some
-                    )
-        for producer_id, transaction in transactions.items():
-            written.add(transaction, producer_id)
-        return written
-
-    def _read(self, piece: VerificationPiece, *, timed: bool) -> None:
-        """Reads one file, or notes why that is not possible."""
-        assert piece.read is not None, "a piece of another flow"
+    async def _compared(self) -> list[VerifiedPiece]:
+        """Compares all files. Raises what a CommittedRecordReader raises."""
+        self._files = files = [FilePiece(self._lines, piece) for piece in self._pieces]
+        begins = ((run.destination, number) for number, file in enumerate(files) for run in file.runs)
+        self._waiting = deque(sorted(begins))
+        self._opened, self._between = [], 0
         try:
-            self._files[piece.topic] = records_up_to(self._lines, piece.read, timed=timed)
-        except UnreadableFile as error:
-            self._unread[piece.topic] = str(error)
+            others, digests, count = await self._read()
+            for file in files:
+                await self._note(file, file.finish)
+        finally:
+            self._switch(None)
+        for file in () if any(file.result.unread for file in files) else files:
+            if others and file.is_whole:
+                doubled = await self._doubled(file, others, digests)
+                left = [at for at, offset in enumerate(others) if offset not in doubled]
+                others, digests = (array("q", (some[at] for at in left)) for some in (others, digests))
+                count -= len(doubled)
+        files[0].result.others = count
+        return [file.result for file in files]
 
-    @staticmethod
-    def _written_by_the_flow(matched: Interleaving, written: WrittenRecords) -> set[TransactionRange]:
-        """Returns the unknown transactions whose producer wrote lines of files, too."""
-        producers = {written.producer_of(range_) for taken in matched.taken.values() for range_ in taken}
-        return {range_ for range_ in matched.unknown if written.producer_of(range_) in producers}
+    async def _read(self) -> tuple[array[int], array[int], int]:
+        """Reads the partition, and compares each run.
 
-    def _certain(
-        self, likely: Mapping[str, list[TransactionRange]], own: Collection[TransactionRange]
-    ) -> dict[str, list[TransactionRange]]:
-        """Returns the likely transactions of each file, less those that others may have written.
-
-        Where lines are gone, one that is equal by chance would make all lines behind it missing.
+        Returns how many records are in no run. Of those that may repeat lines, it returns the offsets and
+        digests: a producer of the flow wrote them between the records of a file.
         """
-        if not self._low:
-            return dict(likely)
-        alone = {piece.topic for piece in self._pieces if piece.alone and not self._unread}
-        return {
-            name: [range_ for range_ in ranges if range_ in own and name in alone]
-            for name, ranges in likely.items()
-        }
+        own: set[int] = set()
+        others, digests = array("q"), array("q")
+        count = limit = 0
+        low, high, within_s = self._low, self._high, self._request.within_s
+        async for records in CommittedRecordReader(
+            self._cluster, self._at, self._topic_id, low, high, within_s, self._bucket
+        ):
+            for record in records:
+                if record.offset >= limit:
+                    limit = await self._advance_to(record.offset)
+                for file in self._opened:
+                    file.records.append(record)
+                    own.add(record.producer_id)
+                if not self._opened:
+                    count += 1
+                    if self._between and record.producer_id in own:
+                        others.append(record.offset)
+                        digests.append(digest_of(body_of(record)))
+        await self._advance_to(sys.maxsize)
+        return others, digests, count
 
-    def _doubles(
-        self, matched: Interleaving, unknown: Sequence[TransactionRange], written: WrittenRecords
-    ) -> defaultdict[str, dict[TransactionRange, int]]:
-        """Returns the transactions that hold lines of a complete file once more, and where these begin.
+    async def _advance_to(self, offset: int) -> int:
+        """Opens the runs that begin up to an offset, and compares those that end there.
 
-        The ledger must have counted the lines once: a file that was read anew is there twice by design.
+        Returns the next offset where one begins or ends.
         """
-        doubles: defaultdict[str, dict[TransactionRange, int]] = defaultdict(dict)
-        if self._unread:
-            return doubles
-        complete = {
-            piece.topic: _RepeatedLines(self._files[piece.topic].digests, matched.taken[piece.topic])
-            for piece in self._pieces
-            if piece.alone
-            and not matched.left[piece.topic]
-            and piece.records == len(self._files[piece.topic].digests)
-        }
-        for transaction in unknown:
-            content = written.digests[transaction.begin : transaction.end]
-            for name, lines in complete.items():
-                if (number := lines.line_of(transaction, content)) is not None:
-                    doubles[name][transaction] = number
-                    break
-        return doubles
+        while self._waiting and self._waiting[0][0] <= offset:
+            begin, number = self._waiting.popleft()
+            await self._compare_before(begin)
+            file = self._files[number]
+            file.open()
+            self._opened.append(file)
+            if len(file.runs) > 1:
+                self._between += (file.left == len(file.runs) - 1) - (file.left == 0)
+        await self._compare_before(offset)
+        next_begin = self._waiting[0][0] if self._waiting else sys.maxsize
+        return min([next_begin, *(file.run.destination_end for file in self._opened)])
 
-    async def _compare(
-        self,
-        result: VerifiedPiece,
-        piece: VerificationPiece,
-        written: WrittenRecords,
-        matched: Interleaving,
-        owned: Sequence[TransactionRange],
-        doubles: Mapping[TransactionRange, int],
-        *,
-        unsure: bool,
-    ) -> None:
-        """Compares one file: its first lines with the transactions that are likely to be its own, `owned`.
+    async def _compare_before(self, offset: int) -> None:
+        """Compares the runs that end before an offset."""
+        for file in [file for file in self._opened if file.run.destination_end <= offset]:
+            self._opened.remove(file)
+            passed = f"retention passed at {self._request.flow.destination}"
+            await self._note(file, partial(file.compare, self._low, passed))
 
-        All lines behind them are known to be in its transactions, but for the times of the records.
-        """
-        name, file = piece.topic, self._files[piece.topic]
-        left = matched.left[name]  # lines at its beginning that no transaction holds as they are
-        result.compared = len(file.digests) - left
-        if left and name in matched.alike and (owned or not self._low):
-            names = sorted(matched.alike - {name})
-            alike = ", ".join([*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])])
-            result.unread = f"its lines can't be told from those of {alike}"
-            return
-        there = written.of(owned)
-        skipped = expired(file, left, there.digests) if left and self._low else 0
-        known = [*other_times(file, written, matched.taken[name]), *once_more(doubles)]
-        await compare_lines(result, file, skipped, left, there.digests)
+    async def _note(self, file: FilePiece, compare: Callable[[], Awaitable[None]]) -> None:
+        """Compares lines of a file, unless it could not be read before. One file is open at a time (R8)."""
+        if not file.result.unread and not file.result.more:
+            self._switch(file)
+            with noted(file.result):
+                await compare()
+
+    def _switch(self, file: FilePiece | None) -> None:
+        if self._reading is not None and self._reading is not file:
+            self._reading.close()
+        self._reading = file
+
+    async def _doubled(self, file: FilePiece, others: Sequence[int], digests: Sequence[int]) -> set[int]:
+        """Notes the records that hold lines of a file once more, and returns their offsets."""
+        result, twins = file.result, dict[int, int]()
         with noted(result):
-            later = await self._placed(known[:LIMIT], file, 0, written.offsets)
-            edits = await self._placed(result.edits, file, skipped, there.offsets)
-            result.edits = [*edits, *later]
-            result.more |= len(later) >= LIMIT
-        if result.unread:
-            result.compared, result.edits, result.more = len(file.digests) - left, [], False
-            result.end = piece.low
-        elif skipped:
-            why = f"retention passed at {self._request.flow.destination}"
-            why += ", or its lines can't be told from records of others" if unsure else ""
-            result.not_comparable = [UncomparableRange(low=0, end=file.position(skipped), why=why)]
-
-    async def _placed(
-        self, edits: Sequence[RecordDifference], file: FileRecords, skipped: int, offsets: Sequence[int]
-    ) -> list[RecordDifference]:
-        """Returns differences with positions, offsets and contents in place of numbers of lines and records.
-
-        A record that retention has deleted meanwhile makes no difference. Raises WireError, UnreadableFile.
-        """
-        wanted = [offsets[edit.destination.offset] for edit in edits if edit.destination is not None]
-        there = await fetch_places(self._cluster, self._at, self._topic_id, wanted, self._bucket.take)
-        placed = []
-        for edit in edits:
-            source = destination = None
-            if edit.destination is not None:
-                offset = offsets[edit.destination.offset]
-                if offset not in there:
-                    continue
-                record = there[offset]
-                time = record.timestamp if file.timed else NO_TIME
-                destination = ComparedRecord(offset, None, content_of_body(time, body_of(record)))
-            if edit.source is not None:
-                number = edit.source.offset + skipped
-                content = await asyncio.to_thread(file.content, number)
-                source = ComparedRecord(file.position(number), None, content)
-            placed.append(
-                RecordDifference(
-                    edit.what,
-                    file.position(edit.near + skipped),
-                    source,
-                    destination,
-                    file.position(edit.twin + skipped) if edit.twin is not None else None,
-                    file.read.name,
-                )
-            )
-        return placed
+            twins = dict(await asyncio.to_thread(lambda: list(file.repeated(others, digests))))
+            shown = dict(islice(twins.items(), LIMIT))
+            there = await fetch_places(self._cluster, self._at, self._topic_id, shown, self._bucket.take)
+            for offset, position in shown.items():
+                if offset in there:  # retention has not deleted it meanwhile
+                    content = content_of_body(NO_TIME, body_of(there[offset]))
+                    copy = ComparedRecord(offset, None, content)
+                    result.edits.append(RecordDifference("extra", position, None, copy, position, file.name))
+            result.more |= len(twins) >= LIMIT
+        return set(twins)
 
 
-def other_times(
-    file: FileRecords, written: WrittenRecords, taken: Iterable[TransactionRange]
-) -> list[RecordDifference]:
-    """Returns the records that are equal but for their timestamps, by their numbers at both sides.
-
-    `taken` are the transactions of the file, the last one first.
-    """
-    if not file.times:
-        return []
-    changed: list[RecordDifference] = []
-    end = len(file.digests)
-    for transaction in taken:
-        begin = end - transaction.size
-        if file.times[begin:end] != written.times[transaction.begin : transaction.end]:
-            shift = transaction.begin - begin
-            changed += (
-                RecordDifference("changed", number, ComparedRecord(number), ComparedRecord(number + shift))
-                for number in range(begin, end)
-                if file.times[number] != written.times[number + shift]
-            )
-        end = begin
-    return sorted(changed, key=lambda edit: edit.near)[:LIMIT]
-
-
-def once_more(doubles: Mapping[TransactionRange, int]) -> Iterator[RecordDifference]:
-    """Yields the records that are there once more, with the number of the line that each has."""
-    for (begin, end), line in doubles.items():
-        for number in range(begin, end):
-            twin = line + number - begin
-            yield RecordDifference("extra", twin, None, ComparedRecord(number), twin)
-
-
-async def compare_lines(
-    result: VerifiedPiece, file: FileRecords, skipped: int, left: int, there: Sequence[int]
-) -> None:
-    """Compares the lines `skipped … left-1` of a file with records, by their numbers from 0 on."""
-    comparer = RecordComparer(result, in_order=True)
-    await comparer.run(_numbered(file.digests[skipped:left]), _numbered(there))
-
-
-async def _numbered(digests: Sequence[int]) -> AsyncIterator[list[ComparedRecord]]:
-    for begin in range(0, len(digests), WINDOW):
-        yield [
-            ComparedRecord(number, number, RecordContent(NO_TIME, None, digest.to_bytes(8, signed=True), ()))
-            for number, digest in enumerate(digests[begin : begin + WINDOW], begin)
-        ]
-
-
-def expired(file: FileRecords, left: int, digests: Sequence[int]) -> int:
-    """Returns how many lines at the beginning retention has deleted: those before the first record left."""
-    if not digests:
-        return left
-    wanted, numbers_of = set(digests), dict[int, int]()
-    for number, digest in enumerate(islice(file.digests, left)):
-        if digest in wanted:
-            numbers_of.setdefault(digest, number)
-    known = ((numbers_of[digest], at) for at, digest in enumerate(digests) if digest in numbers_of)
-    number, at = next(known, (0, 0))
-    return max(number - at, 0)  # a record before it may be a line that was changed
+def places_of(lines: Sequence[int], content: Sequence[int], begin: int, end: int) -> Iterator[int]:
+    """Yields the numbers `begin … end` of lines from which on a file has these lines."""
+    at, end = begin, min(end, len(lines) - len(content))
+    while at <= end:
+        try:
+            at = lines.index(content[0], at, end + 1)
+        except ValueError:
+            return
+        if lines[at : at + len(content)] == content:
+            yield at
+        at += 1

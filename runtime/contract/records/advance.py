@@ -5,8 +5,17 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from runtime.contract.records.ledger import BatchIdentity, Gap, Progress
-from runtime.contract.records.offset_map import Run, Span, encode_runs
+from runtime.contract.records.ledger import (
+    BatchIdentity,
+    Gap,
+    LedgerKey,
+    LedgerValue,
+    PartitionKey,
+    Progress,
+    ProgressKey,
+    SegmentKey,
+)
+from runtime.contract.records.offset_map import Run, Span, append, encode_runs
 
 SEAL_AT = 128  # runs in the progress record before they become a segment of the map
 LARGEST = 8_192  # runs in a segment: a heavily compacted topic has a run per record
@@ -117,6 +126,47 @@ def seal(progress: Progress) -> tuple[Progress, Span]:
         segments=progress.segments + 1,
     )
     return after, progress.open_span()
+
+
+def progress_records(
+    key: PartitionKey, progress: Progress, sealed: Sequence[Span]
+) -> dict[LedgerKey, LedgerValue | None]:
+    """Returns the ledger's records of a progress and of the segments that were sealed for it."""
+    records: dict[LedgerKey, LedgerValue | None] = {ProgressKey(key): progress}
+    for number, segment in enumerate(sealed, start=progress.segments - len(sealed)):
+        records[SegmentKey(progress.map_key(key), progress.incarnation, number)] = segment
+    return records
+
+
+def without_lost(progress: Progress, destination_end: int) -> Progress:
+    """Returns the progress of a partition whose destination lost the records from an offset on.
+
+    The runs of these records leave the map. Where a sealed segment holds some of them, a new map begins.
+    """
+    if destination_end >= progress.destination_end:
+        return progress
+    if destination_end < progress.open_destination:
+        again = start_over(
+            progress,
+            position=progress.position,
+            destination_end=destination_end,
+            source_topic_id=progress.source_topic_id,
+            destination_topic_id=progress.destination_topic_id,
+            generation=progress.generation,
+            now_ms=progress.written_at,
+        )
+        return replace(again, source_epoch=progress.source_epoch)
+    kept: list[Run] = []
+    for run in progress.open_span().runs:
+        if (records := min(run.records, destination_end - run.destination)) > 0:
+            append(kept, run._replace(records=records))
+    return replace(
+        progress,
+        open=encode_runs(kept, progress.open_low, progress.open_destination),
+        open_runs=len(kept),
+        open_end=kept[-1].source_end if kept else progress.open_low,
+        destination_end=kept[-1].destination_end if kept else progress.open_destination,
+    )
 
 
 def give_up(

@@ -101,6 +101,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     offsets `open_low … position-1`, the last of them ends at the source offset `open_end`. `incarnation`
     grows when one side was recreated and an operator said how to continue: older segments no longer count.
     Source offsets below `restored` are copied even where they came from the destination, which lost them.
+    `map_name` stands for the topic in the keys of segments: a file has one, which outlives a renaming.
     Fields are only ever added, at the end, with a default.
     """
 
@@ -129,6 +130,11 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     restored: int = 0
     quarantined: int = 0
     tombstones: int = 0
+    map_name: str = ""
+
+    def map_key(self, key: PartitionKey) -> PartitionKey:
+        """Returns the partition in the keys of the segments. `key` is that of the progress."""
+        return key._replace(topic=self.map_name) if self.map_name else key
 
     def open_span(self) -> Span:
         """Returns the runs since the last sealed segment as a span."""

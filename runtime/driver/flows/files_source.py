@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import field
 from msgspec.structs import replace
 
+from runtime.contract.records.advance import start_over
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import Gap, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
@@ -30,7 +31,7 @@ from runtime.files.source.known_files import (
     partition_for,
     reconcile,
 )
-from runtime.files.source.load import LoadFile, moved_progress
+from runtime.files.source.load import LoadFile
 from runtime.files.source.sources import source_of
 from runtime.kafka.cluster import KafkaCluster
 from runtime.slot.log import log_event
@@ -178,8 +179,8 @@ class FilesSource(RecordSource[Progress]):
             )
         else:
             look.continued.add(key)
-            after = replace(progress, destination_topic_id=topic.id, destination_end=0, written_at=now_ms())
-            look.move(key, after)
+            after = _with_a_new_map(progress, progress.position, 0, topic.id)
+            look.move(key, replace(after, source_epoch=progress.source_epoch))
         return True
 
     def _follow_move(self, look: _FilesLook, before: PartitionKey, name: str, progress: Progress) -> None:
@@ -333,7 +334,20 @@ def _problem_of(one: LoadFile) -> tuple[PartitionState, str] | None:
 
 def _from_the_beginning(progress: Progress) -> Progress:
     """Returns the progress of a file of which nothing was read."""
-    return moved_progress(progress, 0, NO_FINGERPRINT, -1, progress.destination_end, now_ms())
+    again = _with_a_new_map(progress, 0, progress.destination_end, progress.destination_topic_id)
+    return replace(again, source_topic_id=NO_FINGERPRINT)
+
+
+def _with_a_new_map(progress: Progress, position: int, destination_end: int, topic_id: bytes) -> Progress:
+    return start_over(
+        progress,
+        position=position,
+        destination_end=destination_end,
+        source_topic_id=progress.source_topic_id,
+        destination_topic_id=topic_id,
+        generation=progress.generation,
+        now_ms=now_ms(),
+    )
 
 
 def shown_files(

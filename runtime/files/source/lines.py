@@ -113,7 +113,7 @@ class LineReader:
 
     def read(self, position: int, longest: int) -> ReadRecords:
         file, form, begin = self._file, self._form, position
-        position += self._end_of_last_line(position)
+        position += end_of_last_line(file, position)
         wanted = max(self._most, longest + 2)
         data = file.read(position, wanted)
         more = len(data) == wanted
@@ -147,13 +147,13 @@ class LineReader:
                 values.append(line)
         return ReadRecords(keyless(now_ms, values), at - begin, at, more=more)
 
-    def _end_of_last_line(self, position: int) -> int:
-        """Returns the size of a line feed that ends what was read as the last line of a complete file."""
-        file = self._file
-        if not file.complete or position == 0 or file.read(position - 1, 1) == b"\n":
-            return 0
-        behind = file.read(position, 2)
-        return next((len(end) for end in _ENDS if behind.startswith(end)), 0)
+
+def end_of_last_line(file: OpenFile, position: int) -> int:
+    """Returns the size of a line feed that ends what was read as the last line of a complete file."""
+    if not file.complete or position == 0 or file.read(position - 1, 1) == b"\n":
+        return 0
+    behind = file.read(position, 2)
+    return next((len(end) for end in _ENDS if behind.startswith(end)), 0)
 
 
 def _is_utf8(data: bytes) -> bool:

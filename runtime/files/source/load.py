@@ -18,8 +18,15 @@ from msgspec.structs import replace
 
 from runtime.batch import Batch, Codec, RewriteReason, RewriteSpec
 from runtime.batch.rewrite import fitting
-from runtime.contract.records.advance import first_progress
-from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress, ProgressKey
+from runtime.contract.records.advance import (
+    Advance,
+    advance,
+    first_progress,
+    progress_records,
+    without_lost,
+)
+from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress
+from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.known_files import NO_FINGERPRINT, Fingerprint
@@ -265,39 +272,51 @@ class FileLoad:
         return batches
 
     async def _commit(self, writer: TransactionWriter, chunk: _Chunk) -> None:
-        """Commits a chunk and the position behind it. Raises WireError."""
+        """Commits a chunk, the position behind it, and its part of the offset map. Raises WireError.
+
+        The file's fingerprint stands in the place of the source topic's id, its identity in that of the
+        epoch. A run begins at the position of a chunk: the lines behind it follow one another.
+        """
         source, ticket = chunk.source, self.ticket
         at = TopicPartition(ticket.lines.topic, source.key.partition)
         after: Progress | None = None
 
         def ledger(bases: Mapping[TopicPartition, Sequence[int]]) -> Mapping[LedgerKey, LedgerValue | None]:
             nonlocal after
-            written = bases.get(at)
-            before = self._progress.get(source.key) or first_progress(
-                generation=ticket.generation,
-                source_topic_id=NO_FINGERPRINT,
-                destination_topic=ticket.lines.topic,
-                destination_topic_id=ticket.topic_id,
-                position=0,
-                destination_end=0,
-                now_ms=chunk.now_ms,
+            written = bases.get(at, ())
+            before = self._progress.get(source.key) or replace(
+                first_progress(
+                    generation=ticket.generation,
+                    source_topic_id=NO_FINGERPRINT,
+                    destination_topic=ticket.lines.topic,
+                    destination_topic_id=ticket.topic_id,
+                    position=0,
+                    destination_end=0,
+                    now_ms=chunk.now_ms,
+                ),
+                map_name=f"file:{os.urandom(8).hex()}",
             )
-            end = written[-1] + chunk.batches[-1].records if written else before.destination_end
-            after = moved_progress(
-                replace(before, generation=ticket.generation, destination_topic_id=ticket.topic_id),
-                chunk.position,
-                chunk.fingerprint,
-                source.identity,
-                end,
-                chunk.now_ms,
-            )
-            after = replace(
-                after,
-                records=before.records + chunk.records,
-                bytes=before.bytes + chunk.bytes,
+            before = without_lost(before, written[0]) if written else before
+            runs, position = list[Run](), before.position
+            for base, batch in zip(written, chunk.batches, strict=True):
+                append(runs, Run(position, base, batch.records))
+                position += batch.records
+            step = Advance(
+                position=chunk.position,
+                source_epoch=-1,
+                runs=tuple(runs),
+                records=chunk.records,
+                bytes=chunk.bytes,
                 last_timestamp=chunk.now_ms,
             )
-            return {ProgressKey(source.key): after}
+            after, sealed = advance(before, step, ticket.generation, chunk.now_ms)
+            after = replace(
+                after,
+                source_topic_id=chunk.fingerprint,
+                source_epoch=source.identity,
+                destination_topic_id=ticket.topic_id,
+            )
+            return progress_records(source.key, after, sealed)
 
         await writer.commit(ledger, {at: chunk.batches} if chunk.batches else {})
         assert after is not None
@@ -305,26 +324,6 @@ class FileLoad:
         source.done.position = chunk.position
         source.done.records += chunk.records
         source.done.bytes += chunk.bytes
-
-
-def moved_progress(
-    before: Progress, position: int, mark: bytes, identity: int, destination_end: int, now_ms: int
-) -> Progress:
-    """Returns the progress of a file at another position.
-
-    The file's fingerprint stands in the place of the source topic's id, its identity in that of the epoch.
-    """
-    return replace(
-        before,
-        source_topic_id=mark,
-        source_epoch=identity,
-        position=position,
-        destination_end=destination_end,
-        open_low=position,
-        open_destination=destination_end,
-        open_end=position,
-        written_at=now_ms,
-    )
 
 
 def _groups(records: Sequence[tuple[int, bytes]]) -> Iterator[Sequence[tuple[int, bytes]]]:

@@ -1,62 +1,32 @@
-"""`repl verify` of a flow from files: the lines of its files, and which transactions hold them."""
+"""`repl verify` of a flow from files: the lines of its files, and the records that its offset maps name."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import random
 import time
+from array import array
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import LogBounds, PartitionLogs
-from runtime.audit.verify.file_lines import (
-    NO_TIME,
-    FileRecords,
-    UnreadableFile,
-    body_of,
-    content_of_body,
-    digest_of,
-    records_up_to,
-)
-from runtime.audit.verify.interleaving import (
-    Interleaving,
-    TransactionRange,
-    match,
-    numbers,
-    owners_of_unknown,
-    places_of,
-)
-from runtime.audit.verify.loaded import (
-    ComparedFile,
-    LoadedComparison,
-    LoadedPartition,
-    WrittenRecords,
-    compare_lines,
-    expired,
-    other_times,
-)
-from runtime.audit.verify.pieces import (
-    ComparedRecord,
-    PlannedPartition,
-    RecordContent,
-    VerifiedPiece,
-)
+from runtime.audit.verify.file_lines import NO_TIME, FileLines, UnreadableFile, body_of
+from runtime.audit.verify.loaded import FilePartition, LoadedComparison, LoadedPartition, places_of
+from runtime.audit.verify.pieces import PlannedPartition, VerifiedPiece
 from runtime.audit.verify.results import differences_of
 from runtime.audit.verify.verification import grouped
 from runtime.batch import Record
-from runtime.batch.layout import TRANSACTIONAL
-from runtime.contract.records.ledger import PartitionKey
+from runtime.batch.layout import LOG_APPEND_TIME, TRANSACTIONAL
+from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.records.offset_map import OffsetMap, Run, encode_runs
 from runtime.contract.spec.files import LinesSpec, SourceFormat
 from runtime.files.source.folder import open_file
 from runtime.files.source.known_files import KnownFile, Reconciliation
@@ -88,25 +58,31 @@ def read_file(folder: Path, name: str, position: int, form: SourceFormat = "text
     return KnownFile(name, position, mark, 0)
 
 
-def value(text: bytes) -> int:
-    return digest_of(body_of(Record(0, 0, None, text, ())))
+def body(value: bytes | None, **parts: Any) -> bytes:
+    record = ConsumerRecord("inbox", 0, 0, 0, None, value, ())
+    return body_of(replace(record, **parts))
 
 
 @pytest.mark.parametrize(
-    ("form", "wanted"),
+    ("form", "begin", "wanted"),
     [
-        ("text", [(b"one", 0), (b"", 4), (b"two", 5), (b" ", 10)]),
-        ("json", [(b"one", 0), (b"two", 5)]),
+        ("text", 0, [(b"one", 0), (b"", 4), (b"two", 5), (b" ", 10)]),
+        ("text", 5, [(b"two", 5), (b" ", 10)]),
+        ("json", 0, [(b"one", 0), (b"two", 5)]),
     ],
 )
 def test_lines_up_to_the_position_are_those_that_the_flow_read(
-    tmp_path: Path, form: SourceFormat, wanted: list[tuple[bytes, int]]
+    tmp_path: Path, form: SourceFormat, begin: int, wanted: list[tuple[bytes, int]]
 ) -> None:
     (tmp_path / "a.log").write_bytes(b"one\n\ntwo\r\n \nnot read yet\n")
-    found = records_up_to(lines_in(tmp_path, form), read_file(tmp_path, "a.log", 12), timed=True)
-    assert list(zip(found.digests, found.positions, strict=True)) == [(value(one), at) for one, at in wanted]
-    assert found.content(len(wanted) - 1).value == wanted[-1][0]
-    assert found.position(len(wanted)) == 12
+    lines = FileLines(lines_in(tmp_path, form), read_file(tmp_path, "a.log", 12), begin)
+    taken = []
+    while some := lines.take(12, 1):
+        taken += some
+        lines.close()  # it goes on where it was closed
+    assert [(line.body, line.position) for line in taken] == [(body(value), at) for value, at in wanted]
+    assert (lines.position, lines.take(12, 9)) == (12, [])
+    lines.close()
 
 
 @pytest.mark.parametrize("text", [b"one\ntw", b"One\ntwo\n", b"one\ntwo two\n"])
@@ -115,112 +91,51 @@ def test_a_file_with_other_bytes_before_the_position_is_not_read(tmp_path: Path,
     read = read_file(tmp_path, "a.log", 8)
     (tmp_path / "a.log").write_bytes(text)
     with pytest.raises(UnreadableFile, match="truncated or overwritten"):
-        records_up_to(lines_in(tmp_path), read, timed=False)
+        FileLines(lines_in(tmp_path), read, 0).take(8, 1)
     (tmp_path / "a.log").unlink()
     with pytest.raises(UnreadableFile, match="renamed meanwhile"):
-        records_up_to(lines_in(tmp_path), read, timed=False)
+        FileLines(lines_in(tmp_path), read, 0).take(8, 1)
 
 
-@pytest.mark.parametrize("timed", [True, False])
-def test_rows_with_the_columns_of_records_are_compared_with_their_timestamps(
-    tmp_path: Path, *, timed: bool
-) -> None:
-    records = [Record(at, NOON + at, b"k", b"v%d" % at, (("h", None), ("i", b"1"))) for at in range(5)]
+RECORDS = [Record(at, NOON + at, b"k", b"v%d" % at, (("h", None), ("i", b"1"))) for at in range(5)]
+
+
+def write_rows(path: Path) -> None:
+    """Rows with the columns of records, in row groups of two."""
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-    headers = [[{"key": name, "value": text} for name, text in one.headers] for one in records]
+    headers = [[{"key": name, "value": text} for name, text in one.headers] for one in RECORDS]
     table = pa.table(
         {
-            "key": pa.array([one.key for one in records], pa.binary()),
-            "value": pa.array([one.value for one in records], pa.binary()),
+            "key": pa.array([one.key for one in RECORDS], pa.binary()),
+            "value": pa.array([one.value for one in RECORDS], pa.binary()),
             "headers": pa.array(headers, pa.list_(header)),
-            "timestamp": pa.array([one.timestamp for one in records], pa.timestamp("ms", "UTC")),
+            "timestamp": pa.array([one.timestamp for one in RECORDS], pa.timestamp("ms", "UTC")),
         }
     )
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    pq.write_table(table, path, row_group_size=2)
+
+
+@pytest.mark.parametrize("begin", [0, 1, 2])
+def test_rows_with_the_columns_of_records_have_their_timestamps(tmp_path: Path, begin: int) -> None:
+    write_rows(tmp_path / "a.parquet")
     read = read_file(tmp_path, "a.parquet", 4, "parquet")
-    found = records_up_to(lines_in(tmp_path, "parquet"), read, timed=timed)
-    assert list(found.positions) == [0, 1, 2, 3]
-    times = [one.timestamp if timed else NO_TIME for one in records[:4]]
-    assert list(found.digests) == [digest_of(body_of(one)) for one in records[:4]]
-    assert list(found.times) == (times if timed else [])
-    assert found.content(3) == content_of_body(times[3], body_of(records[3]))
-    assert found.content(3) == RecordContent(times[3], b"k", b"v3", (("h", None), ("i", b"1")))
+    lines = FileLines(lines_in(tmp_path, "parquet"), read, begin)
+    assert lines.take(4, 9) == [
+        (at, NOON + at, body(b"v%d" % at, key=b"k", headers=RECORDS[at].headers)) for at in range(begin, 4)
+    ]
+    lines.close()
 
 
 def test_rows_without_timestamps_have_the_time_of_reading(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet")
     read = read_file(tmp_path, "a.parquet", 2, "parquet")
-    found = records_up_to(lines_in(tmp_path, "parquet"), read, timed=True)
-    assert list(found.digests) == [value(b'{"id":1}'), value(b'{"id":2}')]
-    assert not found.times
-
-
-def file_of(*digests: int) -> FileRecords:
-    found = FileRecords(lines_in(Path("/in")), KnownFile("a.log", 90, b"", 0), timed=False)
-    found.digests.extend(digests)
-    found.positions.extend(range(0, 10 * len(digests), 10))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("there", "wanted"),
-    [
-        ([1, 2, 3, 4], []),
-        ([1, 2, 4], [("missing", 2, None)]),
-        ([1, 2, 9, 3, 4], [("extra", None, 2)]),
-        ([1, 9, 3, 4], [("changed", 1, 1)]),
-        ([], [("missing", at, None) for at in range(4)]),
-    ],
-)
-def test_lines_that_are_in_no_transaction_as_they_are(
-    there: Sequence[int], wanted: list[tuple[str, int | None, int | None]]
-) -> None:
-    seen = lines_compared(file_of(1, 2, 3, 4), there)
-    assert [
-        (edit.what, edit.source and edit.source.offset, edit.destination and edit.destination.offset)
-        for edit in seen.edits
-    ] == wanted
-
-
-def lines_compared(file: FileRecords, there: Sequence[int]) -> VerifiedPiece:
-    """Compares the lines of a file that no transaction holds with the records of some transactions."""
-    result = VerifiedPiece.begin(piece())
-    asyncio.run(compare_lines(result, file, 0, len(file.digests), there))
-    return result
-
-
-def test_a_record_with_another_timestamp_is_found_in_its_transaction() -> None:
-    file, written = file_of(1, 2, 3), WrittenRecords()
-    file.times.extend([10, 20, 30])
-    written.add([(5, 10, 1), (6, 21, 2)])
-    written.add([(9, 0, 7)])
-    written.add([(11, 30, 3)])
-    taken = [TransactionRange(3, 4), TransactionRange(0, 2)]
-    (edit,) = other_times(file, written, taken)
-    assert (edit.what, edit.source, edit.destination) == ("changed", ComparedRecord(1), ComparedRecord(1))
-    file.times[1] = 21
-    assert other_times(file, written, taken) == []
-
-
-def test_many_lines_are_compared_some_at_a_time() -> None:
-    lines = list(range(5_000))
-    seen = lines_compared(file_of(*lines), [*lines[:2_000], *lines[2_001:]])
-    assert [(edit.what, edit.source and edit.source.offset) for edit in seen.edits] == [("missing", 2_000)]
-    assert seen.compared == 4_999
-
-
-@pytest.mark.parametrize(
-    ("there", "skipped"), [([3, 4], 2), ([1, 2], 0), ([], 4), ([9], 0), ([9, 3], 1), ([9, 8, 2], 0)]
-)
-def test_lines_whose_records_retention_deleted_stand_before_the_first_record(
-    there: list[int], skipped: int
-) -> None:
-    found = numbers()
-    found.extend(there)
-    assert expired(file_of(1, 2, 3, 4), 4, found) == skipped
+    lines = FileLines(lines_in(tmp_path, "parquet"), read, 0)
+    assert lines.take(2, 9) == [(0, NO_TIME, body(b'{"id":1}')), (1, NO_TIME, body(b'{"id":2}'))]
+    lines.close()
 
 
 ID = b"\x01" * 16
+THREE = Run(0, 5, 3), Run(3, 9, 2), Run(60, 20, 2)  # two runs of one chunk, for a record of others, and one
 LEFT = Reconciliation(
     moved=[(KnownFile("old.log", 90, b"", 1), "new.log")],
     replaced=[KnownFile("cut.log", 90, b"", 2)],
@@ -228,12 +143,21 @@ LEFT = Reconciliation(
 )
 
 
-def planned(name: str, *, known: bytes = ID, there: bool = True, compacted: bool = False) -> PlannedPartition:
+def planned(
+    name: str,
+    read: Progress | None = None,
+    *,
+    known: bytes = ID,
+    there: bool = True,
+    compacted: bool = False,
+    start: int = 5,
+) -> PlannedPartition:
     at, ids = TopicPartition("inbox", 1), {"inbox": ID} if there else {}
-    read = progress(90, 50, destination_topic="inbox", destination_topic_id=known)
-    logs = PartitionLogs(ids, {at: LogBounds(5, 70)}, frozenset(["inbox"] if compacted else []))
-    asked = request(reading_files(Path("/in")))
-    return ComparedFile("dc1", 0, PartitionKey("f", name, 1), read, LEFT, logs, 60).planned(asked)
+    made = read or progress(0, 0, *THREE, end=90)
+    made = replace(made, destination_topic="inbox", destination_topic_id=known)
+    logs = PartitionLogs(ids, {at: LogBounds(start, 70)}, frozenset(["inbox"] if compacted else []))
+    offsets, asked = OffsetMap([made.open_span()]), request(reading_files(Path("/in")))
+    return FilePartition("dc1", 0, PartitionKey("f", name, 1), made, offsets, LEFT, logs, 60).planned(asked)
 
 
 @pytest.mark.parametrize(
@@ -271,20 +195,57 @@ def test_a_file_that_was_renamed_is_read_under_its_new_name_by_the_task_of_its_p
     assert [len(group) for group in grouped([planned("a.log"), planned("b.log")])] == [2]
 
 
-OWN, OTHER = 7, 8  # producer ids
-Transaction = tuple[int, list[str]]
+@pytest.mark.parametrize(
+    ("start", "low", "why"),
+    [
+        (5, 0, ""),
+        (7, 0, ""),  # inside the first run: its task notes how many lines are gone
+        (10, 0, ""),  # the first chunk is read from its beginning, where a line begins
+        (11, 60, "retention passed at dc1"),
+        (22, 90, "retention passed at dc1"),
+    ],
+)
+def test_lines_whose_records_retention_deleted_are_not_read(start: int, low: int, why: str) -> None:
+    found = planned("a.log", start=start)
+    assert [(one.low, one.high) for one in found.pieces] == ([(low, 90)] if low < 90 else [])
+    assert [(gone.low, gone.end, gone.why) for gone in found.not_comparable] == (
+        [(0, low, why)] if why else []
+    )
 
 
-def log_of(*transactions: Transaction, begin: int = 0) -> PartitionLog:
+def test_lines_from_before_the_map_are_not_compared() -> None:
+    """The topic was made again, and the file was read on."""
+    (gone,) = planned("a.log", progress(40, 0, Run(40, 5, 3), end=90)).not_comparable
+    assert (gone.low, gone.end, gone.why) == (0, 40, "below the offset map, which begins at 40")
+
+
+OWN, OTHER, GONE = 7, 8, 9  # producer ids; of the last one the log has no batches
+Transaction = tuple[int, str, list[str]]  # the producer, the file that the map has, if any, and the lines
+
+
+def log_of(*transactions: Transaction, begin: int = 0, more: int = 0) -> PartitionLog:
     """A log that begins at an offset: each transaction is a batch of lines and a marker."""
     batches, high, sequence = list[bytes](), begin, 0
-    for producer, lines in transactions:
+    for producer, _, lines in transactions:
         some = [Record(high + at, NOON, None, line.encode(), ()) for at, line in enumerate(lines)]
-        batches.append(batch_bytes(some, producer=(producer, 0, sequence), more=TRANSACTIONAL))
+        marked = batch_bytes(some, producer=(producer, 0, sequence), more=TRANSACTIONAL | more)
         high, sequence = high + len(lines), sequence + len(lines)
-        batches.append(control_batch(high, producer, 1))
+        if producer != GONE:
+            batches += marked, control_batch(high, producer, 1)
         high += 1
     return PartitionLog(batches, start=begin, end=high)
+
+
+def runs_of(name: str, lines: Sequence[str], begin: int, transactions: Sequence[Transaction]) -> list[Run]:
+    """The map of a file, by what its transactions were meant to hold."""
+    runs, number, offset = list[Run](), 0, begin
+    for _, of, held in transactions:
+        if of == name:
+            position = sum(len(line) + 1 for line in lines[:number])
+            runs.append(Run(position, offset, len(held)))
+            number += len(held)
+        offset += len(held) + 1
+    return runs
 
 
 def topic_of(*transactions: Transaction, begin: int = 0) -> Brokers:
@@ -294,23 +255,30 @@ def topic_of(*transactions: Transaction, begin: int = 0) -> Brokers:
 def loaded(
     folder: Path,
     files: dict[str, list[str]],
-    topic: Brokers,
-    *,
+    *transactions: Transaction,
+    topic: Brokers | None = None,
+    begin: int = 0,
     low: int | None = None,
     alone: bool = True,
     removed: str = "",
+    written: Sequence[Transaction] = (),
 ) -> dict[str, VerifiedPiece]:
-    """Compares files with a topic that was planned to begin at `low`. `removed` is gone meanwhile."""
+    """Compares files with a topic that was planned to begin at `low`. `removed` is gone meanwhile.
+
+    The ledger has the map of `transactions`. The topic holds them, or `written` in their place.
+    """
+    topic = topic or topic_of(*(written or transactions), begin=begin)
     pieces = []
     for number, (name, lines) in enumerate(files.items()):
         text = "".join(f"{one}\n" for one in lines)
         (folder / name).write_text(text)
         read = read_file(folder, name, len(text))
         log = topic.logs[AT]
-        begin = log.start if low is None else low
-        made = piece(0, len(text), destination_low=begin, destination_high=log.next_offset)
+        start = log.start if low is None else low
+        made = piece(0, len(text), destination_low=start, destination_high=log.next_offset)
+        runs = encode_runs(runs_of(name, lines, begin, transactions), 0, 0)
         of = {"number": number, "topic": name, "alone": alone, "read": read, "records": len(lines)}
-        pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, **of))
+        pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, **of))
     if removed:
         (folder / removed).unlink()
     asked, bucket = request(reading_files(folder)), TokenBucket(None, time.monotonic)
@@ -324,41 +292,133 @@ def kinds(one: VerifiedPiece) -> list[tuple[str, int | None]]:
     return [(edit.what, edit.destination.offset if edit.destination else None) for edit in one.edits]
 
 
+def own(name: str, *lines: str) -> Transaction:
+    return OWN, name, list(lines)
+
+
 @pytest.mark.parametrize(
     ("transactions", "doubled", "others"),
     [
-        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["three"])], [], 0),
-        ([(OWN, ["one"]), (OWN, ["two"]), (OWN, ["two"]), (OWN, ["three"])], [("extra", 2)], 0),
-        ([(OWN, ["one"]), (OTHER, ["two"]), (OWN, ["two", "three"])], [], 1),  # another producer's
-        ([(OWN, ["two"]), (OWN, ["one", "two"]), (OWN, ["three"])], [], 1),  # of a file that is forgotten
-        ([(OWN, ["one", "two"]), (OWN, ["three"]), (OWN, ["two"])], [], 1),
-        ([(OWN, ["one"]), (OWN, ["three"]), (OWN, ["two", "three"])], [], 1),  # before the line before it
+        ([own("a", "one"), own("a", "two"), own("a", "three")], [], 0),
+        ([own("a", "one"), own("a", "two"), own("", "two"), own("a", "three")], [("extra", 4)], 0),
+        ([own("a", "one"), own("", "two"), own("a", "two"), own("a", "three")], [("extra", 2)], 0),
+        # another producer's
+        ([own("a", "one"), (OTHER, "", ["two"]), own("a", "two", "three")], [], 1),
+        # of a file that is forgotten: before, behind, or before the line before its own
+        ([own("", "two"), own("a", "one", "two"), own("a", "three")], [], 1),
+        ([own("a", "one", "two"), own("a", "three"), own("", "two")], [], 1),
+        ([own("a", "one"), own("", "three"), own("a", "two"), own("a", "three")], [], 1),
     ],
 )
 def test_only_lines_that_were_repeated_between_those_of_a_file_are_doubled(
     tmp_path: Path, transactions: list[Transaction], doubled: list[tuple[str, int]], others: int
 ) -> None:
-    one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, topic_of(*transactions))["a.log"]
+    one = loaded(tmp_path, {"a": ["one", "two", "three"]}, *transactions)["a"]
     assert (one.compared, one.unread, kinds(one), one.others) == (3, "", doubled, others)
     assert one.end == len("one\ntwo\nthree\n")
 
 
+def test_a_later_place_is_found_where_the_first_one_does_not_fit(tmp_path: Path) -> None:
+    """The file begins with a line that is repeated, and its second occurrence was written twice."""
+    lines = ["same", "one", "same", "two"]
+    transactions = [own("a", "same"), own("a", "one"), own("a", "same"), own("", "same"), own("a", "two")]
+    one = loaded(tmp_path, {"a": lines}, *transactions)["a"]
+    assert [(edit.what, edit.twin) for edit in one.edits] == [("extra", len("same\none\n"))]
+
+
+def test_without_all_files_of_the_partition_nothing_is_doubled(tmp_path: Path) -> None:
+    files = {"a": ["one", "two", "three"], "b": ["two"]}
+    transactions = [own("a", "one"), own("", "two"), own("b", "two"), own("a", "two", "three")]
+    found = loaded(tmp_path, files, *transactions, removed="b")
+    assert (kinds(found["a"]), found["a"].others) == ([], 1)
+    assert "run it again" in found["b"].unread
+    assert kinds(loaded(tmp_path, files, *transactions, alone=False)["a"]) == []
+
+
+def test_lines_of_several_files_are_compared_with_their_own_records(tmp_path: Path) -> None:
+    """Also those that begin or end alike, or are copies."""
+    files = {"a": ["head", "1", "end"], "b": ["head", "2", "end"], "c": ["head", "1", "end"]}
+    transactions = [
+        *(own(name, "head") for name in "abc"),
+        own("c", "1"),
+        own("b", "2", "end"),
+        own("a", "1", "end"),
+        own("c", "end"),
+    ]
+    found = loaded(tmp_path, files, *transactions)
+    assert {name: (one.compared, one.unread, one.edits) for name, one in found.items()} == dict.fromkeys(
+        files, (3, "", [])
+    )
+    assert sum(one.others for one in found.values()) == 0
+
+
+ONE_TO_FOUR = {"a": ["one", "two", "three", "four"]}
+MEANT = own("a", "one"), own("a", "two", "three"), own("a", "four")
+
+
 @pytest.mark.parametrize(
-    ("ranges", "wanted"),
+    ("written", "wanted", "near"),
     [
-        ([(0, 700), (1_400, 2_000)], [("missing", f"{at:04}\n", None) for at in range(700, 800)]),
+        ([own("a", "one"), own("a", "two", "THREE"), own("a", "four")], [("changed", 8, 3)], 8),
+        ([own("a", "one"), own("a", "three", "two"), own("a", "four")], [("swapped", 4, 3)], 4),
+        ([own("a", "one"), own("a", "two", "three")], [("missing", 14, None)], 14),
         (
-            [(0, 700), (700, 1_400), (1_400, 1_450), (700, 1_400), (1_450, 2_000)],
+            [own("a", "one"), (GONE, "a", ["two", "three"]), own("a", "four")],
+            [("missing", 4, None), ("missing", 8, None)],
+            4,
+        ),
+    ],
+)
+def test_lines_that_are_not_in_their_records_as_they_are(
+    tmp_path: Path, written: list[Transaction], wanted: list[tuple[str, int, int | None]], near: int
+) -> None:
+    one = loaded(tmp_path, ONE_TO_FOUR, *MEANT, written=written)["a"]
+    told = [(made.kind, made.source_offset, made.destination_offset) for made in differences_of(one.edits)]
+    assert sorted(told, key=lambda made: made[1] or 0) == wanted
+    assert min(edit.near for edit in one.edits) <= near
+    assert (one.unread, one.end, {edit.file for edit in one.edits}) == ("", 19, {"a"})
+
+
+def test_a_line_that_the_map_leaves_out_is_missing(tmp_path: Path) -> None:
+    """The destination lost its record, so it left the map; the records of others are where it was."""
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+    read = read_file(tmp_path, "a", 14)
+    topic = topic_of(own("a", "one"), (OTHER, "", ["two"]), own("a", "three"))
+    made = piece(0, 14, destination_low=0, destination_high=6)
+    runs = encode_runs([Run(0, 0, 1), Run(8, 4, 1)], 0, 0)
+    changes = {"topic": "a", "read": read, "records": 3, "runs": runs}
+    asked, bucket = request(reading_files(tmp_path)), TokenBucket(None, time.monotonic)
+    assert asked.flow.lines is not None
+    made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, **changes)
+    work = LoadedPartition(asked, asked.flow.lines, [made], topic, bucket)  # type: ignore[arg-type]
+    (one,) = asyncio.run(work.compare())
+    (missing,) = differences_of(one.edits)
+    assert (missing.kind, missing.source_offset, one.compared, one.others) == ("missing", 4, 2, 1)
+
+
+RANGES = (0, 700), (700, 1_400), (1_400, 1_450), (700, 1_400), (1_450, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("producers", "wanted"),
+    [
+        ([OWN, GONE, OWN, 0, OWN], [("missing", f"{at:04}\n", None) for at in range(700, 800)]),
+        (
+            [OWN, OWN, OWN, 0, OWN],
             [("doubled", f"{at:04}\n", 1_453 + at - 700) for at in range(700, 800)],
         ),
     ],
 )
 def test_a_transaction_of_any_size_is_missing_or_doubled_as_a_whole(
-    tmp_path: Path, ranges: list[tuple[int, int]], wanted: list[tuple[str, str, int | None]]
+    tmp_path: Path, producers: list[int], wanted: list[tuple[str, str, int | None]]
 ) -> None:
+    """The fourth transaction is in no map."""
     lines = [f"{number:04}" for number in range(2_000)]
-    topic = topic_of(*((OWN, lines[begin:end]) for begin, end in ranges))
-    one = loaded(tmp_path, {"a.log": lines}, topic)["a.log"]
+    transactions = [
+        (producer or OWN, "a" if producer else "", lines[begin:end])
+        for producer, (begin, end) in zip(producers, RANGES, strict=True)
+    ]
+    one = loaded(tmp_path, {"a": lines}, *transactions)["a"]
     text = "".join(f"{line}\n" for line in lines)
     told = [
         (difference.kind, text[difference.source_offset or 0 :][:5], difference.destination_offset)
@@ -367,50 +427,36 @@ def test_a_transaction_of_any_size_is_missing_or_doubled_as_a_whole(
     assert (told, one.more, one.unread) == (wanted, True, "")
 
 
-def test_a_long_list_of_files_that_are_alike_is_cut(tmp_path: Path) -> None:
-    files = {f"{number:02}.log": ["same"] for number in range(30)}
-    found = loaded(tmp_path, files, topic_of(*[(OWN, ["same"])] * 20))
-    unread = [one.unread for one in found.values() if one.unread]
-    assert unread
-    assert all(why.count(".log") == 10 and why.endswith(".log, others") for why in unread)
-
-
-def test_a_later_place_is_found_where_the_first_one_does_not_fit(tmp_path: Path) -> None:
-    """The file begins with a line that is repeated, and its second occurrence was written twice."""
-    lines = ["same", "one", "same", "two"]
-    topic = topic_of(*((OWN, [one]) for one in ("same", "one", "same", "same", "two")))
-    one = loaded(tmp_path, {"a.log": lines}, topic)["a.log"]
-    assert [(edit.what, edit.twin) for edit in one.edits] == [("extra", len("same\none\n"))]
-
-
-def test_without_all_files_of_the_partition_nothing_is_doubled(tmp_path: Path) -> None:
-    files = {"a.log": ["one", "two", "three"], "b.log": ["two"]}
-    topic = topic_of((OWN, ["one"]), (OWN, ["two"]), (OWN, ["two", "three"]))
-    found = loaded(tmp_path, files, topic, removed="b.log")
-    assert (kinds(found["a.log"]), found["a.log"].others) == ([], 1)
-    assert "run it again" in found["b.log"].unread
-
-
-@pytest.mark.parametrize(
-    ("producer", "alone", "wanted"),
-    [(OTHER, True, []), (OWN, False, []), (OWN, True, [("missing", None)])],
-)
-def test_an_equal_line_of_others_makes_no_line_missing_behind_retention(
-    tmp_path: Path, producer: int, *, alone: bool, wanted: list[tuple[str, int | None]]
+@pytest.mark.parametrize("appended", [False, True])
+def test_rows_are_compared_with_their_timestamps_unless_the_broker_replaced_them(
+    tmp_path: Path, *, appended: bool
 ) -> None:
-    topic = topic_of((producer, ["OK"]), (OWN, ["four"]), begin=40)
-    one = loaded(tmp_path, {"a.log": ["one", "OK", "three", "four"]}, topic, alone=alone)["a.log"]
-    assert (kinds(one), one.unread) == (wanted, "")
-    (gone,) = one.not_comparable
-    assert (gone.low, gone.end) == (0, len("one\n") if wanted else len("one\nOK\nthree\n"))
-    assert ("can't be told" in gone.why) == (not wanted)
+    write_rows(tmp_path / "a.parquet")
+    read = read_file(tmp_path, "a.parquet", 5, "parquet")
+    times = [one.timestamp + (one.offset == 3) for one in RECORDS]
+    some = [one._replace(timestamp=time) for one, time in zip(RECORDS, times, strict=True)]
+    more = TRANSACTIONAL | (LOG_APPEND_TIME if appended else 0)
+    batches = [batch_bytes(some, producer=(OWN, 0, 0), more=more), control_batch(5, OWN, 1)]
+    topic = Brokers({AT: PartitionLog(batches)}, {AT.topic: AT_ID})
+    made = piece(0, 5, destination_low=0, destination_high=6)
+    runs = encode_runs([Run(0, 0, 5)], 0, 0)
+    made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, read=read, records=5)
+    asked, bucket = request(reading_files(tmp_path, "parquet")), TokenBucket(None, time.monotonic)
+    assert asked.flow.lines is not None
+    work = LoadedPartition(asked, asked.flow.lines, [made], topic, bucket)  # type: ignore[arg-type]
+    (one,) = asyncio.run(work.compare())
+    assert (one.compared, one.unread) == (5, "")
+    told = [(made.kind, made.source_offset, made.fields) for made in differences_of(one.edits)]
+    assert told == ([] if appended else [("changed", 3, ["timestamp"])])
 
 
-def test_records_that_retention_deletes_meanwhile_are_not_comparable(tmp_path: Path) -> None:
-    topic = topic_of((OWN, ["two"]), (OWN, ["three"]), begin=2)
-    one = loaded(tmp_path, {"a.log": ["one", "two", "three"]}, topic, low=0)["a.log"]
+@pytest.mark.parametrize("low", [None, 0])
+def test_lines_whose_records_retention_deletes_are_not_comparable(tmp_path: Path, low: int | None) -> None:
+    """In the middle of a transaction; also where that happens after the comparison was planned."""
+    topic = Brokers({AT: dataclasses.replace(log_of(*MEANT), start=3)}, {AT.topic: AT_ID})
+    one = loaded(tmp_path, ONE_TO_FOUR, *MEANT, topic=topic, low=low)["a"]
     assert (one.compared, one.edits, one.unread) == (2, [], "")
-    assert [(gone.low, gone.end) for gone in one.not_comparable] == [(0, 4)]
+    assert [(gone.low, gone.end) for gone in one.not_comparable] == [(0, len("one\ntwo\n"))]
 
 
 class Expiring(Brokers):
@@ -433,91 +479,15 @@ class Expiring(Brokers):
 
 
 def test_records_that_are_gone_while_they_are_read_make_no_difference(tmp_path: Path) -> None:
-    topic = Expiring((OWN, ["one"]), (OWN, ["two"]), before=1)
-    one = loaded(tmp_path, {"a.log": ["one", "two"]}, topic, low=0)["a.log"]
+    transactions = own("a", "one"), own("a", "two")
+    topic = Expiring(*transactions, before=1)
+    one = loaded(tmp_path, {"a": ["one", "two"]}, *transactions, topic=topic, low=0)["a"]
     assert "retention took the offsets below" in one.unread
     assert one.unread.endswith(": run it again")
-    topic = Expiring((OWN, ["one"]), (OWN, ["TWO", "three"]), (OWN, ["four"]), after=100)
-    one = loaded(tmp_path, {"a.log": ["one", "two", "three", "four"]}, topic, low=0)["a.log"]
+    doubled = own("a", "one"), own("a", "two"), own("", "two"), own("a", "three")
+    topic = Expiring(*doubled, after=100)
+    one = loaded(tmp_path, {"a": ["one", "two", "three"]}, *doubled, topic=topic, low=0)["a"]
     assert (kinds(one), one.unread) == ([], "")
-
-
-# Which transactions of a partition hold the lines of which file
-
-
-def found(files: dict[str, list[int]], *transactions: Sequence[int]) -> Interleaving:
-    ends = [0, *accumulate(len(one) for one in transactions)]
-    ranges = [TransactionRange(begin, end) for begin, end in pairwise(ends)]
-    return match(files, [one for some in transactions for one in some], ranges)
-
-
-def interleaved(files: dict[str, list[int]], order: random.Random) -> list[list[int]]:
-    """The lines of all files in transactions of one to three, in any order of the files."""
-    rest, transactions = {name: list(lines) for name, lines in files.items()}, []
-    while names := [name for name, lines in rest.items() if lines]:
-        name = order.choice(names)
-        size = order.randint(1, 3)
-        transactions.append(rest[name][:size])
-        rest[name] = rest[name][size:]
-    return transactions
-
-
-H, END = 100, 200
-
-
-@pytest.mark.parametrize(
-    ("files", "transactions", "left", "unknown"),
-    [
-        ({"a": [1, 2, 3]}, [[1, 2], [3]], {}, 0),
-        ({"a": [1, 2], "b": [3, 4]}, [[3], [1], [4], [2]], {}, 0),
-        ({"a": [1, 2], "b": [1, 2]}, [[1, 2], [1], [2]], {}, 0),  # a copy
-        ({"a": [H, 1], "b": [H, 2]}, [[H], [H], [1], [2]], {}, 0),  # the same first line
-        ({"a": [1, END], "b": [2, END]}, [[1], [END], [2], [END]], {}, 0),  # the same last line
-        ({"a": [1, END], "b": [2, END]}, [[2], [END], [1], [END]], {}, 0),
-        ({"a": [1, 2, 3]}, [[9], [1, 2, 3], [9, 9]], {}, 2),  # another producer's
-        ({"a": [1, 2, 3]}, [[2, 3]], {"a": 1}, 0),  # retention took the first
-        ({"a": [1, 2, 3]}, [[7, 2], [1, 2, 3]], {}, 1),  # read anew
-        ({"a": [1, 2, 3]}, [[1], [2, 9], [3]], {"a": 2}, 2),  # a line was changed
-        ({"a": [1, 2], "b": [2]}, [[1, 2], [2]], {}, 0),  # the chosen file takes the next one, too
-        ({"a": [2], "b": [1, 2]}, [[1, 2], [2]], {}, 0),
-        ({"a": [1, 2], "b": [3]}, [[1, 3], [2]], {"a": 1, "b": 1}, 1),
-        ({"a": []}, [[]], {}, 0),
-        # The last one is chosen for "a" first, and is of "b", whose earlier lines were found already.
-        ({"a": [0, 2], "b": [2, 2, 2]}, [[0, 2], [2, 2], [2]], {}, 0),
-    ],
-)
-def test_each_transaction_is_of_one_file(
-    files: dict[str, list[int]], transactions: list[list[int]], left: dict[str, int], unknown: int
-) -> None:
-    seen = found(files, *transactions)
-    assert {name: count for name, count in seen.left.items() if count} == left
-    assert len(seen.unknown) == unknown
-    assert all(some == sorted(some, reverse=True) for some in seen.taken.values())
-
-
-def test_files_that_are_alike_are_named_where_one_of_them_is_incomplete() -> None:
-    assert found({"a": [1], "b": [1]}, [1], [1]).alike == set()
-    assert found({"a": [1], "b": [1]}, [1]).alike == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    ("files", "transactions", "owned"),
-    [
-        (
-            {"a": [1, 2, 3], "b": [4, 5], "c": [6]},
-            [[1, 9, 3], [4], [8], [6]],
-            {"a": [TransactionRange(0, 3)], "b": [TransactionRange(3, 4)]},
-        ),
-        ({"a": [1, 2, 3]}, [[1, 9], [3]], {"a": [TransactionRange(0, 2)]}),  # a line was changed
-        ({"a": [1, 2, 3]}, [[1, 8, 9], [3]], {}),  # of another file, with the same first line
-        ({"a": [1, 2, 3]}, [[3], [1, 2, 9]], {}),  # behind those of the file
-    ],
-)
-def test_an_unknown_transaction_is_of_the_incomplete_file_with_most_of_its_lines(
-    files: dict[str, list[int]], transactions: list[list[int]], owned: dict[str, list[TransactionRange]]
-) -> None:
-    records = [line for lines in transactions for line in lines]
-    assert owners_of_unknown(found(files, *transactions), files, records) == owned
 
 
 @pytest.mark.parametrize(
@@ -534,40 +504,4 @@ def test_an_unknown_transaction_is_of_the_incomplete_file_with_most_of_its_lines
     ],
 )
 def test_where_a_file_has_these_lines(lines: list[int], begin: int, end: int, at: list[int]) -> None:
-    assert list(places_of([1, 2, 1, 2, 3], lines, begin, end)) == at
-
-
-@given(st.lists(st.lists(st.integers(0, 3), max_size=8), min_size=1, max_size=3), st.booleans(), st.randoms())
-def test_files_are_always_found_whole_and_in_order(
-    given_files: list[list[int]], distinct: bool, order: random.Random
-) -> None:
-    """With lines of their own, or with equal lines."""
-    files = {str(at): [100 * at * distinct + one for one in lines] for at, lines in enumerate(given_files)}
-    seen = found(files, *interleaved(files, order))
-    assert set(seen.left.values()) <= {0}
-    assert seen.unknown == []
-    for name, some in seen.taken.items():
-        assert sum(one.end - one.begin for one in some) == len(files[name])
-        assert some == sorted(some, reverse=True)
-
-
-def test_many_files_with_equal_lines_take_little_time() -> None:
-    files = {str(at): [1] for at in range(5_000)}
-    seen = found(files, *([1] for _ in files))
-    assert set(seen.left.values()) == {0}
-    seen = found(files, *([1] for _ in range(4_999)), [9])  # of others
-    assert sum(seen.left.values()) == len(seen.unknown) == 1
-    files = {str(at): [at, -1] for at in range(5_000)}
-    seen = found(files, *files.values())
-    assert set(seen.left.values()) == {0}
-
-
-@pytest.mark.parametrize("seed", [101, 333])
-def test_files_that_wrong_choices_leave_incomplete_are_alike(seed: int) -> None:
-    """There are too many ways to give these transactions to files; no line of them is missing."""
-    order = random.Random(seed)
-    files = {str(at): [order.randint(0, order.choice([1, 6])) for _ in range(30)] for at in range(10)}
-    seen = found(files, *interleaved(files, order))
-    left = {name for name, count in seen.left.items() if count}
-    assert left
-    assert left <= seen.alike
+    assert list(places_of(array("q", [1, 2, 1, 2, 3]), array("q", lines), begin, end)) == at

@@ -391,7 +391,7 @@ def test_only_files_that_the_manifest_still_has_are_damaged(
     found = [backup.commit(1, ID, 2, text_of(0, [NOON] * 2)), backup.commit(2, ID, 4, text_of(2, [NOON] * 2))]
     files = [one for one in found if one is not None]
     harm(backup, files)
-    piece = compare_stored(tmp_path, files, topic_of((1, ["a", "b", "c"]), begin=start))
+    piece = compare_stored(tmp_path, files, topic_of((1, "", ["a", "b", "c"]), begin=start))
     assert [one.what for one in piece.edits if one.what == "damaged"] == ["damaged"] * damaged
     if why:
         assert why.format(folder=tmp_path) in piece.unread

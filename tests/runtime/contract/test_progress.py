@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.contract.records.advance import LARGEST, SEAL_AT, Advance, advance, give_up, start_over
+from runtime.contract.records.advance import (
+    LARGEST,
+    SEAL_AT,
+    Advance,
+    advance,
+    give_up,
+    progress_records,
+    start_over,
+    without_lost,
+)
 from runtime.contract.records.failback import (
     FailbackStart,
     PartitionBounds,
@@ -37,6 +46,7 @@ from runtime.contract.records.ledger import (
     Progress,
     ProgressKey,
     Replayed,
+    SegmentKey,
     decode_progress,
     decode_segment,
     encode_value,
@@ -188,6 +198,37 @@ def test_segments_and_the_open_span_are_one_map_without_gaps(
     for here, there in copied.items():
         assert offsets.translate(here) == exact(there)
         assert offsets.origin(there) == exact(here)
+
+
+@pytest.mark.parametrize(
+    ("end", "runs", "incarnation"),
+    [
+        (26, [Run(0, 5, 10), Run(20, 16, 10)], 0),
+        (20, [Run(0, 5, 10), Run(20, 16, 4)], 0),
+        (16, [Run(0, 5, 10)], 0),
+        (5, [], 0),
+        (4, [], 1),
+    ],
+)
+def test_runs_of_records_that_the_destination_lost_leave_the_map(
+    end: int, runs: list[Run], incarnation: int
+) -> None:
+    before = progress(0, 5, Run(0, 5, 10), Run(20, 16, 10), end=40)
+    left = without_lost(before, end)
+    after, _ = advance(left, Advance(50, 0, (Run(40, end, 3),)), 1, 1)
+    assert after.incarnation == incarnation
+    assert list(after.open_span().runs) == [*runs, Run(40, end, 3)]
+    assert (after.open_low, after.destination_end) == (40 * incarnation, end + 3)
+
+
+def test_the_segments_of_a_file_have_a_name_that_a_renaming_keeps() -> None:
+    of_file = replace(progress(0, 0, map_name="file:1"), segments=2)
+    for name in ("app.log", "app.log.1"):
+        key = OF._replace(topic=name)
+        segment, of = of_file.open_span(), OF._replace(topic="file:1")
+        records = progress_records(key, of_file, [segment])
+        assert records == {ProgressKey(key): of_file, SegmentKey(of, 0, 1): segment}
+    assert progress_records(OF, GIVEN_UP, []) == {ProgressKey(OF): GIVEN_UP}
 
 
 # Orphans: each offset that never reached the destination once, and never a wrong number

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.contract.records.advance import LARGEST, Advance, advance
+from runtime.contract.records.advance import LARGEST, Advance, advance, progress_records
 from runtime.contract.records.ledger import (
     LedgerKey,
     LedgerValue,
@@ -110,15 +110,17 @@ class LedgerOfOneFlow:
         return await clean_map(maps, self.topics, self, ORDERS.flow)  # type: ignore[arg-type]
 
 
-async def copied(ledger: LedgerOfOneFlow, before: Progress, transactions: int) -> Progress:
+async def copied(
+    ledger: LedgerOfOneFlow, before: Progress, transactions: int, key: PartitionKey = ORDERS
+) -> Progress:
     """Copies two records in each transaction; a marker lies behind them at the destination."""
     for _ in range(transactions):
         at, end = before.position, before.destination_end
         step = Advance(position=at + 2, source_epoch=0, runs=(Run(at, end + 1, 2),), records=2)
         before, segments = advance(before, step, 1, 1)
-        for number, segment in enumerate(segments, before.segments - len(segments)):
-            await ledger.commit({SegmentKey(ORDERS, before.incarnation, number): segment})
-    await ledger.commit({ProgressKey(ORDERS): before})
+        if segments:
+            await ledger.commit(progress_records(key, before, segments))
+    await ledger.commit({ProgressKey(key): before})
     return before
 
 
@@ -173,6 +175,28 @@ async def test_segments_of_an_older_incarnation_are_deleted() -> None:
     assert await ledger.clean(reader) == CleanedMap(1, 0)
     await reader.refresh(ORDERS.flow)
     assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
+
+
+async def test_a_file_keeps_its_map_under_another_name_until_it_is_forgotten() -> None:
+    ledger = LedgerOfOneFlow()
+    keys = {name: ORDERS._replace(topic=name) for name in ("app.log", "app.log.1", "file:1", "file:2")}
+    old = await copied(ledger, replace(FIRST, map_name="file:1"), 2 * SMALL, keys["app.log"])
+    moved: dict[LedgerKey, LedgerValue | None] = {
+        ProgressKey(keys["app.log"]): None,
+        ProgressKey(keys["app.log.1"]): old,
+    }
+    await ledger.commit(moved)
+    new = await copied(ledger, replace(FIRST, map_name="file:2"), SMALL, keys["app.log"])
+    reader = await ledger.reader()
+    assert await ledger.clean(reader) == CleanedMap(0, 0)
+    for name, made in (("app.log.1", old), ("app.log", new)):
+        offsets = reader.get(keys[name])
+        assert offsets is not None
+        assert (offsets.low, offsets.end, len(offsets.spans)) == (0, made.position, made.segments + 1)
+    await ledger.commit({ProgressKey(keys["app.log.1"]): None})
+    assert await ledger.clean(reader) == CleanedMap(2, 0)
+    await reader.refresh(ORDERS.flow)
+    assert [len(reader.segments(keys[name])) for name in ("file:1", "file:2")] == [0, 1]
 
 
 async def test_what_the_destination_has_deleted_is_trimmed_and_then_unmapped() -> None:
