@@ -195,7 +195,7 @@ class FilePartition(FlowPartition):
     def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
         if low >= high:
             return []
-        read, (start, log_end) = self._read, self._logs.bounds[self._at]
+        read, start = self._read, self._logs.bounds[self._at].start
         piece = VerificationPiece(
             number=self._number,
             topic=self.key.topic,
@@ -206,7 +206,7 @@ class FilePartition(FlowPartition):
             low=low,
             high=high,
             destination_low=start,
-            destination_high=max(min(self._written_end, log_end), start),
+            destination_high=max(self._written_end, start),
             runs=encode_runs((run for run in self._runs if run.source >= low), 0, 0),
             alone=self._alone,
             read=KnownFile(self._name, read.position, read.source_topic_id, read.source_epoch),

@@ -35,7 +35,7 @@ from runtime.contract.results.records import VerificationReport
 TOGETHER = 100  # ranges of a sample in a task
 SMALL = 20_000  # offsets: this process compares them in less time than a Spark application needs to start
 PIECES = 500  # each piece costs a round trip to both clusters at least
-_VERSION = 3
+_VERSION = 4
 
 Group = Sequence[VerificationPiece]
 Stored = tuple[int, list[PlannedPartition], list[VerifiedPiece]]  # when it began, its plan, and results

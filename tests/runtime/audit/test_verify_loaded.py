@@ -151,11 +151,12 @@ def planned(
     there: bool = True,
     compacted: bool = False,
     start: int = 5,
+    end: int = 70,
 ) -> PlannedPartition:
     at, ids = TopicPartition("inbox", 1), {"inbox": ID} if there else {}
     made = read or progress(0, 0, *THREE, end=90)
     made = replace(made, destination_topic="inbox", destination_topic_id=known)
-    logs = PartitionLogs(ids, {at: LogBounds(start, 70)}, frozenset(["inbox"] if compacted else []))
+    logs = PartitionLogs(ids, {at: LogBounds(start, end)}, frozenset(["inbox"] if compacted else []))
     offsets, asked = OffsetMap([made.open_span()]), request(reading_files(Path("/in")))
     return FilePartition("dc1", 0, PartitionKey("f", name, 1), made, offsets, LEFT, logs, 60).planned(asked)
 
@@ -193,6 +194,12 @@ def test_a_file_that_was_renamed_is_read_under_its_new_name_by_the_task_of_its_p
     assert (renamed.topic, renamed.read.name, renamed.high) == ("old.log", "new.log", 90)
     assert (renamed.destination_low, renamed.destination_high) == (5, 60)
     assert [len(group) for group in grouped([planned("a.log"), planned("b.log")])] == [2]
+
+
+def test_records_behind_an_open_transaction_of_others_are_awaited() -> None:
+    """The last stable offset is no end of the log: lines behind it are not missing."""
+    (made,) = planned("a.log", end=12).pieces
+    assert made.destination_high == 60
 
 
 @pytest.mark.parametrize(
