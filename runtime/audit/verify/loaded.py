@@ -45,7 +45,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, FlowPartition
+from runtime.audit.verify.plan import Comparison, planned
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, decode_runs, encode_runs
@@ -97,8 +97,8 @@ class LoadedComparison(Comparison):
         gone = {file.name for file in (*files.replaced, *files.vanished)}
         unseen = {key.partition for key in progress if key not in chosen or key.topic in gone}
         return [
-            FilePartition(
-                flow.destination,
+            loaded_file(
+                request,
                 number,
                 key,
                 made,
@@ -107,7 +107,7 @@ class LoadedComparison(Comparison):
                 logs,
                 ends[key.partition],
                 alone=key.partition not in unseen,
-            ).planned(request)
+            )
             for number, (key, made) in enumerate(sorted(chosen.items()))
         ]
 
@@ -141,78 +141,70 @@ def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Re
     return reconcile(listing.files, known, lambda name, file: source.holds(listing.files, name, file))
 
 
-class FilePartition(FlowPartition):
-    """Holds the positions of a file that was read. `alone`: all other files of its partition are there, too.
+def loaded_file(
+    request: VerifyRequest,
+    number: int,
+    key: PartitionKey,
+    read: Progress,
+    offsets: OffsetMap,
+    files: Reconciliation,
+    logs: PartitionLogs,
+    written_end: int,
+    *,
+    alone: bool = True,
+) -> PlannedPartition:
+    """Plans a file that was read. `alone`: all other files of its partition are there, too.
 
-    `end`: where the flow's records end in the partition.
+    `written_end`: where the flow's records end in the partition.
     """
+    at, cluster = TopicPartition(read.destination_topic, key.partition), request.flow.destination
+    end, gone = read.position, ""
+    unread = logs.problem(at, read.destination_topic_id, cluster, "took the records")
+    if not unread and any(file.name == key.topic for file in files.replaced):
+        unread = "it is not the file that was read: it was truncated or overwritten"
+    if unread:
+        return PlannedPartition(key, at.topic, end, end, unread=unread)
+    start, kept_from = logs.bounds[at].start, end
+    runs = [run for span in offsets.spans for run in span.runs]
+    if any(file.name == key.topic for file in files.vanished):
+        gone = "the file is not there any more"
+    elif at.topic in logs.compacted:
+        gone = f"{at.topic} is compacted, so its records can't be counted"
+    else:
+        gone = f"retention passed at {cluster}"
+        kept = next((number for number, run in enumerate(runs) if run.destination_end > start), len(runs))
+        # The first run of a chunk begins at a line. Others of the chunk follow it without a gap.
+        while 0 < kept < len(runs) and runs[kept].source == runs[kept - 1].source_end:
+            kept -= 1
+        if not kept:
+            kept_from = offsets.low
+        elif kept < len(runs):
+            kept_from = runs[kept].source
 
-    def __init__(
-        self,
-        cluster: str,
-        number: int,
-        key: PartitionKey,
-        read: Progress,
-        offsets: OffsetMap,
-        files: Reconciliation,
-        logs: PartitionLogs,
-        end: int,
-        *,
-        alone: bool = True,
-    ) -> None:
-        super().__init__(key, read.destination_topic)
-        self._number, self._read, self._written_end, self._alone = number, read, end, alone
-        self._at = at = TopicPartition(read.destination_topic, key.partition)
-        self._logs = logs
-        self._name = next((new for known, new in files.moved if known.name == key.topic), key.topic)
-        self._runs = [run for span in offsets.spans for run in span.runs]
-        self.low, self.end = offsets.low, read.position
-        self.before = f"below the offset map, which begins at {offsets.low}"
-        self.unread = logs.problem(at, read.destination_topic_id, cluster, "took the records")
-        if not self.unread and any(file.name == key.topic for file in files.replaced):
-            self.unread = "it is not the file that was read: it was truncated or overwritten"
-        if self.unread:
-            self.low = self.end
-        elif any(file.name == key.topic for file in files.vanished):
-            self.gone = [(self.end, "the file is not there any more")]
-        elif at.topic in logs.compacted:
-            self.gone = [(self.end, f"{at.topic} is compacted, so its records can't be counted")]
-        elif self._runs:
-            kept = next(
-                (
-                    at
-                    for at, run in enumerate(self._runs)
-                    if run.destination_end > logs.bounds[self._at].start
-                ),
-                len(self._runs),
-            )
-            # The first run of a chunk begins at a line. Others of the chunk follow it without a gap.
-            while 0 < kept < len(self._runs) and self._runs[kept].source == self._runs[kept - 1].source_end:
-                kept -= 1
-            first = self._runs[kept].source if kept < len(self._runs) else self.end
-            self.gone = [(first if kept else self.low, f"retention passed at {cluster}")]
-
-    def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
+    def pieces(_: int, low: int, high: int) -> list[VerificationPiece]:
         if low >= high:
             return []
-        read, start = self._read, self._logs.bounds[self._at].start
+        name = next((new for known, new in files.moved if known.name == key.topic), key.topic)
         piece = VerificationPiece(
-            number=self._number,
-            topic=self.key.topic,
-            partition=self.key.partition,
+            number=number,
+            topic=key.topic,
+            partition=key.partition,
             source_id=b"",
-            destination_topic=self._at.topic,
+            destination_topic=at.topic,
             destination_id=read.destination_topic_id,
             low=low,
             high=high,
             destination_low=start,
-            destination_high=max(self._written_end, start),
-            runs=encode_runs((run for run in self._runs if run.source >= low), 0, 0),
-            alone=self._alone,
-            read=KnownFile(self._name, read.position, read.source_topic_id, read.source_epoch),
+            destination_high=max(written_end, start),
+            runs=encode_runs((run for run in runs if run.source >= low), 0, 0),
+            alone=alone,
+            read=KnownFile(name, read.position, read.source_topic_id, read.source_epoch),
             records=read.records,
         )
         return [piece]
+
+    before = f"below the offset map, which begins at {offsets.low}"
+    return planned(request, key, at.topic, offsets.low, end, pieces, before=before, gone=[(kept_from, gone)])
 
 
 class FilePiece:

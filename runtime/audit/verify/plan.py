@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
@@ -38,50 +38,47 @@ class Comparison(ABC):
         """Compares the given pieces. Raises AuditFailure where a side can't be read."""
 
 
-class FlowPartition:
-    """Holds the positions of one partition of a flow, in source offsets, or in bytes or rows of a file.
+def planned(
+    request: VerifyRequest,
+    key: PartitionKey,
+    destination_topic: str,
+    low: int,
+    end: int,
+    pieces: Callable[[int, int, int], list[VerificationPiece]],
+    *,
+    first: int = 0,
+    start: int = 0,
+    before: str = "",
+    behind: str = "",
+    gone: Sequence[tuple[int, str]] = (),
+    gaps: Sequence[tuple[int, int, str]] = (),
+) -> PlannedPartition:
+    """Plans a partition by its positions: source offsets, or bytes or rows of a file.
 
     The sink holds the records of `low … end-1`, and `before` and `behind` say why it has no others. A
     comparison without a range begins at `first`. The source holds records from `start` on. Below each offset
     of `gone`, records that the sink took can't be compared any more; each has a reason. So have `gaps`.
+
+    `pieces` makes the pieces of a range `low … high-1`. Of its records from its first argument on, up to
+    `low`, the sink holds those that the source has lost.
     """
-
-    unread = before = behind = ""
-    first = start = low = end = 0
-    gone: Sequence[tuple[int, str]] = ()
-    gaps: Sequence[tuple[int, int, str]] = ()
-
-    def __init__(self, key: PartitionKey, destination_topic: str) -> None:
-        self.key, self.destination_topic = key, destination_topic
-
-    def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
-        """Returns the pieces of a share, in percent, of the source offsets `low … high-1`.
-
-        Of those from `begin` on, the sink holds records that the source has lost.
-        """
-        raise NotImplementedError
-
-    def planned(self, request: VerifyRequest) -> PlannedPartition:
-        """Returns the plan of the partition."""
-        plan = PlannedPartition(self.key, self.destination_topic, self.low, self.low, unread=self.unread)
-        if self.unread:
-            return plan
-        high = request.high if request.high is not None else self.end
-        begin = request.low if request.low is not None else self.first
-        if request.last is not None:
-            begin = max(self.end - request.last, 0)
-        plan.exclude(max(begin, self.start), min(self.low, high), self.before)
-        plan.exclude(max(begin, self.end), high, self.behind)
-        high = min(high, self.end)
-        begin = min(max(begin, self.low), max(high, 0))
-        plan.low, plan.end = begin, high
-        for first, why in self.gone:
-            plan.exclude(plan.low, min(first, high), why)
-            plan.low = max(plan.low, min(first, max(high, 0)))
-        for low, end, why in self.gaps:
-            plan.exclude(max(begin, low), min(end, high), why)
-        plan.pieces = self.pieces(request.sample, begin, plan.low, plan.end)
-        return plan
+    plan = PlannedPartition(key, destination_topic, low, end)
+    high = request.high if request.high is not None else end
+    begin = request.low if request.low is not None else first
+    if request.last is not None:
+        begin = max(end - request.last, 0)
+    plan.exclude(max(begin, start), min(low, high), before)
+    plan.exclude(max(begin, end), high, behind)
+    high = min(high, end)
+    begin = min(max(begin, low), max(high, 0))
+    plan.low, plan.end = begin, high
+    for kept_from, why in gone:
+        plan.exclude(plan.low, min(kept_from, high), why)
+        plan.low = max(plan.low, min(kept_from, max(high, 0)))
+    for gap_low, gap_end, why in gaps:
+        plan.exclude(max(begin, gap_low), min(gap_end, high), why)
+    plan.pieces = pieces(begin, plan.low, plan.end)
+    return plan
 
 
 def chosen_of(count: int, share: float) -> Sequence[int]:

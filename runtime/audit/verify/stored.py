@@ -28,12 +28,11 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_of
+from runtime.audit.verify.plan import Comparison, chosen_of, planned
 from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.records.manifest import DataFile
+from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.transform import FIELDS
 from runtime.files.backup import Backup, TopicLineage, read_backup
@@ -80,7 +79,7 @@ class StoredComparison(Comparison):
                 places = {TopicPartition(lineage.name, partition) for lineage, partition, _ in stored}
                 logs = await logs_of(source, flow.source, places, request.within_s)
         return [
-            StoredPartition(flow, number, lineage, partition, logs, committed, newest=newest).planned(request)
+            stored_partition(request, number, lineage, partition, logs, committed, newest=newest)
             for number, (lineage, partition, newest) in enumerate(stored)
         ]
 
@@ -124,84 +123,87 @@ def backup_of(files: FilesSpec, flow: str) -> Backup:
     return backup
 
 
-class StoredPartition(FlowPartition):
-    """Holds the positions of a partition by the manifest. `newest`: the source may still have this topic."""
+def stored_partition(
+    request: VerifyRequest,
+    number: int,
+    lineage: TopicLineage,
+    partition: int,
+    logs: PartitionLogs,
+    committed: Mapping[PartitionKey, Progress],
+    *,
+    newest: bool,
+) -> PlannedPartition:
+    """Plans a partition by the manifest. `newest`: the source may still have this topic."""
+    flow, name = request.flow, lineage.name
+    key, at = PartitionKey(flow.name, name, partition), TopicPartition(name, partition)
+    position, files = lineage.positions[partition], lineage.files.get(partition, [])
+    topic_id = bytes.fromhex(position.topic_id)
+    folders = [str(PurePath(file.path).parent) for file in files]
+    folder = os.path.commonpath(folders) if folders else "-"
+    begin, end = lineage.begins[partition], position.position
+    low, gone = min(begin, end), ""
+    if name not in logs.ids:
+        gone = f"there is no topic {name} at {flow.source} any more"
+    elif not newest or is_other_topic(topic_id, logs.ids[name]):
+        gone = f"{name} was deleted at {flow.source} and made again"
+    unread = (
+        _cut(position, committed.get(key))
+        or logs.refusal(name, flow.source)
+        or ("" if gone else logs.leaderless(at, flow.source))
+    )
+    if unread:
+        return PlannedPartition(key, folder, low, low, unread=unread)
+    start = end if gone else logs.bounds[at].start
+    why = f"{gone or f'retention passed at {flow.source}'}; sizes and checksums of the files are checked"
 
-    def __init__(
-        self,
-        flow: FlowSpec,
-        number: int,
-        lineage: TopicLineage,
-        partition: int,
-        logs: PartitionLogs,
-        committed: Mapping[PartitionKey, Progress],
-        *,
-        newest: bool,
-    ) -> None:
-        position, self._files = lineage.positions[partition], lineage.files.get(partition, [])
-        folders = [str(PurePath(file.path).parent) for file in self._files]
-        key = PartitionKey(flow.name, lineage.name, partition)
-        super().__init__(key, os.path.commonpath(folders) if folders else "-")
-        self._number, self._position, self._compacted = number, position, lineage.name in logs.compacted
-        self._topic_id = bytes.fromhex(position.topic_id)
-        begin = lineage.begins[partition]
-        self.first = self.low = min(begin, position.position)
-        self.end = position.position
-        self.before, self.behind = f"{flow.name} began at {begin}", f"not written yet by {flow.name}"
-        self.gaps = [(gap.low, gap.end, f"given up: {gap.why}") for gap in position.gaps]
-        gone = self._gone(logs, flow.source, newest=newest)
-        at = TopicPartition(lineage.name, partition)
-        self.unread = (
-            self._cut(committed.get(key))
-            or logs.refusal(lineage.name, flow.source)
-            or ("" if gone else logs.leaderless(at, flow.source))
-        )
-        if not self.unread:
-            start = self.end if gone else logs.bounds[at].start
-            why = gone or f"retention passed at {flow.source}"
-            self.gone = [(start, f"{why}; sizes and checksums of the files are checked")]
-
-    def _cut(self, known: Progress | None) -> str:
-        """Returns why the manifest can't be whole: the ledger, which follows it, knows a later position."""
-        if known is None or known.position <= self.end or known.source_topic_id != self._topic_id:
-            return ""
-        if any(gap.end >= known.position for gap in self._position.gaps):
-            return ""  # the source was truncated, and the flow went back
-        return (
-            f"the manifest ends at {self.end}, and {known.position} was committed: its last commits are gone,"
-            " restore the folder"
-        )
-
-    def _gone(self, logs: PartitionLogs, source: str, *, newest: bool) -> str:
-        """Returns why the source holds nothing of these records any more."""
-        name = self.key.topic
-        if name not in logs.ids:
-            return f"there is no topic {name} at {source} any more"
-        if not newest or is_other_topic(self._topic_id, logs.ids[name]):
-            return f"{name} was deleted at {source} and made again"
-        return ""
-
-    def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
+    def pieces(begin: int, low: int, high: int) -> list[VerificationPiece]:
         if begin >= high:
             return []
-        groups = list(groups_of(self._files, begin, high, PIECE if share >= 100 else SAMPLED))
+        groups = list(groups_of(files, begin, high, PIECE if request.sample >= 100 else SAMPLED))
         return [
             VerificationPiece(
-                number=self._number,
-                topic=self.key.topic,
-                partition=self.key.partition,
-                source_id=self._topic_id,
-                destination_topic=self.destination_topic,
+                number=number,
+                topic=name,
+                partition=partition,
+                source_id=topic_id,
+                destination_topic=folder,
                 destination_id=b"",
                 low=first,
                 high=end,
-                gaps=tuple((gap.low, gap.end, gap.why) for gap in self._position.gaps),
-                compacted=self._compacted,
-                files=tuple(files),
+                gaps=tuple((gap.low, gap.end, gap.why) for gap in position.gaps),
+                compacted=name in logs.compacted,
+                files=tuple(some),
                 kept_from=max(low, first),
             )
-            for first, end, files in (groups[at] for at in chosen_of(len(groups), share))
+            for first, end, some in (groups[at] for at in chosen_of(len(groups), request.sample))
         ]
+
+    return planned(
+        request,
+        key,
+        folder,
+        low,
+        end,
+        pieces,
+        first=low,
+        before=f"{flow.name} began at {begin}",
+        behind=f"not written yet by {flow.name}",
+        gone=[(start, why)],
+        gaps=[(gap.low, gap.end, f"given up: {gap.why}") for gap in position.gaps],
+    )
+
+
+def _cut(position: FilePosition, known: Progress | None) -> str:
+    """Returns why the manifest can't be whole: the ledger, which follows it, knows a later position."""
+    end = position.position
+    if known is None or known.position <= end or known.source_topic_id != bytes.fromhex(position.topic_id):
+        return ""
+    if any(gap.end >= known.position for gap in position.gaps):
+        return ""  # the source was truncated, and the flow went back
+    return (
+        f"the manifest ends at {end}, and {known.position} was committed: its last commits are gone,"
+        " restore the folder"
+    )
 
 
 def groups_of(

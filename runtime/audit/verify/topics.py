@@ -27,7 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, FlowPartition, chosen_of
+from runtime.audit.verify.plan import Comparison, chosen_of, planned
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords
 from runtime.audit.verify.schemas import ComparableContents, comparable_contents
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -60,7 +60,7 @@ class MirrorComparison(Comparison):
 
     async def plan(self) -> list[PlannedPartition]:
         """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
-        request, flow, planned = self.request, self.request.flow, []
+        request, flow, plans = self.request, self.request.flow, list[PlannedPartition]()
         async with (
             comparable_contents(request),  # without the registries, nothing can be compared
             open_spec(request.source, flow.source) as source,
@@ -81,12 +81,8 @@ class MirrorComparison(Comparison):
             partition = MirroredPartition(
                 request, number, key, ledger, source_logs, destination_logs, own.get(key, ())
             )
-            plan = partition.planned(request)
-            plan.replayed = [
-                replay for replay in partition.replayed if partition.contain_all(plan, replay[0])
-            ]
-            planned.append(plan)
-        return planned
+            plans.append(partition.planned())
+        return plans
 
     async def compare(
         self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
@@ -136,7 +132,7 @@ async def _left_by_the_opposite(
     return own
 
 
-class MirroredPartition(FlowPartition):
+class MirroredPartition:
     """Holds the positions of a partition by its offset map, and the logs of both sides.
 
     `own` are offsets of the destination's own records, which the opposite flow did not copy.
@@ -154,10 +150,9 @@ class MirroredPartition(FlowPartition):
     ) -> None:
         flow = request.flow
         progress, offsets = ledger.progress[key], ledger.maps[key]
-        super().__init__(key, progress.destination_topic)
+        self._request, self._key = request, key
         self._number, self._progress, self._map = number, progress, offsets
         self._own = tuple(own)
-        self._whole = request.sample >= 100
         at, at_copy = TopicPartition(*key[1:]), TopicPartition(progress.destination_topic, key.partition)
         self._compacted = at.topic in source_logs.compacted or at_copy.topic in destination_logs.compacted
         orphans = ledger.orphans.get(key, NO_ORPHANS)
@@ -166,48 +161,62 @@ class MirroredPartition(FlowPartition):
             *((orphan.low, orphan.end, str(orphan.why)) for orphan in orphaned),
             *((gap.low, gap.end, gap.why) for gap in progress.gaps),
         ]
-        self.replayed = [
+        self._replayed = [
             (low, replayed.end, replayed.records)
             for low, replayed in sorted(orphans.replayed, key=itemgetter(0))
             if replayed.topic == progress.destination_topic
             and not is_other_topic(replayed.source_topic_id, progress.source_topic_id)
         ]
-        self.low, self.end = offsets.low, offsets.end
-        self.unread = source_logs.problem(
+        self._unread = source_logs.problem(
             at, progress.source_topic_id, flow.source, "was copied"
         ) or destination_logs.problem(at_copy, progress.destination_topic_id, flow.destination, "was copied")
-        if self.unread:
+        if self._unread:
             return
-        self.start = source_logs.bounds[at].start
-        self.first = min(self.start, offsets.low)
-        self.before = f"below the offset map, which begins at {offsets.low}"
-        self.behind = f"not replicated yet by {flow.name}"
+        self._start = source_logs.bounds[at].start
         self._copies_start, copies_end = destination_logs.bounds[at_copy]
-        # The first copied record that the destination still has.
-        kept_from = offsets.low
-        if self._copies_start > offsets.destination_low:
-            origin = offsets.origin(self._copies_start)
-            kept_from = origin.offset if isinstance(origin, MappedOffset) else offsets.end
-        self.gone = [
-            (self.start, f"retention passed at {flow.source}"),
-            (kept_from, f"retention passed at {flow.destination}"),
-        ]
         # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
         self._alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
-        has_tail = (self._alone or self.replayed) and request.high is None
+        has_tail = (self._alone or self._replayed) and request.high is None
         self._tail_end = copies_end if has_tail else 0
 
-    def contain_all(self, plan: PlannedPartition, low: int) -> bool:
-        """Returns whether the pieces must contain all records that were replayed from this source offset on.
+    def planned(self) -> PlannedPartition:
+        """Returns the plan of the partition, with the replays of which it must contain all records.
 
         They lie behind the records that the flow had copied before.
         """
-        if not plan.pieces or not self._whole or plan.pieces[-1].high < self._map.end:
-            return False
-        first = plan.pieces[0]
-        return not first.compacted and first.destination_low <= self._map.destination_behind(low)
+        flow, offsets, topic = self._request.flow, self._map, self._progress.destination_topic
+        if self._unread:
+            return PlannedPartition(self._key, topic, offsets.low, offsets.low, unread=self._unread)
+        kept_from = offsets.low  # the first copied record that the destination still has
+        if self._copies_start > offsets.destination_low:
+            origin = offsets.origin(self._copies_start)
+            kept_from = origin.offset if isinstance(origin, MappedOffset) else offsets.end
+        plan = planned(
+            self._request,
+            self._key,
+            topic,
+            offsets.low,
+            offsets.end,
+            self._pieces,
+            first=min(self._start, offsets.low),
+            start=self._start,
+            before=f"below the offset map, which begins at {offsets.low}",
+            behind=f"not replicated yet by {flow.name}",
+            gone=[
+                (self._start, f"retention passed at {flow.source}"),
+                (kept_from, f"retention passed at {flow.destination}"),
+            ],
+        )
+        whole = self._request.sample >= 100 and not self._compacted
+        if whole and plan.pieces and plan.pieces[-1].high >= offsets.end:
+            begin = plan.pieces[0].destination_low
+            plan.replayed = [
+                replay for replay in self._replayed if begin <= offsets.destination_behind(replay[0])
+            ]
+        return plan
 
-    def pieces(self, share: float, begin: int, low: int, high: int) -> list[VerificationPiece]:
+    def _pieces(self, _: int, low: int, high: int) -> list[VerificationPiece]:
+        share = self._request.sample
         if low > high or (low == high and share < 100):
             return []
         size = PIECE if share >= 100 else SAMPLED
@@ -221,8 +230,8 @@ class MirroredPartition(FlowPartition):
             behind = max(behind, self._tail_end)
         return VerificationPiece(
             number=self._number,
-            topic=self.key.topic,
-            partition=self.key.partition,
+            topic=self._key.topic,
+            partition=self._key.partition,
             source_id=progress.source_topic_id,
             destination_topic=progress.destination_topic,
             destination_id=progress.destination_topic_id,
@@ -235,7 +244,7 @@ class MirroredPartition(FlowPartition):
             gaps=tuple(gap for gap in self._given_up if gap[0] <= high and low <= gap[1]),
             compacted=self._compacted,
             alone=self._alone,
-            replayed=tuple(self.replayed),
+            replayed=tuple(self._replayed),
             own=self._own,
         )
 

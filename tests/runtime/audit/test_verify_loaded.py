@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.file_lines import NO_TIME, FileLines, UnreadableFile, body_of
-from runtime.audit.verify.loaded import FilePartition, LoadedComparison, LoadedPartition, places_of
+from runtime.audit.verify.loaded import LoadedComparison, LoadedPartition, loaded_file, places_of
 from runtime.audit.verify.pieces import PlannedPartition, VerifiedPiece
 from runtime.audit.verify.results import differences_of
 from runtime.audit.verify.verification import grouped
@@ -158,7 +158,7 @@ def planned(
     made = replace(made, destination_topic="inbox", destination_topic_id=known)
     logs = PartitionLogs(ids, {at: LogBounds(start, end)}, frozenset(["inbox"] if compacted else []))
     offsets, asked = OffsetMap([made.open_span()]), request(reading_files(Path("/in")))
-    return FilePartition("dc1", 0, PartitionKey("f", name, 1), made, offsets, LEFT, logs, 60).planned(asked)
+    return loaded_file(asked, 0, PartitionKey("f", name, 1), made, offsets, LEFT, logs, 60)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
 )
 from runtime.audit.verify.results import differences_of, report
-from runtime.audit.verify.stored import StoredPartition, StoredPiece, groups_of
+from runtime.audit.verify.stored import StoredPiece, groups_of, stored_partition
 from runtime.audit.verify.task import compare_pieces
 from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -298,7 +298,7 @@ def planned(
     ids = {} if start is None else {"orders": bytes.fromhex(topic_id)}
     logs = PartitionLogs(ids, {at: LogBounds(start or 0, 120)}, frozenset(), refused)
     made = request(into_files("/lake"), **asked)
-    return StoredPartition(made.flow, 0, lineage, 0, logs, committed or {}, newest=True).planned(made)
+    return stored_partition(made, 0, lineage, 0, logs, committed or {}, newest=True)
 
 
 @pytest.mark.parametrize(
