@@ -131,6 +131,7 @@ async def take_over(
         (first, why), more = next(iter(stuck.items())), len(stuck) - 1
         others = f" (and {more} more transactional ids)" if more else ""
         waits(f"{first} is not fenced at {spec.destination_name}: {why}{others}")
+        await shared.leadership.ensure()  # the slots of a driver that succeeded this one have the same ids
         stuck = await fence(shared.destination, stuck)
     if older:  # they were listed until now so that the next driver would fence them if this one died before
         await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})

@@ -13,6 +13,7 @@ from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import FilePosition, OffsetGap
 from runtime.contract.spec.files import in_own_folder
+from runtime.contract.spec.flow import Earliest
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.files_sink import FilesSink
@@ -21,7 +22,7 @@ from runtime.driver.flows.rounds import Look, RecordSource, SourceRange
 from runtime.driver.topics.mirrors import selected_topics
 from runtime.files.export import ExportPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import known_offsets
@@ -105,7 +106,8 @@ class TopicSource(RecordSource[FilePosition]):
         """Returns the first positions of new partitions and of new lineages, before any is copied (R1).
 
         `start` applies to topics without a position when the selection begins. Partitions and topics that
-        appear later, and a topic that was made again, start at their first record.
+        appear later, and a topic that was made again, start at their first record. So the selection begins
+        once the leaders of all partitions that `start` is for have answered. Raises WireError.
         """
         answering = [partition for partition in partitions if partition.start >= 0]
         new = [partition for partition in answering if partition.key not in positions]
@@ -118,6 +120,13 @@ class TopicSource(RecordSource[FilePosition]):
         if not (other or new or begins):
             return None
         topics = {key.topic for key in positions}
+        silent = [
+            partition.key.at
+            for partition in partitions
+            if partition.start < 0 and partition.key.topic not in topics
+        ]
+        if begins and silent and not isinstance(self._flow.spec.start, Earliest):
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"where {silent[0]} begins")
         by_start = [partition.key.at for partition in new if begins and partition.key.topic not in topics]
         at = await resolve_start(cluster, by_start, self._flow.spec.start) if by_start else {}
         first: dict[PartitionKey, FilePosition | None] = {}

@@ -109,5 +109,6 @@ class RoundReports:
                 self._sent[number] = status
 
     async def _send(self, number: int, value: bytes | None) -> None:
+        await self._context.leadership.ensure()
         key = job_status.encode_key(StatusKey("slot", self._context.job, number))
         await post(self._context.destination, naming.STATUS, [InternalRecord(key, value)])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -31,9 +32,11 @@ from runtime.driver.flows.files_sink import counted, progress_of, spread
 from runtime.driver.flows.files_source import shown_files
 from runtime.driver.flows.rounds import Look
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
-from runtime.driver.flows.topic_source import SourcePartition, plan_round
+from runtime.driver.flows.topic_source import SourcePartition, TopicSource, plan_round
 from runtime.driver.topics.mirrors import MirrorTopic, discover, selected_topics
 from runtime.files.export import ExportPartition
+from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
@@ -212,6 +215,30 @@ def test_a_round_of_files(
     assert [some for one, some in zip(moved, gaps, strict=True) if one[2]] == [
         one[2] for one in moved if one[2]
     ]
+
+
+async def test_a_flow_into_files_begins_once_all_leaders_have_answered() -> None:
+    """A partition that answered later would begin at its first record, and not at the flow's start."""
+    source = InternalTopics({"orders": [InternalRecord(b"", b"")] * 3, "pay": [InternalRecord(b"", b"")] * 2})
+
+    async def listing(_: str) -> dict[str, TopicMetadata]:
+        return await source.all_topics()
+
+    spec = flow_spec("f", start=Latest())
+    clusters = SimpleNamespace(invalidate=lambda _: None, listing=listing)
+    flow = SimpleNamespace(name="f", spec=spec, shared=SimpleNamespace(clusters=clusters), accepted=())
+    flow.draining = SimpleNamespace(topics=())
+    sink = SimpleNamespace(begun=False)
+    reading = TopicSource(cast(Any, flow), router_of(job(spec)), "{topic}", cast(Any, sink))
+    source.unlisted.add("pay")
+    with pytest.raises(BrokerError, match="where pay-0 begins"):
+        await reading.look(cast(Any, source), {})
+    source.unlisted.clear()
+    look = await reading.look(cast(Any, source), {})
+    assert {key.topic: first.position for key, first in (look.moved or {}).items() if first} == {
+        "orders": 3,
+        "pay": 2,
+    }
 
 
 def test_tasks_get_about_as_many_records_each() -> None:

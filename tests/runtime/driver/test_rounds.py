@@ -203,7 +203,7 @@ async def test_a_flow_keeps_its_number_when_another_one_leaves_the_job() -> None
     """Counters go by it: under another number all that the flow has copied would be counted again."""
     flows = [SimpleNamespace(name=name, copier=copier(Source({}), Sink())) for name in ("b", "a")]
     context, status = SimpleNamespace(job="job", driver="driver"), Topic()
-    context.destination = status
+    context.destination, context.leadership = status, Flow().shared.leadership
     reported: list[SlotReport] = []
     reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), cast(Any, None), reported.append)
     for flow in flows:

@@ -1,7 +1,7 @@
 """A driver takes a flow over: it writes its generation, then fences the slots of the one before (R3)."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.driver.flows.flow import retry_pause
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext, take_over
+from runtime.driver.leadership import DriverFenced
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, TimedOut, WireError
@@ -40,6 +41,7 @@ class Destination(KafkaCluster):
         super().__init__(wire_settings("localhost:1", {}))
         self.done: list[Any] = []
         self.silent_for: set[str] = set()  # requests with these ids are not answered
+        self.succeeded = False  # by another driver
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
         for key in keys:
@@ -53,7 +55,9 @@ class Destination(KafkaCluster):
         self.done.append(request.transactional_id)
         return ProducerIdentity(1, 1)
 
-    async def ensure(self) -> None: ...
+    async def ensure(self) -> None:
+        if self.succeeded:
+            raise DriverFenced
 
     async def commit(self, values: Mapping[GenerationKey, Generation]) -> None:
         (written,) = values.values()
@@ -61,10 +65,14 @@ class Destination(KafkaCluster):
 
 
 async def taken_over(
-    before: Generation, spec: FlowSpec, opposite: str | None = None
+    before: Generation,
+    spec: FlowSpec,
+    opposite: str | None = None,
+    destination: Destination | None = None,
+    waits: Callable[[str], None] = lambda _: None,
 ) -> tuple[Generation, Destination]:
     record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(before))
-    destination = Destination()
+    destination = destination or Destination()
     shared = SimpleNamespace(
         job="job",
         driver="driver-2",
@@ -74,8 +82,9 @@ async def taken_over(
         ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
         destination=destination,
         writer=destination,
+        leadership=destination,
     )
-    taken = await take_over(spec, cast(DriverContext, shared), "id-1", lambda _: None, opposite=opposite)
+    taken = await take_over(spec, cast(DriverContext, shared), "id-1", waits, opposite=opposite)
     return taken, destination
 
 
@@ -84,6 +93,21 @@ async def test_the_generation_is_committed_before_the_older_slots_are_fenced() -
     taken, destination = await taken_over(BEFORE, flow_spec("flow"))
     assert (taken.number, taken.note) == (4, "")
     assert destination.done == [(4, [*MINE, *OLD]), *OLD, (4, MINE)]
+
+
+@virtual
+async def test_a_driver_that_was_succeeded_while_it_waited_fences_no_id_any_more() -> None:
+    """The slots of the next driver have the same ids: their transactions would be aborted (R10)."""
+    destination = Destination()
+    destination.silent_for = {OLD[1]}
+
+    def succeed(_: str) -> None:
+        destination.silent_for.clear()
+        destination.succeeded = True
+
+    with pytest.raises(DriverFenced):
+        await taken_over(BEFORE, flow_spec("flow"), destination=destination, waits=succeed)
+    assert destination.done == [(4, [*MINE, *OLD]), OLD[0], OLD[2]]
 
 
 @virtual
