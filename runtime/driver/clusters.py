@@ -319,8 +319,8 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
     if last is not None and last.stop_requested:
         log_driver_message(f"the job {job} was stopped by repl: this driver ends")
         return JobExit.STOPPED
-    if last is not None and _ended_here(last):
-        return None
+    if last is not None and last.host == socket.gethostname() and not (_PROC / str(last.process)).exists():
+        return None  # it ran on this machine, and has ended
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _WATCH_S
     while loop.time() < deadline:
@@ -332,8 +332,3 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
             log_driver_message(f"the job {job} runs {where} now: this driver ends")
             return JobExit.FENCED
     return None
-
-
-def _ended_here(last: JobStatus) -> bool:
-    """Returns whether the driver of the last heartbeat ran on this machine and has ended."""
-    return last.host == socket.gethostname() and not (_PROC / str(last.process)).exists()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.job_status import JobState, JobStatus, JobStatusTable, SlotReport, StatusKey
+from runtime.contract.records.job_status import JobState, JobStatus, JobStatusTable, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -97,17 +97,33 @@ class JobRunner:
         self._tasks = BackgroundTasks()
         self._application: SparkSlotRunner | None = None
         self._leadership: Leadership | None = None
-        self._commands: CommandHandler | None = None
+        self._destination: KafkaCluster | None = None
+        self._commands = CommandHandler(
+            self._stop_by_command, self._accept_loss, self._reconfigure, self._request_heartbeat
+        )
         self._editing: asyncio.Task[None] | None = None
         self._flows: FlowManager | None = None
         self._slots: SlotManager | RoundReports | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
         self._replicas = ReplicaCounts()
-        self._duties = FlowDuties(lambda: self.spec, self._clusters, self._tasks, self._reports)
+        self._duties = FlowDuties(
+            lambda: self.spec,
+            self._clusters,
+            self._tasks,
+            lambda: self._slots.reports.values() if self._slots is not None else (),
+        )
 
     def stop(self) -> None:
         """Requests a graceful stop."""
         self._stopping.set()
+
+    def _stop_by_command(self) -> None:
+        self._stop_requested = True  # no standby starts the job again
+        self.stop()
+
+    def _request_heartbeat(self) -> None:
+        if self._leadership is not None:
+            self._leadership.request_heartbeat()
 
     async def run(
         self, application: asyncio.Future[SparkSlotRunner], cluster: SparkCluster | None = None
@@ -126,11 +142,10 @@ class JobRunner:
 
         It opens the destination, fences older drivers, and starts the job.
         """
-        destination: KafkaCluster | None = None
         self._tasks.spawn(self._metrics.run(), "metrics")
         try:
             spec, name = self.spec, self.spec.destination
-            cluster = destination = await self._until_done(
+            cluster = self._destination = await self._until_done(
                 lambda: open_destination(spec, self._clusters), name
             )
             if self._restarted:
@@ -159,16 +174,19 @@ class JobRunner:
             self.leading.set()
             # Spark takes seconds to start, in which a standby must not take the job over.
             self._tasks.spawn(self._leadership.run(), "leadership")
-            commands = self._start_commands(cluster, control_offset, self._leadership)
+            # A stop takes effect at once, a new spec once the flows have started.
+            self._tasks.spawn(self._read_commands(cluster, control_offset), "commands")
             self._application = await self._unless_ended(self._await_spark(application, spark_cluster))
             await self._start(cluster, before, writer, self._leadership)
-            self._editing = self._tasks.spawn(commands.run(), "edits")
+            self._editing = self._tasks.spawn(self._commands.run(), "edits")
             await self._until_ended()
             await self._stop_gracefully()
         except DriverFenced as error:
-            return await self._fenced(error, destination)
-        except StoppedMeanwhile:
-            await self._send_last_heartbeat()
+            return await self._fenced(error)
+        except StoppedMeanwhile:  # before the job had started
+            self._state = "stopped"
+            if self._leadership is not None:
+                await self._try_to_end(self._leadership.send_heartbeat)
             return JobExit.STOPPED
         finally:
             try:
@@ -191,23 +209,21 @@ class JobRunner:
             master=application.master if application is not None else "",
             host=socket.gethostname(),
             process=os.getpid(),
-            heard=self._commands.last_id if self._commands is not None else "",
-            answers=dict(self._commands.answers) if self._commands is not None else {},
+            heard=self._commands.last_id,
+            answers=dict(self._commands.answers),
             stop_requested=self._stop_requested,
-            trouble=self._trouble_text(),
+            # The most important present failure:
+            trouble=self._trouble
+            or self._commands.trouble
+            or self._skipped.note
+            or (self._slots.skipped.note or self._slots.jvm_trouble if self._slots is not None else "")
+            or self._metrics.trouble,
             shipped=self._shipped,
             metrics=self._metrics.address,
             metrics_taken=self._metrics.taken,
             slots=self._slots.views() if self._slots is not None else [],
             flows=self._duties.with_notes(self._flows.views()) if self._flows is not None else [],
         )
-
-    def _trouble_text(self) -> str:
-        """Returns the most important present failure, or an empty text."""
-        commands = self._commands.trouble if self._commands is not None else ""
-        jvm = self._slots.jvm_trouble if self._slots is not None else ""
-        reports = self._slots.skipped.note if self._slots is not None else ""
-        return self._trouble or commands or self._skipped.note or reports or jvm or self._metrics.trouble
 
     def _snapshot(self) -> JobSnapshot:
         """Returns the snapshot from which the metrics are made."""
@@ -224,9 +240,6 @@ class JobRunner:
             clusters=self._replicas.of(self._clusters.listed()),
             groups=self._duties.groups(),
         )
-
-    def _reports(self) -> list[SlotReport]:
-        return list(self._slots.reports.values()) if self._slots is not None else []
 
     async def _until_done(self, duty: Callable[[], Awaitable[T]], what: str) -> T:
         """Retries a duty until it succeeds. Raises StoppedMeanwhile."""
@@ -266,14 +279,6 @@ class JobRunner:
                 self._tasks.failed.result()
         finally:
             stopping.cancel()
-
-    async def _send_last_heartbeat(self) -> None:
-        """Reports that the job stopped before it had started, where a heartbeat can be sent."""
-        self._state = "stopped"
-        if self._leadership is not None:
-            with contextlib.suppress(TimeoutError, WireError):
-                async with asyncio.timeout(_STOP_TIMEOUT_S):
-                    await self._leadership.send_heartbeat()
 
     async def _await_spark(
         self, application: asyncio.Future[SparkSlotRunner], cluster: SparkCluster | None
@@ -329,32 +334,11 @@ class JobRunner:
             self._slots = RoundReports(context, flows, self._tasks, record_report)
         else:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
-        status_offset = await end_of(destination, naming.STATUS)
+        status_offset = await self._until_done(lambda: end_of(destination, naming.STATUS), spec.destination)
+        await self._until_done(self._publish_spec, spec.destination)
         self._flows.start(spec)
         self._slots.start(status_offset)
-        await self._publish_spec(destination)
         self._state = "running"
-
-    def _start_commands(
-        self, destination: KafkaCluster, control_offset: int, leadership: Leadership
-    ) -> CommandHandler:
-        """Starts the reader of commands.
-
-        A stop takes effect at once, a new spec once the flows have started.
-        """
-
-        def stop_by_command() -> None:
-            self._stop_requested = True  # no standby starts the job again
-            self.stop()
-
-        commands = self._commands = CommandHandler(
-            stop_by_command,
-            self._accept_loss,
-            lambda spec: self._reconfigure(spec, destination),
-            leadership.request_heartbeat,
-        )
-        self._tasks.spawn(self._read_commands(destination, control_offset, commands), "commands")
-        return commands
 
     async def _cores(self, application: SparkSlotRunner) -> int:
         """Waits for the executors and returns the number of cores.
@@ -371,19 +355,19 @@ class JobRunner:
     def _changed(self) -> None:
         if self._slots is not None:
             self._slots.changed()
-        if self._leadership is not None:
-            self._leadership.request_heartbeat()
+        self._request_heartbeat()
 
-    async def _publish_spec(self, destination: KafkaCluster) -> None:
+    async def _publish_spec(self) -> None:
         """Writes the spec that the job runs by to the status topic (R10)."""
         record = InternalRecord(
             job_status.encode_key(StatusKey("spec", self.spec.job)), job_status.encode(self.spec)
         )
         assert self._leadership is not None
+        assert self._destination is not None
         await self._leadership.ensure()
-        await post(destination, naming.STATUS, [record])
+        await post(self._destination, naming.STATUS, [record])
 
-    async def _read_commands(self, destination: KafkaCluster, offset: int, commands: CommandHandler) -> None:
+    async def _read_commands(self, destination: KafkaCluster, offset: int) -> None:
         """Reads the control topic and passes the commands for this job on, until cancelled."""
         tail = TopicTail(destination, naming.CONTROL, offset, self._skipped, COMMANDS_WAIT_MS)
         mine = control.command_key(self.spec.job)
@@ -394,7 +378,7 @@ class JobRunner:
                 except UnreadableValue as error:
                     self._skipped.add(record.offset, str(error))
                     continue
-                commands.accept(command)
+                self._commands.accept(command)
 
     def _accept_loss(self, command: control.AcceptLoss) -> None:
         """Accepts the loss of partitions that stopped over one. Raises RefusedCommand for the others."""
@@ -412,7 +396,7 @@ class JobRunner:
                 " if they stop"
             )
 
-    async def _reconfigure(self, spec: JobSpec, destination: KafkaCluster) -> None:
+    async def _reconfigure(self, spec: JobSpec) -> None:
         """Applies another spec, after it was written to the file that a restart goes by.
 
         An end of a flow is in the ledger before all of the spec is applied: a driver that is started again
@@ -435,7 +419,7 @@ class JobRunner:
         await self._flows.apply_spec(spec)
         self._duties.retain_only(self._flows.by_name)
         await self._clusters.close_others(spec.clusters)
-        await self._publish_spec(destination)
+        await self._publish_spec()
 
     async def _stop_gracefully(self) -> None:
         """Stops the job after its transactions have ended.
@@ -453,12 +437,16 @@ class JobRunner:
         self._state = "stopped"
         # A flow that can't be stopped in the ledger does not keep the job from saying that it was stopped.
         for last in (self._flows.stop_all, self._leadership.send_heartbeat):
-            with contextlib.suppress(TimeoutError, WireError):
-                async with asyncio.timeout(_STOP_TIMEOUT_S):
-                    await last()
+            await self._try_to_end(last)
         log_event("driver_stopped", job=self.spec.job, driver=self.driver)
 
-    async def _fenced(self, error: DriverFenced, destination: KafkaCluster | None) -> JobExit:
+    async def _try_to_end(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Does one of the last things of the job, for a bounded time: where it fails, the job ends too."""
+        with contextlib.suppress(TimeoutError, WireError):
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await last()
+
+    async def _fenced(self, error: DriverFenced) -> JobExit:
         """Returns FENCED when another driver runs the job, so that the job is not started again.
 
         The coordinator also fences a driver that was silent for too long. Then the last heartbeat is still
@@ -474,6 +462,7 @@ class JobRunner:
         )
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_STOP_TIMEOUT_S):
+                destination = self._destination
                 last = await last_status(destination, self.spec.job) if destination is not None else None
                 if last is not None and last.driver == self.driver:
                     return JobExit.FAILED

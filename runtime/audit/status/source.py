@@ -18,7 +18,7 @@ from runtime.contract.spec.jobspec import FlowSpec
 FlowProgress = Mapping[PartitionKey, Progress]
 
 
-class SourceFacts(Struct, frozen=True):
+class FlowSourceFacts(Struct, frozen=True):
     """Holds the facts about the topics that a flow reads, or about its files.
 
     `names`: the topics that the flow takes or has copied, with their names at the destination. `progress` is
@@ -33,7 +33,7 @@ class SourceFacts(Struct, frozen=True):
 
 def source_facts(
     request: StatusRequest, flow: FlowSpec, cluster: ClusterFacts, job: JobReports, progress: FlowProgress
-) -> SourceFacts:
+) -> FlowSourceFacts:
     """Returns the facts about what a flow reads. `cluster` is that of its source, or of its job."""
     if flow.lines is not None:
         return _files(flow, flow.lines, job, progress)
@@ -41,10 +41,10 @@ def source_facts(
     for key, made in progress.items():
         if key.topic in names or request.router.destination_topic(flow.name, key.topic) is not None:
             names[key.topic] = made.destination_topic
-    return SourceFacts(cluster, progress, names, f"no topic at {cluster.name} matches")
+    return FlowSourceFacts(cluster, progress, names, f"no topic at {cluster.name} matches")
 
 
-def _files(flow: FlowSpec, lines: LinesSpec, job: JobReports, progress: FlowProgress) -> SourceFacts:
+def _files(flow: FlowSpec, lines: LinesSpec, job: JobReports, progress: FlowProgress) -> FlowSourceFacts:
     """Returns the facts about files, as the flow's job last reported them.
 
     A file is a topic of one partition, of bytes or rows. While no job reads the files, they are those of the
@@ -68,4 +68,6 @@ def _files(flow: FlowSpec, lines: LinesSpec, job: JobReports, progress: FlowProg
         ends={at: report.source_end for at, report in reports.items()},
     )
     known = {key: made for key, made in progress.items() if key.topic in topics}
-    return SourceFacts(cluster, known, dict.fromkeys(topics, lines.topic), f"{lines.endpoint} holds no file")
+    return FlowSourceFacts(
+        cluster, known, dict.fromkeys(topics, lines.topic), f"{lines.endpoint} holds no file"
+    )

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import FlowView, PartitionStatus, SlotReport, SourceEnds, StatusKey
+from runtime.contract.records.job_status import FlowView, SlotReport, SourceEnds, StatusKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
@@ -129,18 +129,14 @@ class ReportedPositions:
         for report in sorted(self._reports(), key=lambda report: report.status.at_ms):
             known = self._by_slot.get(report.status.slot)
             if known is None or known[0] is not report:
-                known = self._by_slot[report.status.slot] = report, _grouped(report.status.partitions)
+                grouped: dict[str, _Positions] = {}
+                for status in report.status.partitions:
+                    if status.position >= 0 and not naming.is_internal(status.topic):
+                        at = TopicPartition(status.topic, status.partition)
+                        grouped.setdefault(status.flow, {})[at] = status.position
+                known = self._by_slot[report.status.slot] = report, grouped
             found |= known[1].get(flow, {})
         return found
-
-
-def _grouped(partitions: Iterable[PartitionStatus]) -> dict[str, _Positions]:
-    found: dict[str, _Positions] = {}
-    for status in partitions:
-        if status.position >= 0 and not naming.is_internal(status.topic):
-            at = TopicPartition(status.topic, status.partition)
-            found.setdefault(status.flow, {})[at] = status.position
-    return found
 
 
 async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes: dict[str, str]) -> None:

@@ -100,7 +100,8 @@ class MirrorCopier(Copier):
                 return False
         self._compared = None
         known = {key.topic for key in shared.ledger.all_progress(flow.name)}
-        taken = self._selected_of_source(source_topics)
+        names = shared.selected.of(self._router, flow.name, flow.spec.source, source_topics)
+        taken = not_promoted(flow.spec, names, draining)
         if self._initial is None or flow.ledger_lost:
             self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, known)
         if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
@@ -118,11 +119,6 @@ class MirrorCopier(Copier):
             self._compared = (source_topics, destination_topics, draining)
         self._publish_partitions(wanted)
         return False
-
-    def _selected_of_source(self, topics: Mapping[str, int]) -> dict[str, str]:
-        """Returns what `selected` returns for all topics of the source."""
-        taken = self._flow.shared.selected.of(self._router, self._flow.name, self._flow.spec.source, topics)
-        return not_promoted(self._flow.spec, taken, self._flow.draining.topics)
 
     def _assignable(self, mirrors: tuple[MirrorTopic, ...]) -> dict[PartitionKey, AssignedPartition]:
         """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""

@@ -106,7 +106,11 @@ async def take_over(
     before = shared.ledger.generation(spec.name)
     _check_not_ended(spec, before, opposite)
     lost = is_ledger_lost(spec.name, before, shared)
-    mine = _transactional_ids(spec.name, shared)
+    mine = [
+        transactional_id
+        for slot in range(max(len(shared.layout.by_slot), 1))  # rounds have the ids of one slot
+        for transactional_id in transactional_ids(shared.job, slot, spec.name, shared.spec.copy)
+    ]
     last = before or _NO_GENERATION
     older = [one for one in last.transactional_ids if one not in mine]
     record = replace(
@@ -179,11 +183,6 @@ def is_ledger_lost(flow: str, generation: Generation | None, shared: DriverConte
     if generation is None:
         return shared.generations.get(flow, 0) > 0
     return generation.note == LEDGER_LOST and not shared.ledger.all_progress(flow)
-
-
-def _transactional_ids(flow: str, shared: DriverContext) -> list[str]:
-    slots = range(max(len(shared.layout.by_slot), 1))  # rounds have the ids of one slot
-    return [one for slot in slots for one in transactional_ids(shared.job, slot, flow, shared.spec.copy)]
 
 
 def selection(spec: FlowSpec) -> str:

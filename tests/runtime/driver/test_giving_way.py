@@ -24,7 +24,6 @@ from runtime.driver.commands import RefusedCommand
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
@@ -158,12 +157,11 @@ async def test_a_driver_that_dies_while_it_applies_a_spec_is_restarted_with_that
     flows = DyingFlows(file)
     runner = JobRunner(started, {}, SpecFile(file))
     runner._flows = cast(FlowManager, flows)
-    destination = cast(KafkaCluster, None)  # is not reached
 
     with pytest.raises(RefusedCommand):
-        await runner._reconfigure(spec_of(LaunchSpec(), "dc2", bootstrap="evil:9092"), destination)
+        await runner._reconfigure(spec_of(LaunchSpec(), "dc2", bootstrap="evil:9092"))
     assert jobspec.decode(file.read_bytes()) == started
     edited = replace(started, metrics=None)
     with pytest.raises(Disconnected):
-        await runner._reconfigure(edited, destination)
+        await runner._reconfigure(edited)
     assert flows.at_restart == [edited]

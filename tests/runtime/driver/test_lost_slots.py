@@ -49,7 +49,8 @@ class Job:
 
     def placed(self) -> dict[int, int]:
         """The slot of each partition, as the slots of the driver report."""
-        reports = self._runner._reports()
+        slots = self._runner._slots
+        reports = slots.reports.values() if slots is not None else ()
         return {one.partition: report.status.slot for report in reports for one in report.status.partitions}
 
     async def all_arrive(self) -> None:

@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AcceptLoss
+from runtime.contract.records.job_status import JobStatusTable
 from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.commands import RefusedCommand
@@ -19,8 +21,11 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import Disconnected, WireError
+from runtime.kafka.protocol.offsets import ListOffsetsRequest
+from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.timing import BackgroundTasks
+from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.slot.world import flow_spec
 from tests.waiting import until
 
@@ -135,6 +140,35 @@ async def test_a_loss_that_is_accepted_stays_so_when_another_one_is_accepted() -
     flows.accept_loss("a", [first, second], [("orders", 0)])
     flows.accept_loss("a", [first, second], [("orders", 1)])
     assert flows.by_name["a"].accepted == {first, second}
+
+
+class AwayOnce(TransactionalTopics):
+    """A destination that does not answer the first request of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__({naming.STATUS: [], naming.LEDGER: []})
+        self.answered: list[type] = []
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if type(request) not in self.answered:
+            self.answered.append(type(request))
+            raise Disconnected("dc2", "away", sent=False)
+        if isinstance(request, ProduceRequest):
+            return await self.start(request, 1.0)
+        return await super().call(node, request, purpose, within)
+
+
+async def test_a_destination_that_does_not_answer_for_a_moment_ends_no_driver_that_starts() -> None:
+    runner, destination = JobRunner(replace(SPEC, flows=[], slots=1), {}, cast(SpecFile, None)), AwayOnce()
+    leading = SimpleNamespace(ensure=lambda: asyncio.sleep(0), request_heartbeat=lambda: None)
+    runner._application = cast(Any, SimpleNamespace(id="", master=""))
+    runner._destination, runner._leadership = cast(KafkaCluster, destination), cast(Any, leading)
+    await runner._start(
+        cast(KafkaCluster, destination), JobStatusTable(), cast(Any, None), cast(Any, leading)
+    )
+    assert runner.status().state == "running"
+    assert destination.answered == [ListOffsetsRequest, ProduceRequest]
+    await runner._tasks.end_all()
 
 
 async def test_a_second_cancellation_while_a_job_ends_leaves_no_connection_open() -> None:
