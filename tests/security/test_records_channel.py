@@ -121,7 +121,7 @@ def test_a_last_heartbeat_that_cannot_be_read_keeps_no_driver_from_starting(
         assert await last_status(cluster, job) is None
         clusters = DriverClusters(job, spec.clusters, {})
         try:
-            assert (await read_reported(await open_destination(spec, clusters))).jobs == {}
+            assert job not in (await read_reported(await open_destination(spec, clusters))).jobs
         finally:
             await clusters.close()
 
