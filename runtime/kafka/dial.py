@@ -89,29 +89,28 @@ class Dialer:
             raise
 
     async def _connect(self, host: str, port: int, where: str) -> Connection:
-        loop = asyncio.get_running_loop()
-        context = None if self._tls is None else self._tls.current()
         made: list[Connection] = []
         ready: Connection | None = None
         try:
             transport, connection = await self._first_to_accept(host, port, where, made)
-            self._tune(transport.get_extra_info("socket"))
-            if context is not None:
-                secured = await loop.start_tls(transport, connection, context, server_hostname=host)
-                assert secured is not None
-                connection.connection_made(secured)
+            if not transport.is_closing():  # the listener may have hung up already: the introduction says so
+                self._set_options(transport.get_extra_info("socket"))
+            if self._tls is not None:
+                await _secure(transport, connection, host, self._tls)
             ready = connection
-        except ssl.SSLCertVerificationError as error:
-            raise AuthenticationFailed(where, f"the broker's certificate: {error.verify_message}") from error
-        except OSError as error:
-            why = f"TLS could not be agreed on: {_text(error)}; does this listener speak TLS?"
-            renewed = f"; {self._tls.problem}" if self._tls is not None and self._tls.problem else ""
-            raise Disconnected(where, why + renewed, sent=False) from error
+            return connection
         finally:
-            for connection in made:
-                if connection is not ready:
-                    connection.drop()
-        return ready
+            for each in made:
+                if each is not ready:
+                    each.drop()
+
+    def _set_options(self, connected: socket.socket) -> None:
+        settings = self.settings
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(settings.keepalive))
+        if settings.send_buffer_bytes:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
+        if settings.receive_buffer_bytes:
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
 
     async def _first_to_accept(
         self, host: str, port: int, where: str, made: list[Connection]
@@ -154,14 +153,6 @@ class Dialer:
             return await first_answer(attempts, _STAGGER_S, len(attempts))
         except Disconnected as error:
             raise Disconnected(where, "; ".join(reasons), sent=False) from error.__cause__
-
-    def _tune(self, connected: socket.socket) -> None:
-        settings = self.settings
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(settings.keepalive))
-        if settings.send_buffer_bytes:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
-        if settings.receive_buffer_bytes:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer_bytes)
 
     async def _introduce(self, connection: Connection, host: str, limit: asyncio.Timeout) -> None:
         try:
@@ -232,6 +223,24 @@ class Dialer:
         except LoginError as error:
             why = f"{error.why}; {error.hint}" if error.hint else error.why
             raise AuthenticationFailed(connection.where, why) from error
+
+
+async def _secure(transport: asyncio.Transport, connection: Connection, host: str, tls: TlsContexts) -> None:
+    """Agrees on TLS, and gives the connection the transport that encrypts."""
+    loop = asyncio.get_running_loop()
+    try:
+        if transport.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        secured = await loop.start_tls(transport, connection, tls.current(), server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        why = f"the broker's certificate: {error.verify_message}"
+        raise AuthenticationFailed(connection.where, why) from error
+    except OSError as error:
+        renewed = f"; {tls.problem}" if tls.problem else ""
+        why = f"TLS could not be agreed on: {_text(error)}; does this listener speak TLS?{renewed}"
+        raise Disconnected(connection.where, why, sent=False) from error
+    assert secured is not None
+    connection.connection_made(secured)
 
 
 def _text(error: OSError) -> str:

@@ -7,6 +7,7 @@ import shlex
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -124,15 +125,18 @@ def test_all_addresses_that_refuse_are_one_failure(run: Run) -> None:
 
 
 @pytest.mark.parametrize("addresses", [(ANSWERS, "127.0.0.5", SILENT)])
-def test_a_dial_that_is_cancelled_at_any_moment_leaves_no_socket_open(run: Run) -> None:
-    """A first address that answers late is connected to besides the second one."""
+@pytest.mark.parametrize("protocol", [SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL])
+def test_a_dial_that_is_cancelled_at_any_moment_leaves_no_socket_open(
+    run: Run, protocol: SecurityProtocol
+) -> None:
+    settings = wire_settings("one:9092", {"security.protocol": protocol.value})
 
     async def dial() -> None:
         async with broker(keeps_open, versions=None) as port:
             with dropping_packets(port):
                 before = descriptors()
                 for steps in range(40):
-                    dialling = asyncio.create_task(Dialer(WireSettings(())).dial(HOST, port, "test"))
+                    dialling = asyncio.create_task(Dialer(settings).dial(HOST, port, "test"))
                     for _ in range(steps):
                         await asyncio.sleep(0)
                     dialling.cancel()
@@ -183,6 +187,44 @@ def test_tls_is_for_the_address_that_accepts(run: Run, tmp_path: Path, trusted: 
                     await Dialer(settings).dial(HOST, port, "test")
         listening.close()
         await closed(before, port)
+
+    run(dial)
+
+
+@pytest.mark.parametrize("addresses", [(ANSWERS,)])
+@pytest.mark.parametrize("protocol", [SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL])
+@pytest.mark.parametrize("says", [b"", b"220 ready\r\n"], ids=["closes", "speaks"])
+def test_a_listener_that_hangs_up_at_once_is_a_failure_like_any_other(
+    run: Run, protocol: SecurityProtocol, says: bytes
+) -> None:
+    """As a load balancer without a broker does; another server may speak first."""
+    settings = wire_settings("one:9092", {"security.protocol": protocol.value})
+    reset = struct.pack("ii", 1, 0)
+
+    async def dial() -> None:
+        with socket.create_server((ANSWERS, 0)) as listening:
+
+            def hang_up() -> None:
+                while True:
+                    try:
+                        accepted, _ = listening.accept()
+                    except OSError:
+                        return
+                    with accepted:
+                        accepted.send(says)
+                        if not says:
+                            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+
+            hanging_up = threading.Thread(target=hang_up)
+            hanging_up.start()
+            try:
+                for _ in range(20):
+                    with pytest.raises(ConnectionFailure) as failure:
+                        await Dialer(settings).dial(HOST, listening.getsockname()[1], "test")
+                    assert not failure.value.sent
+            finally:
+                listening.shutdown(socket.SHUT_RDWR)
+                hanging_up.join()
 
     run(dial)
 
