@@ -23,6 +23,7 @@ from planner.workflows.requests import (
 )
 
 if TYPE_CHECKING:
+    from planner.workflows.flows.ending import Rehearsal
     from runtime.contract.results.records import SalvagedRecord
 
 
@@ -43,25 +44,35 @@ def failover(
     from planner.workflows.flows.failover import failover, rehearse_failover
 
     if not rehearse:
-        return failover(request, output.interaction()).applied.exit_code
+        return failover(request, output.interaction()).exit_code
+    from planner.render.reports.loss import duration_line
+
+    rehearsal = rehearse_failover(request, output.progress())
+    return _show_rehearsal(rehearsal, output, end=duration_line(rehearsal.jobs))
+
+
+def _show_rehearsal(rehearsal: "Rehearsal", output: ApprovedOutput, begin: str = "", end: str = "") -> int:
+    """Shows what the end of flows would mean, between two lines of the command."""
     from planner.cli.console import print_lines
+    from planner.cli.output import say
     from planner.cli.view import emit_each
-    from planner.render.reports.loss import duration_line, group_lines, schema_lines
+    from planner.render.reports.loss import group_lines, schema_lines
     from planner.workflows.interaction import SubscriptionsRead
 
-    view = output.progress()
-    rehearsal = rehearse_failover(request, view)
     if output.as_json:
         emit_each("group", rehearsal.groups)
         emit_each("schemas", rehearsal.schemas)
         return ExitCode.DONE
+    if begin:
+        say(begin)
+        click.echo()
     click.echo("What becomes of the groups, by partitions:")
     print_lines(lambda width: group_lines(rehearsal.groups, width))
-    view(SubscriptionsRead(rehearsal.subscriptions))
+    output.progress()(SubscriptionsRead(rehearsal.subscriptions))
     if rehearsal.schemas:
         click.echo("\nSchemas:")
         print_lines(lambda _: schema_lines(rehearsal.schemas))
-    click.echo(f"\n{duration_line(rehearsal.jobs)}\nNothing was changed.")
+    click.echo("\n" + "\n".join(filter(None, (end, "Nothing was changed."))))
     return ExitCode.DONE
 
 
@@ -83,13 +94,7 @@ def failback(
     """
     from planner.workflows.flows.failover import failback, switch_back
 
-    result = (switch_back if switch else failback)(request, output.interaction())
-    if switch and result.applied.complete:
-        click.echo(f"Next: start the consumers at {request.cluster}, then the producers", err=True)
-    if result.switch_follows:
-        step = f"stop the producers at {result.destination}, then repl failback {request.cluster} --switch"
-        click.echo(f"Next: {step}", err=True)
-    return result.applied.exit_code
+    return (switch_back if switch else failback)(request, output.interaction()).exit_code
 
 
 @command
@@ -113,23 +118,10 @@ def promote(
     from planner.workflows.flows.states import promote, rehearse_promote
 
     if not rehearse:
-        return promote(request, output.interaction()).applied.exit_code
-    from planner.cli.console import print_lines
-    from planner.cli.output import say
-    from planner.cli.view import emit_each
-    from planner.render.reports.loss import group_lines
-    from planner.workflows.interaction import SubscriptionsRead
-
+        return promote(request, output.interaction()).exit_code
     rehearsal = rehearse_promote(request)
-    if output.as_json:
-        emit_each("group", rehearsal.groups)
-        return ExitCode.DONE
-    say(f"flow.{request.flow}: {rehearsal.left or 'everything is copied'}")
-    click.echo("\nWhat becomes of the groups, by partitions:")
-    print_lines(lambda width: group_lines(rehearsal.groups, width))
-    output.progress()(SubscriptionsRead(rehearsal.subscriptions))
-    click.echo("\nNothing was changed.")
-    return ExitCode.DONE
+    left = rehearsal.left or "everything is copied"
+    return _show_rehearsal(rehearsal, output, begin=f"flow.{request.flow}: {left}")
 
 
 @command
@@ -149,6 +141,7 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     from planner.cli.view import emit_each
     from planner.render.reports.cutovers import wave_lines
     from planner.workflows.flows.cutover import cutover
+    from runtime.contract.results.waves import WaveState
 
     result = cutover(request, output.interaction())
     if output.as_json:
@@ -156,10 +149,10 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     else:
         print_lines(lambda _: wave_lines([result.wave]))
     back = f"repl cutover {request.cutover} --wave {result.wave.wave} --back"
-    if result.switch_follows:
-        click.echo(f"Next: stop its producers at the destination, then {back} --switch", err=True)
-    elif request.switch and result.exit_code is ExitCode.DONE:
+    if result.exit_code is ExitCode.DONE and request.switch:
         click.echo("Next: start its consumers at the source, then its producers", err=True)
+    elif result.exit_code is ExitCode.DONE and request.back and result.wave.state is WaveState.RETURNING:
+        click.echo(f"Next: stop its producers at the destination, then {back} --switch", err=True)
     return result.exit_code
 
 

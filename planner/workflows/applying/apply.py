@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -45,6 +46,9 @@ from planner.workflows.topology import checked, folder_of, launcher_home
 from runtime.contract.launching import Launcher
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.schemas import RegistrySpec
+
+if TYPE_CHECKING:
+    from runtime.contract.results.groups import FlowLoss, GroupTopics
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
@@ -145,9 +149,15 @@ def _refused(saved: SavedPlan, what: str) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult(ApplyEnded):
-    """How an apply ended, with the diagnostics that it reported."""
+    """How an apply ended, with the diagnostics that it reported.
+
+    `subscriptions` are what the groups of flows that ended subscribe to where they go on, and `lost` what had
+    not arrived when they failed over; both are empty where the apply is not complete.
+    """
 
     diagnostics: tuple[Diagnostic, ...] = ()
+    subscriptions: "tuple[GroupTopics, ...]" = ()
+    lost: "tuple[FlowLoss, ...]" = ()
 
     @property
     def exit_code(self) -> ExitCode:

@@ -8,11 +8,11 @@ wave, then `promoted` of its flows, or their state. So the YAML and the clusters
 the same command continues one that was cut. People review the plan of both edits before the first of them.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -25,6 +25,13 @@ from planner.model.topology import Fence, Topology
 from planner.workflows.applying.apply import ApplyResult, review
 from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, waves_seen
 from planner.workflows.edge import Workflow
+from planner.workflows.flows.edits import (
+    TopologyEdits,
+    apply_edited,
+    plan_edited,
+    states_edited,
+    wrong_state,
+)
 from planner.workflows.flows.ending import report_subscriptions, status_of
 from planner.workflows.flows.failover import copy_back, failbacks_to_switch, switch_flows
 from planner.workflows.flows.fence import (
@@ -36,14 +43,7 @@ from planner.workflows.flows.fence import (
     warn_of_rules_that_stay,
 )
 from planner.workflows.flows.handing_out import hand_out
-from planner.workflows.flows.states import apply_edited, apply_with_states, plan_edited, wrong_state
-from planner.workflows.flows.wave_edits import (
-    check_fenced,
-    check_promoted,
-    check_promotes_only,
-    fence_edit,
-    promote_edit,
-)
+from planner.workflows.flows.wave_edits import check_promotes_only, fence_edit, promote_edit
 from planner.workflows.flows.wave_waits import WaveWaits
 from planner.workflows.interaction import UNATTENDED, Interaction, Noticed
 from planner.workflows.requests import CutoverRequest
@@ -53,21 +53,14 @@ from runtime.contract.spec.flow import ENDED, RUNNING, FlowState
 from runtime.contract.spec.route import is_reserved
 
 if TYPE_CHECKING:
-    from runtime.contract.results.groups import GroupTopics
     from runtime.contract.results.status import ReplicationStatus
 
 
 class CutoverResult(Struct, frozen=True):
-    """The wave after the command, the last apply, and what the groups subscribe to where they go on.
-
-    `applied` is None where the wave had moved before. With `switch_follows` everything is copied back to the
-    source, and producers and consumers are still at the destination.
-    """
+    """The wave after the command, and the last apply; None where the wave had moved before."""
 
     wave: WaveProgress
     applied: ApplyResult | None = None
-    subscriptions: "tuple[GroupTopics, ...]" = ()
-    switch_follows: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
@@ -135,7 +128,12 @@ async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
 
 
 class WaveMove:
-    """A wave on its way to the destination, in one run of the command: it passes through `PHASES`."""
+    """A wave on its way to the destination, in one run of the command.
+
+    gate ─▶ fence ─▶ drain ─▶ promote ─▶ hand out
+              ▲        │
+              └────────┘ topics that were created meanwhile join the wave
+    """
 
     def __init__(
         self, topology: Topology, wave: WaveTopics, request: CutoverRequest, interaction: Interaction
@@ -148,27 +146,30 @@ class WaveMove:
         self._fence = LiveFence()
         self._reviewed: Plan | None = None
         self._applied: ApplyResult | None = None
-        self._groups: tuple[GroupTopics, ...] = ()
-        self._seen: WaveProgress | None = None  # after the last phase
+        self._stopped = False  # whether all producers are: some may be while the fence is made
 
     async def run(self, *, moved: bool) -> CutoverResult:
-        """Passes through the phases that are left. A wave that grew begins at the fence again."""
-        phases = list(PHASES[-1:] if moved else PHASES)
+        """Passes through the phases that are left. An apply that is not complete ends the move."""
         if not moved:
             await self._see_fence()
             await self._waits.warn_of_groups()
-        while phases:
-            phase = phases.pop(0)
-            before = self.wave
-            with self._says_what_stays(phase):
-                await phase.run(self)
+            await self._gate()
+            with self._says_what_stays():
+                if not await self._moved():
+                    return CutoverResult(await _progress(self.wave, self._request), self._applied)
+        return CutoverResult(await self._hand_out(), self._applied)
+
+    async def _moved(self) -> bool:
+        """Stops the producers, copies the rest and promotes; returns whether every apply is complete."""
+        grows = True
+        while grows:
+            self._stopped = False
+            await self._stop_producers()
             if self._applied is not None and not self._applied.complete:
-                self._warn_that_fence_stays(phase)
-                break
-            if self.wave is not before:
-                phases = list(PHASES[PHASES.index(FENCE) :])
-        seen = self._seen if self._seen is not None else await _progress(self.wave, self._request)
-        return CutoverResult(seen, self._applied, self._groups)
+                return False
+            self._stopped = True
+            grows = await self._drain()
+        return await self._promote()
 
     @property
     def _waits(self) -> WaveWaits:
@@ -188,10 +189,10 @@ class WaveMove:
                 raise wrong_state(self.topology.flows[name], "cut over")
         if wave.cutover.fence is Fence.NONE:
             return
-        edits: dict[Path, str] = {}
+        edits = TopologyEdits()
         if not wave.is_moved:
             fence_edit(edits, [wave], fenced=True)
-        plan = await plan_edited(edits, self._request, self._interaction, lambda _: None)
+        plan = await plan_edited(edits, self._request, self._interaction)
         if errors := [problem for problem in plan.diagnostics if problem.severity is Severity.ERROR]:
             raise Failure(errors, worst(errors))
         self._fence = fence_in(plan, wave)
@@ -200,80 +201,69 @@ class WaveMove:
             hint = "take the promotion out of the topology, then run the same command again"
             raise Failure(error(f"{what}: {self._fence.missing_text}", hint, source=wave.wave.source))
 
-    async def gate(self) -> None:
+    async def _gate(self) -> None:
         """Waits until the copies are right and keep up. A wave whose producers are stopped has passed it."""
         if not (self.wave.is_moved or self._fence.begun):
             await self._waits.gate()
 
-    async def fence(self) -> None:
+    async def _stop_producers(self) -> None:
         """Shows the plan of the fence and the promotion, and creates the missing part of the fence."""
         if self.wave.is_moved or self._fence.is_complete(self.wave):
             return
-        both: dict[Path, str] = {}
+        both = TopologyEdits()
         fence_edit(both, [self.wave], fenced=True)
         promote_edit(both, self.topology, self.wave)
-        self._reviewed = await plan_edited(
-            both, self._request, self._interaction, partial(check_promoted, self.wave)
-        )
+        self._reviewed = await plan_edited(both, self._request, self._interaction)
         check_promotes_only(self.wave, self.topology, self._reviewed)
         review(self._reviewed, self._request, self._interaction)
-        edits: dict[Path, str] = {}  # from the files as they are now: a review takes as long as people need
+        edits = TopologyEdits()  # of the files as they are now: a review takes as long as people need
         fence_edit(edits, [self.wave], fenced=True)
-        self._applied = await apply_edited(
-            edits,
-            (),
-            self._request,
-            self._interaction,
-            partial(check_fenced, [self.wave], fenced=True),
-            reviewed=self._reviewed,
-        )
+        self._applied = await apply_edited(edits, self._request, self._interaction, reviewed=self._reviewed)
 
-    async def drain(self) -> None:
-        """Waits until the last record is copied. Topics that were created meanwhile join the wave."""
+    async def _drain(self) -> bool:
+        """Waits until the last record is copied; returns whether topics were created meanwhile."""
         if self.wave.is_moved:
-            return
+            return False
         timeout_s, within_s = self._request.timeout_ms / 1000, self._request.copied_within_ms / 1000
         await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s, self._progress)
         await self._waits.drain()
         await self._waits.let_groups_read()
         self.topology = checked(self._request.path, self._request.var_files).topology
         now = _named(self.wave.wave.name, (await _look(self.topology, self._request))[0])
-        if (now.topics, now.moved, now.others) != (self.wave.topics, self.wave.moved, self.wave.others):
-            self.wave = now
-            await self._see_fence()
+        if (now.topics, now.moved, now.others) == (self.wave.topics, self.wave.moved, self.wave.others):
+            return False
+        self.wave = now
+        await self._see_fence()
+        return True
 
-    async def promote(self) -> None:
-        """Promotes the topics and moves the groups. A plan that would change the fence too is refused."""
+    async def _promote(self) -> bool:
+        """Promotes the topics and moves the groups; returns whether that is complete.
+
+        A plan that would change the fence too is refused.
+        """
         wave, before = self.wave, self.topology
 
         def check_plan(plan: Plan) -> None:
             check_still_fenced(wave, plan)
             check_promotes_only(wave, before, plan)
 
-        flows = sorted(wave.left or wave.topics)
-        edits: dict[Path, str] = {}
+        edits = TopologyEdits()
         promote_edit(edits, before, wave)
-        self._applied = await apply_edited(
-            edits,
-            flows,
-            self._request,
-            self._interaction,
-            partial(check_promoted, wave),
-            reviewed=self._reviewed,
-            check_plan=check_plan,
+        applied = self._applied = await apply_edited(
+            edits, self._request, self._interaction, reviewed=self._reviewed, check_plan=check_plan
         )
-        if not self._applied.complete:
-            return
-        moved = checked(self._request.path, self._request.var_files).topology
-        self._groups = await report_subscriptions(
-            moved, [moved.flows[name] for name in flows], self._request.timeout_ms, self._progress
-        )
+        if applied.complete:
+            moved = checked(self._request.path, self._request.var_files).topology
+            flows = [moved.flows[name] for name in sorted(wave.left or wave.topics)]
+            groups = await report_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
+            self._applied = replace(applied, subscriptions=groups)
+        return applied.complete
 
-    async def hand_out(self) -> None:
+    async def _hand_out(self) -> WaveProgress:
         """Writes the files with the new address, and warns of clients that are still active at the source."""
         await hand_out(self.wave, self._request, self._progress)
-        self._seen = await _progress(self.wave, self._request)
-        for straggler in self._seen.stragglers:
+        seen = await _progress(self.wave, self._request)
+        for straggler in seen.stragglers:
             if straggler.records:
                 by = f" by {few(straggler.producers)}" if straggler.producers else ""
                 what = (
@@ -286,24 +276,23 @@ class WaveMove:
                 what = f"{straggler.topic}: members of {few(straggler.groups)} still read it at the source"
                 hint = "restart them at the destination; repl clients names them"
                 self._progress(Noticed(warning(what, hint)))
+        return seen
 
     @contextmanager
-    def _says_what_stays(self, phase: "Phase") -> Iterator[None]:
+    def _says_what_stays(self) -> Iterator[None]:
+        """Says that producers are stopped, where the command ends before the wave has moved."""
+        complete = False
         try:
             yield
-        except BaseException:
-            self._warn_that_fence_stays(phase)
-            raise
-
-    def _warn_that_fence_stays(self, phase: "Phase") -> None:
-        """Says that producers are stopped, where the command ends before the wave has moved."""
-        if not phase.stopped or self.wave.cutover.fence is Fence.NONE:
-            return
-        if phase is FENCE and not is_fence_written(self.wave, self._request):
-            return
-        again = f"repl cutover {self.wave.cutover.name} --wave {self.wave.wave.name}"
-        what = f"the producers of the wave {self.wave.wave.name} {phase.stopped} at the source"
-        self._progress(Noticed(warning(what, f"{again} goes on; {again} --back lets them write there again")))
+            complete = self._applied is None or self._applied.complete
+        finally:
+            fenced = self.wave.cutover.fence is not Fence.NONE
+            if not complete and fenced and (self._stopped or is_fence_written(self.wave, self._request)):
+                again = f"repl cutover {self.wave.cutover.name} --wave {self.wave.wave.name}"
+                how = "are still stopped" if self._stopped else "may be stopped"
+                what = f"the producers of the wave {self.wave.wave.name} {how} at the source"
+                hint = f"{again} goes on; {again} --back lets them write there again"
+                self._progress(Noticed(warning(what, hint)))
 
 
 def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:
@@ -318,28 +307,6 @@ def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:
         for declared in cutover.waves
         if (cutover.name, declared.name) == (wave.cutover.name, wave.wave.name)
     )
-
-
-class Phase(NamedTuple):
-    """A phase of a wave: it is done when `run` returns, unless its apply was not complete.
-
-    `stopped` says how producers are at the source where
-    the command ends in this phase; "" if they are as before, or if the wave has moved. Then `--back` removes
-    the fence; after the promotion it copies back what is new.
-    """
-
-    run: Callable[[WaveMove], Awaitable[None]]
-    stopped: str = ""
-
-
-FENCE = Phase(WaveMove.fence, "may be stopped")
-PHASES = (
-    Phase(WaveMove.gate),
-    FENCE,
-    Phase(WaveMove.drain, "are still stopped"),
-    Phase(WaveMove.promote, "are still stopped"),
-    Phase(WaveMove.hand_out),
-)
 
 
 # The way back
@@ -383,7 +350,7 @@ async def _back(
 ) -> CutoverResult:
     """Lets the producers of a wave write at the source again: its flows have copied on all the time."""
     check_ledgers_read(waves, status, request)
-    plan = await plan_edited({}, request, interaction, lambda _: None)
+    plan = await plan_edited(TopologyEdits(), request, interaction)
     at_source = [wave.wave.name for wave in waves if is_live(wave, plan)]
     in_ledgers = [wave.wave.name for wave in waves if promoted_in_ledgers(wave, status)]
     wave = wave_to_return(waves, in_ledgers, at_source, request)
@@ -399,17 +366,11 @@ async def _back(
                 exit=ExitCode.REFUSED,
             )
         )
-    edits: dict[Path, str] = {}
+    edits = TopologyEdits()
     if wave.wave.fenced:
         fence_edit(edits, [wave], fenced=False)
-    applied = await apply_edited(
-        edits,
-        (),
-        request,
-        interaction,
-        partial(check_fenced, [wave], fenced=False),
-        check_plan=partial(warn_of_rules_that_stay, [wave], interaction.progress),
-    )
+    check_plan = partial(warn_of_rules_that_stay, [wave], interaction.progress)
+    applied = await apply_edited(edits, request, interaction, check_plan=check_plan)
     return CutoverResult(await _progress(wave, request), applied)
 
 
@@ -447,21 +408,19 @@ async def _return_moved(
     source, flows = source_of(wave.cutover, topology), sorted(wave.topics)
     if request.switch:
         failbacks = failbacks_to_switch(topology, source, flows)
-        result = await switch_flows(topology, failbacks, request, interaction)
-    else:
-        ending: dict[str, FlowState] = {
-            name: "promoted" for name in flows if topology.flows[name].state in RUNNING
-        }
-        if ending:
-            applied = await apply_with_states(ending, request, interaction)
-            if not applied.complete:
-                return CutoverResult(await _progress(wave, request), applied)
-            topology = checked(request.path, request.var_files).topology
-        failbacks = [back for back in pending_failbacks(topology, source) if back.flow.name in flows]
-        result = await copy_back(topology, failbacks, request, interaction)
-    return CutoverResult(
-        await _progress(wave, request), result.applied, result.subscriptions, result.switch_follows
-    )
+        applied = await switch_flows(topology, failbacks, request, interaction)
+        return CutoverResult(await _progress(wave, request), applied)
+    running: dict[str, FlowState] = {
+        name: "promoted" for name in flows if topology.flows[name].state in RUNNING
+    }
+    if running:
+        applied = await apply_edited(states_edited(running, request), request, interaction)
+        if not applied.complete:
+            return CutoverResult(await _progress(wave, request), applied)
+        topology = checked(request.path, request.var_files).topology
+    failbacks = [back for back in pending_failbacks(topology, source) if back.flow.name in flows]
+    applied = await copy_back(topology, failbacks, request, interaction)
+    return CutoverResult(await _progress(wave, request), applied)
 
 
 def check_returns_alone(

@@ -4,10 +4,11 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from planner.graph.messages import counted, few
@@ -21,7 +22,8 @@ from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
     from runtime.audit.ledger import FlowAccess
-    from runtime.contract.results.groups import GroupLoss, GroupTopics
+    from runtime.contract.results.failover import SchemaCheck
+    from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
     from runtime.contract.results.status import (
         FlowHealth,
         PartitionHealth,
@@ -256,19 +258,36 @@ async def group_losses(
     return await answered(losses())
 
 
-def subscriptions_after(topology: Topology, losses: "Iterable[GroupLoss]") -> "tuple[GroupTopics, ...]":
-    """Returns what the consumers of each group subscribe to once the flows have ended."""
-    from runtime.contract.results.groups import GroupTopics
+class Rehearsal(Struct, frozen=True):
+    """What the end of flows would mean: where each group continues, and what its consumers subscribe to.
 
-    return tuple(
-        GroupTopics(
-            flow=loss.flow,
-            group=loss.group,
-            cluster=topology.flows[loss.flow].destination_cluster,
-            topics=loss.topics,
+    Of a promotion, `left` says what is not copied yet. Of a failover, `losses` are the records by flow, and
+    `jobs` those that end flows, each with whether it runs: one that does not run is started first. `schemas`
+    says of each flow that syncs schemas whether they are at its destination.
+    """
+
+    groups: "tuple[GroupLoss, ...]"
+    subscriptions: "tuple[GroupTopics, ...]"
+    left: str = ""
+    losses: "tuple[FlowLoss, ...]" = ()
+    jobs: tuple[tuple[str, bool], ...] = ()
+    schemas: "tuple[SchemaCheck, ...]" = ()
+
+    @staticmethod
+    def of(topology: Topology, groups: "Sequence[GroupLoss]", **more: Any) -> "Rehearsal":
+        """Returns a rehearsal with the topics that replace those of each group."""
+        from runtime.contract.results.groups import GroupTopics
+
+        subscriptions = tuple(
+            GroupTopics(
+                flow=loss.flow,
+                group=loss.group,
+                cluster=topology.flows[loss.flow].destination_cluster,
+                topics=loss.topics,
+            )
+            for loss in groups
         )
-        for loss in losses
-    )
+        return Rehearsal(tuple(groups), subscriptions, **more)
 
 
 async def groups_moved(topology: Topology, flow: Flow, within_s: float) -> "list[GroupLoss]":

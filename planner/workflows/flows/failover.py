@@ -7,12 +7,11 @@ it and activates the original flow.
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from planner.config.edit import with_reverse_flow
 from planner.graph.cutovers import WaveTopics, stops_jobs
@@ -24,24 +23,18 @@ from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.audit.access import flow_accesses
 from planner.workflows.audit.waves import waves_seen
 from planner.workflows.edge import Workflow
+from planner.workflows.flows.edits import TopologyEdits, apply_edited, check_state, states_edited
 from planner.workflows.flows.ending import (
+    Rehearsal,
     copied,
     drained,
     group_losses,
     report_subscriptions,
     status_of,
-    subscriptions_after,
     warn_of_unread_replays,
 )
 from planner.workflows.flows.fence import check_jobs_may_write, warn_of_rules_that_stay
-from planner.workflows.flows.states import apply_edited, apply_with_states, edit_flow, in_state
-from planner.workflows.flows.wave_edits import (
-    check_fenced,
-    check_returned,
-    fence_edit,
-    promoted_after_return,
-    return_edit,
-)
+from planner.workflows.flows.wave_edits import fence_edit, promoted_after_return, return_edit
 from planner.workflows.interaction import (
     UNATTENDED,
     FlowLosses,
@@ -54,13 +47,13 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import observe
 from planner.workflows.preflight import schema_registries
 from planner.workflows.requests import CutoverRequest, FailbackRequest, FailoverRequest
-from planner.workflows.topology import checked, cluster_of
-from runtime.contract.spec.flow import ENDED, RUNNING, FlowState
+from planner.workflows.topology import checked, cluster_of, job_flow_of
+from runtime.contract.spec.flow import ENDED, RUNNING
 
 if TYPE_CHECKING:
     from runtime.contract.results.failover import SchemaCheck
-    from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
-    from runtime.contract.results.status import FlowHealth, ReplicationStatus
+    from runtime.contract.results.groups import FlowLoss
+    from runtime.contract.results.status import ReplicationStatus
 
 
 # How long a failover waits for a job's next heartbeat: one that died with its cluster misses some meanwhile,
@@ -68,63 +61,92 @@ if TYPE_CHECKING:
 _SILENT_S = 3.5
 
 
-class FailoverResult(Struct, frozen=True):
-    """The apply, what had not arrived, and what the groups subscribe to; both empty if it is incomplete."""
-
-    applied: ApplyResult
-    lost: "tuple[FlowLoss, ...]" = ()
-    subscriptions: "tuple[GroupTopics, ...]" = ()
-
-
-class FailoverRehearsal(Struct, frozen=True):
-    """What a failover would cost: records by flow, the position of each group, and the jobs that end flows.
-
-    `jobs` says of each job whether it runs; one that does not run is started first. `schemas` says of each
-    flow that syncs schemas whether they are at its destination.
-    """
-
-    losses: "tuple[FlowLoss, ...]"
-    groups: "tuple[GroupLoss, ...]"
-    subscriptions: "tuple[GroupTopics, ...]"
-    jobs: tuple[tuple[str, bool], ...]
-    schemas: "tuple[SchemaCheck, ...]" = ()
-
-
 @Workflow
-async def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) -> FailoverResult:
+async def failover(request: FailoverRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Ends every flow out of a cluster with what arrived, and moves its groups to the destination.
 
     Reports the cost before it asks. Writes `state: failed_over` into the topology. After an interruption the
     same request finishes the rest. Consumers must read the destination with isolation.level=read_committed.
     """
     topology = checked(request.path, request.var_files).topology
-    cost = await _cost(topology, request, interaction.progress)
-    flows = cost.flows
-    states: dict[str, FlowState] = {flow.name: "failed_over" for flow in flows}
-    applied = await apply_with_states(states, request, interaction, given_up=request.cluster)
+    flows, before = await _ending(topology, request, interaction.progress)
+    edits = states_edited({flow.name: "failed_over" for flow in flows}, request)
+    applied = await apply_edited(edits, request, interaction, given_up=request.cluster)
     if not applied.complete:
-        return FailoverResult(applied)
-    lost = await _lost(topology, cost, request.timeout_ms, interaction.progress)
+        return applied
+    after = await status_of(topology, request.timeout_ms, given_up=request.cluster)
+    lost = _losses(_left(flows, before), after, before)
+    interaction.progress(FlowLosses(lost, after.at_ms))
     groups = await report_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
-    return FailoverResult(applied, lost, groups)
+    return dataclasses.replace(applied, lost=lost, subscriptions=groups)
 
 
 @Workflow
-async def rehearse_failover(
-    request: FailoverRequest, progress: ProgressHandler = silent
-) -> FailoverRehearsal:
+async def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> Rehearsal:
     """Returns what a failover would cost. It changes nothing."""
     topology = checked(request.path, request.var_files).topology
-    cost = await _cost(topology, request, progress)
-    groups = await group_losses(topology, cost.left, request.timeout_ms / 1000)
-    names = {flow.job for flow in cost.left}
-    return FailoverRehearsal(
-        cost.losses,
-        tuple(groups),
-        subscriptions_after(topology, groups),
-        tuple((job.name, job.up) for job in cost.status.jobs if job.name in names),
-        await _schemas(topology, cost.flows, request.timeout_ms),
+    flows, status = await _ending(topology, request, progress)
+    left = _left(flows, status)
+    jobs = {flow.job for flow in left}
+    return Rehearsal.of(
+        topology,
+        await group_losses(topology, left, request.timeout_ms / 1000),
+        losses=_losses(left, status),
+        jobs=tuple((job.name, job.up) for job in status.jobs if job.name in jobs),
+        schemas=await _schemas(topology, flows, request.timeout_ms),
     )
+
+
+async def _ending(
+    topology: Topology, request: FailoverRequest, progress: ProgressHandler
+) -> "tuple[list[Flow], ReplicationStatus]":
+    """Returns the flows that a failover ends or has ended, with the status before, and reports the cost.
+
+    Records that are still on their way count as lost. Failure where no flow can fail over. A promotion that
+    is not complete can: its source may be gone.
+    """
+    cluster = request.cluster
+    cluster_of(topology, cluster)
+    out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
+    if not out:
+        raise Failure(error(f"no flow out of {cluster} can fail over: there are none", "look at repl status"))
+    jobs = {flow.job for flow in out}
+    status = await status_of(topology, request.timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
+    left = _left(out, status)
+    flows = [flow for flow in out if flow in left or flow.state != "promoted"]
+    if not flows:
+        cannot = f"no flow out of {cluster} can fail over: they are promoted already"
+        raise Failure(error(cannot, may_follow("promoted"), exit=ExitCode.REFUSED))
+    progress(FlowLosses(_losses(left, status), status.at_ms, cluster))
+    return flows, status
+
+
+def _left(flows: Iterable[Flow], status: "ReplicationStatus") -> list[Flow]:
+    """Returns the flows whose end is not complete.
+
+    A file says `failed_over` before the flow has ended, so the ledger decides. Where it does not say so, the
+    declared state does: a promoted flow without a generation never copied.
+    """
+    ended = {flow.name for flow in status.flows if flow.ended or flow.generation is None}
+    return [flow for flow in flows if not (flow.state in ENDED and flow.name in ended)]
+
+
+def _losses(
+    flows: Iterable[Flow], status: "ReplicationStatus", before: "ReplicationStatus | None" = None
+) -> "tuple[FlowLoss, ...]":
+    """Returns what has not arrived of these flows.
+
+    After a failover it is what had not arrived when the last transaction ended, by the ends `before`.
+    """
+    from runtime.contract.results.groups import loss_of, with_ends_of
+
+    health = {flow.name: flow for flow in status.flows}
+    seen = [health[flow.name] for flow in flows]
+    if before is None:
+        return tuple(loss_of(flow, status.at_ms) for flow in seen)
+    older = {flow.name: flow for flow in before.flows}
+    ended = (with_ends_of(flow, older[flow.name], before.at_ms) for flow in seen)
+    return tuple(loss_of(flow, before.at_ms) for flow in ended)
 
 
 async def _schemas(topology: Topology, flows: Iterable[Flow], timeout_ms: int) -> "tuple[SchemaCheck, ...]":
@@ -141,70 +163,6 @@ async def _schemas(topology: Topology, flows: Iterable[Flow], timeout_ms: int) -
         for flow, access in zip(synced, accesses, strict=True)
     )
     return tuple(await asyncio.gather(*checks))
-
-
-class _Cost(Struct, frozen=True):
-    """The status before a failover, the flows that it ends or has ended, and what the rest of them costs.
-
-    `left` are the flows whose end is not complete. A file says `failed_over` before the flow has ended, so
-    the ledger decides.
-    """
-
-    status: "ReplicationStatus"
-    flows: tuple[Flow, ...]
-    left: tuple[Flow, ...]
-    losses: "tuple[FlowLoss, ...]"
-
-
-async def _cost(topology: Topology, request: FailoverRequest, progress: ProgressHandler) -> _Cost:
-    """Before the failover, records that are still on their way count as lost.
-
-    Failure where no flow can fail over. A promotion that is not complete can: its source may be gone.
-    """
-    from runtime.contract.results.groups import loss_of
-
-    cluster = request.cluster
-    cluster_of(topology, cluster)
-    out = [flow for _, flow in sorted(topology.flows.items()) if flow.source_cluster == cluster]
-    if not out:
-        raise Failure(error(f"no flow out of {cluster} can fail over: there are none", "look at repl status"))
-    jobs = {flow.job for flow in out}
-    status = await status_of(topology, request.timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
-    health = {flow.name: flow for flow in status.flows}
-    left = tuple(flow for flow in out if not _has_ended(flow, health[flow.name]))
-    flows = tuple(flow for flow in out if flow in left or flow.state != "promoted")
-    if not flows:
-        cannot = f"no flow out of {cluster} can fail over: they are promoted already"
-        raise Failure(error(cannot, may_follow("promoted"), exit=ExitCode.REFUSED))
-    losses = tuple(loss_of(health[flow.name], status.at_ms) for flow in left)
-    progress(FlowLosses(losses, status.at_ms, cluster))
-    return _Cost(status, flows, left, losses)
-
-
-def _has_ended(flow: Flow, health: "FlowHealth") -> bool:
-    """Returns whether the end of a flow is complete; where the ledger does not say so, by its declared state.
-
-    A promoted flow without a generation never copied.
-    """
-    return flow.state in ENDED and (health.ended or health.generation is None)
-
-
-async def _lost(
-    topology: Topology, cost: _Cost, timeout_ms: int, progress: ProgressHandler
-) -> "tuple[FlowLoss, ...]":
-    """After the failover: what had not arrived when the last transaction ended."""
-    from runtime.contract.results.groups import loss_of, with_ends_of
-
-    before, names = cost.status, {flow.name for flow in cost.left}
-    older = {flow.name: flow for flow in before.flows}
-    after = await status_of(topology, timeout_ms, given_up=cost.flows[0].source_cluster)
-    lost = tuple(
-        loss_of(with_ends_of(flow, older[flow.name], before.at_ms), before.at_ms)
-        for flow in after.flows
-        if flow.name in names
-    )
-    progress(FlowLosses(lost, after.at_ms))
-    return lost
 
 
 async def without_others(
@@ -229,30 +187,32 @@ async def without_others(
     ]
 
 
-def with_failback_flows(topology: Topology, failbacks: Iterable[Failback]) -> dict[Path, str]:
-    """Returns the edited text of each file, also of files that stay as they are."""
-    after: dict[Path, str] = {}
+def failback_edit(edits: TopologyEdits, topology: Topology, failbacks: Iterable[Failback]) -> None:
+    """Writes the reverse flow of each flow beside it, or that the existing one is active."""
     for failback in failbacks:
-        beside = failback.back or failback.flow
-        if failback.back is None:
-            _refuse_taken(failback, topology)
-        edit_flow(
-            after,
-            beside,
-            partial(_with_failback, failback),
-            f"add a flow with reverse_of: {beside.name}, from and to swapped, by hand; then run this again",
-            f"nothing can be written beside flow {beside.name}",
+        flow, back = failback.flow, failback.back
+        if back is not None:
+            edits.set_state(back, "active")
+            continue
+        _refuse_taken(failback, topology)
+        edits.edit(
+            flow.source,
+            partial(_with_reverse_flow, failback),
+            f"add a flow with reverse_of: {flow.name}, from and to swapped, by hand; then run this again",
+            f"nothing can be written beside flow {flow.name}",
+            partial(check_state, failback.name, "active"),
         )
-    return after
+        edits.flows.append(failback.name)
 
 
-def _with_failback(failback: Failback, text: str) -> str | None:
-    """Returns the text with the reverse flow, or with the existing one active."""
-    flow, back = failback.flow, failback.back
-    if back is not None:
-        return in_state(back, "active", text)
+def _with_reverse_flow(failback: Failback, text: str) -> str | None:
     return with_reverse_flow(
-        text, flow.name, failback.name, failback.exclude, job=failback.job, groups=not failback.covered
+        text,
+        failback.flow.name,
+        failback.name,
+        failback.exclude,
+        job=failback.job,
+        groups=not failback.covered,
     )
 
 
@@ -269,29 +229,8 @@ def _refuse_taken(failback: Failback, topology: Topology) -> None:
         )
 
 
-def check_failback_edit(topology: Topology, failbacks: Iterable[Failback]) -> None:
-    """Failure where the edit has not the intended effect."""
-    for failback in failbacks:
-        back = topology.flows.get(failback.name)
-        if back is None or back.state != "active":
-            raise Failure(error(f"the state of flow {failback.name} is set elsewhere", "edit it by hand"))
-
-
-class FailbackResult(Struct, frozen=True):
-    """The apply, and the clusters: the flows' source, and the one where producers are still running.
-
-    `subscriptions`: what the consumers of each group subscribe to after a switch.
-    """
-
-    applied: ApplyResult
-    cluster: str
-    destination: str
-    switch_follows: bool = False
-    subscriptions: "tuple[GroupTopics, ...]" = ()
-
-
 @Workflow
-async def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
+async def failback(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Copies back what was written at the destination since the flows out of the cluster ended.
 
     Reports the records that were never sent, writes the reverse flows into the topology, applies, and waits
@@ -302,7 +241,12 @@ async def failback(request: FailbackRequest, interaction: Interaction = UNATTEND
     failbacks = pending_failbacks(topology, request.cluster)
     if not failbacks:
         raise _nothing_ended(topology, request.cluster)
-    return await copy_back(topology, failbacks, request, interaction)
+    applied = await copy_back(topology, failbacks, request, interaction)
+    if applied.complete and any(failback.flow.reverse_of is None for failback in failbacks):
+        at = failbacks[0].flow.destination_cluster
+        next_step = f"stop the producers at {at}, then repl failback {request.cluster} --switch"
+        interaction.progress(ProgressText(f"Next: {next_step}"))
+    return applied
 
 
 async def copy_back(
@@ -310,7 +254,7 @@ async def copy_back(
     failbacks: Sequence[Failback],
     request: FailbackRequest | CutoverRequest,
     interaction: Interaction,
-) -> FailbackResult:
+) -> ApplyResult:
     """Runs the reverse flows of some flows that ended, until everything is copied back.
 
     A fence that would keep the job from writing at the source is removed by the same plan.
@@ -320,27 +264,17 @@ async def copy_back(
     failbacks = await without_others(topology, failbacks, request.timeout_ms, interaction.progress)
     waves = _returning_waves(topology, status, failbacks)
     fenced = [wave for wave in waves if wave.wave.fenced and stops_jobs(wave, topology)]
-    edits = with_failback_flows(topology, failbacks)
+    edits = TopologyEdits()
+    failback_edit(edits, topology, failbacks)
     fence_edit(edits, fenced, fenced=False)
-
-    def check(edited: Topology) -> None:
-        check_failback_edit(edited, failbacks)
-        check_fenced(fenced, edited, fenced=False)
-
-    names = [failback.name for failback in failbacks]
-    check_plan = partial(check_jobs_may_write, waves)
-    applied = await apply_edited(edits, names, request, interaction, check, check_plan=check_plan)
-    cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster
-    if not applied.complete:
-        return FailbackResult(applied, cluster, destination)
-    if request.wait:
+    applied = await apply_edited(edits, request, interaction, check_plan=partial(check_jobs_may_write, waves))
+    if applied.complete and request.wait:
         edited = checked(request.path, request.var_files).topology
         for failback in failbacks:
             back = edited.flows[failback.name]
             await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
             interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
-    switch_follows = any(failback.flow.reverse_of is None for failback in failbacks)
-    return FailbackResult(applied, cluster, destination, switch_follows)
+    return applied
 
 
 def _returning_waves(
@@ -357,7 +291,7 @@ def _returning_waves(
 
 
 @Workflow
-async def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> FailbackResult:
+async def switch_back(request: FailbackRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Promotes the reverse flows, moves the groups, and activates the flows out of the cluster again.
 
     Producers at the other cluster must be stopped before. Waits until everything is copied back.
@@ -365,7 +299,11 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
     topology = checked(request.path, request.var_files).topology
     cluster_of(topology, request.cluster)
     failbacks = failbacks_to_switch(topology, request.cluster)
-    return await switch_flows(topology, failbacks, request, interaction)
+    applied = await switch_flows(topology, failbacks, request, interaction)
+    if applied.complete:
+        next_step = f"start the consumers at {request.cluster}, then the producers"
+        interaction.progress(ProgressText(f"Next: {next_step}"))
+    return applied
 
 
 async def switch_flows(
@@ -373,46 +311,34 @@ async def switch_flows(
     failbacks: Sequence[Failback],
     request: FailbackRequest | CutoverRequest,
     interaction: Interaction,
-) -> FailbackResult:
+) -> ApplyResult:
     """Promotes the reverse flows of some flows and activates these.
 
     Waves of cutovers return with their flows: fences are removed, and their topics are copied again. What
     was promoted beside the waves stays so.
     """
-    states: dict[str, FlowState] = {}
     _check_copied_back(failbacks)
     backs = [failback.back for failback in failbacks if failback.back is not None]
-    for failback, back in zip(failbacks, backs, strict=True):
+    for back in backs:
         if back.state == "active":
             await drained(topology, back, request.copied_within_ms / 1000, interaction.progress)
-        states |= {back.name: "promoted", failback.flow.name: "active"}
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
     topology = checked(request.path, request.var_files).topology  # someone may have edited it meanwhile
     status = await status_of(topology, request.timeout_ms)
     waves = _returning_waves(topology, status, failbacks)
-    promoted = promoted_after_return(topology, waves, status)
-    fenced = [wave for wave in waves if wave.wave.fenced]
-    edits: dict[Path, str] = {}
-    fence_edit(edits, fenced, fenced=False)
-    return_edit(edits, topology, promoted)
-
-    def check(edited: Topology) -> None:
-        check_fenced(fenced, edited, fenced=False)
-        check_returned(promoted, edited)
-
-    applied = await apply_with_states(
-        states,
-        request,
-        interaction,
-        edits=edits,
-        check=check,
-        check_plan=partial(warn_of_rules_that_stay, waves, interaction.progress),
+    edits = TopologyEdits()
+    fence_edit(edits, [wave for wave in waves if wave.wave.fenced], fenced=False)
+    return_edit(edits, topology, promoted_after_return(topology, waves, status))
+    for failback, back in zip(failbacks, backs, strict=True):
+        edits.set_state(job_flow_of(topology, back.name), "promoted")
+        edits.set_state(job_flow_of(topology, failback.flow.name), "active")
+    applied = await apply_edited(
+        edits, request, interaction, check_plan=partial(warn_of_rules_that_stay, waves, interaction.progress)
     )
-    cluster, destination = failbacks[0].flow.source_cluster, failbacks[0].flow.destination_cluster
     if not applied.complete:
-        return FailbackResult(applied, cluster, destination)
+        return applied
     groups = await report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
-    return FailbackResult(applied, cluster, destination, subscriptions=groups)
+    return dataclasses.replace(applied, subscriptions=groups)
 
 
 def failbacks_to_switch(

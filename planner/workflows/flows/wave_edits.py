@@ -1,23 +1,22 @@
 """The edits of a topology that stop the producers of a wave, let them write again, and promote its topics.
 
-Each edit has a check: a key may be set elsewhere too, by an alias or by another file.
+Each edit is checked: a key may be set elsewhere too, by an alias or by another file.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.config.edit import with_fenced, with_promoted, without_promoted
+from planner.config.edit import with_fenced, without_promoted
 from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted
 from planner.graph.routes import CopiedTopics, router_of
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
-from planner.workflows.flows.states import edit_file, edit_flow, in_state
+from planner.workflows.flows.edits import TopologyEdits
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
@@ -26,56 +25,49 @@ if TYPE_CHECKING:
     from runtime.contract.results.status import ReplicationStatus
 
 
-def fence_edit(after: dict[Path, str], waves: Iterable[WaveTopics], *, fenced: bool) -> None:
+def fence_edit(edits: TopologyEdits, waves: Iterable[WaveTopics], *, fenced: bool) -> None:
     """Writes whether the producers of waves are stopped at the source."""
     for wave in waves:
-        edit_file(
-            after,
+        edits.edit(
             wave.wave.source,
             partial(with_fenced, cutover=wave.cutover.name, wave=wave.wave.name, fenced=fenced),
             f"write fenced: {str(fenced).lower()} there, then run the same command again",
             f"the place where the wave {wave.wave.name} is written is not found",
+            partial(check_fenced, wave, fenced=fenced),
         )
 
 
-def check_fenced(waves: Iterable[WaveTopics], edited: Topology, *, fenced: bool) -> None:
+def check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
     """Failure where the edit did not set the key, or where a wave of another cutover shares its text."""
     declared = {(cutover.name, wave.name): wave for cutover in edited.cutovers for wave in cutover.waves}
-    for wave in waves:
-        own = declared.get((wave.cutover.name, wave.wave.name))
-        if own is None or own.fenced != fenced:
-            what = f"the key fenced of the wave {wave.wave.name} is set elsewhere"
-            hint = f"write fenced: {str(fenced).lower()} by hand, or run the command again"
-            raise Failure(error(what, hint))
-        shared = sorted(
-            cutover
-            for (cutover, _), other in declared.items()
-            if own.source is not None and other is not own and other.source == own.source
-        )
-        if shared:
-            what = f"the wave {own.name} of {wave.cutover.name} shares its text with the cutover {shared[0]}"
-            raise Failure(error(what, "write the waves of each cutover out, without an alias"))
+    own = declared.get((wave.cutover.name, wave.wave.name))
+    if own is None or own.fenced != fenced:
+        what = f"the key fenced of the wave {wave.wave.name} is set elsewhere"
+        hint = f"write fenced: {str(fenced).lower()} by hand, or run the command again"
+        raise Failure(error(what, hint))
+    shared = sorted(
+        cutover
+        for (cutover, _), other in declared.items()
+        if own.source is not None and other is not own and other.source == own.source
+    )
+    if shared:
+        what = f"the wave {own.name} of {wave.cutover.name} shares its text with the cutover {shared[0]}"
+        raise Failure(error(what, "write the waves of each cutover out, without an alias"))
 
 
-def promote_edit(after: dict[Path, str], topology: Topology, wave: WaveTopics) -> None:
+def promote_edit(edits: TopologyEdits, topology: Topology, wave: WaveTopics) -> None:
     """Writes the promotion of the remaining topics of a wave: topic patterns, or the states of its flows.
 
     Flows end with the last wave: until then topics of the others may be created.
     """
     ending = [name for name in wave.cutover.flows if not (wave.waiting or wave.others[name])]
     for name in ending:
-        flow = topology.flows[name]
-        if flow.state in RUNNING:
-            hint = "write state: promoted there, then run repl apply"
-            edit_flow(after, flow, partial(in_state, flow, "promoted"), hint)
+        if topology.flows[name].state in RUNNING:
+            edits.set_state(topology.flows[name], "promoted")
     for name, topics in sorted(wave.left.items()):
         for pattern in () if name in ending else _patterns(wave, topics):
-            edit_flow(
-                after,
-                topology.flows[name],
-                partial(with_promoted, flow=name, pattern=pattern),
-                f"write {pattern!r} under its promoted, then run repl apply",
-            )
+            edits.promote_topics(topology.flows[name], pattern)
+    edits.check_also(partial(_check_promoted, wave))
 
 
 def _patterns(wave: WaveTopics, topics: Sequence[str]) -> list[str]:
@@ -89,10 +81,10 @@ def _patterns(wave: WaveTopics, topics: Sequence[str]) -> list[str]:
     return [pattern for pattern in wave.wave.topics if any(map(NamePatterns([pattern]).match, topics))]
 
 
-def check_promoted(wave: WaveTopics, edited: Topology) -> None:
+def _check_promoted(wave: WaveTopics, edited: Topology) -> None:
     """Failure where the edits do not stop the producers of a wave, or do not promote all its topics."""
     if wave.cutover.fence is not Fence.NONE:
-        check_fenced([wave], edited, fenced=True)
+        check_fenced(wave, edited, fenced=True)
     copied = CopiedTopics(edited)
     for name, topics in wave.topics.items():
         if any(copied.copies(name, topic) for topic in topics):
@@ -137,19 +129,22 @@ def promoted_after_return(
     return after
 
 
-def return_edit(after: dict[Path, str], topology: Topology, promoted: Mapping[str, Sequence[str]]) -> None:
+def return_edit(edits: TopologyEdits, topology: Topology, promoted: Mapping[str, Sequence[str]]) -> None:
     """Writes what stays promoted of each flow when waves return."""
     for name, kept in promoted.items():
-        hint = "take what the cutover wrote out of its promoted, and run the same command again"
-        edit_flow(after, topology.flows[name], partial(without_promoted, flow=name, kept=kept), hint)
+        edits.edit_flow(
+            topology.flows[name],
+            partial(without_promoted, flow=name, kept=kept),
+            "take what the cutover wrote out of its promoted, and run the same command again",
+            partial(_check_returned, name, kept),
+        )
 
 
-def check_returned(promoted: Mapping[str, Sequence[str]], edited: Topology) -> None:
+def _check_returned(flow: str, kept: Sequence[str], edited: Topology) -> None:
     """Failure where the edit did not set what stays promoted."""
-    for name, kept in promoted.items():
-        if sorted(edited.flows[name].promoted) != sorted(kept):
-            what = f"what is promoted of flow {name} is set elsewhere"
-            raise Failure(error(what, f"write promoted: [{', '.join(kept)}] by hand"))
+    if sorted(edited.flows[flow].promoted) != sorted(kept):
+        what = f"what is promoted of flow {flow} is set elsewhere"
+        raise Failure(error(what, f"write promoted: [{', '.join(kept)}] by hand"))
 
 
 def check_promotes_only(wave: WaveTopics, before: Topology, plan: Plan) -> None:

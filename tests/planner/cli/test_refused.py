@@ -8,7 +8,8 @@ from planner.cli.app import run
 from planner.config import load
 from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode, Failure
-from planner.workflows.flows.failover import with_failback_flows
+from planner.workflows.flows.edits import TopologyEdits
+from planner.workflows.flows.failover import failback_edit
 from planner.workflows.flows.states import chosen_of
 from tests.fakes.health import flow_health, topic_health
 from tests.fakes.tables import cases
@@ -91,11 +92,12 @@ def test_nothing_comes_of_it(flows, code, words, says, tmp_path, capsys) -> None
 def test_the_flow_of_a_failback_is_the_one_that_is_there_or_has_a_name_of_its_own(tmp_path: Path) -> None:
     file = shop(tmp_path, GONE + BACK.replace("failed_over", "promoted"))
     topology = load(file, ())
-    after = with_failback_flows(topology, pending_failbacks(topology, "dc1"))
-    assert after == {file: SHOP_HEAD + GONE + BACK.replace("failed_over", "active")}
+    edits = TopologyEdits()
+    failback_edit(edits, topology, pending_failbacks(topology, "dc1"))
+    assert edits.texts == {file: SHOP_HEAD + GONE + BACK.replace("failed_over", "active")}
     topology = load(shop(tmp_path, GONE + TAKEN), ())
     with pytest.raises(Failure, match="would be gone-back, and another flow has that name"):
-        with_failback_flows(topology, pending_failbacks(topology, "dc1"))
+        failback_edit(edits, topology, pending_failbacks(topology, "dc1"))
 
 
 # Which topics a promotion is about.

@@ -35,6 +35,7 @@ from planner.workflows.flows.cutover import (
     is_fence_written,
     wave_to_return,
 )
+from planner.workflows.flows.edits import TopologyEdits
 from planner.workflows.flows.fence import (
     LiveFence,
     check_jobs_may_write,
@@ -45,9 +46,7 @@ from planner.workflows.flows.fence import (
 )
 from planner.workflows.flows.handing_out import leaves
 from planner.workflows.flows.wave_edits import (
-    check_fenced,
     check_promotes_only,
-    check_returned,
     fence_edit,
     promote_edit,
     promoted_after_return,
@@ -524,9 +523,9 @@ def in_waves(topics: str, *before: str) -> WaveTopics:
 def test_the_promotion_of_a_wave_takes_only_its_topics(tmp_path, moving, written) -> None:
     file = tmp_path / "t.yaml"
     file.write_text(TEXT)
-    after: dict[Path, str] = {}
-    promote_edit(after, load(file), moving)
-    assert after[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
+    edits = TopologyEdits()
+    promote_edit(edits, load(file), moving)
+    assert edits.texts[file] == TEXT.replace("  - name: go\n", f"  - name: go\n    {written}\n")
 
 
 @pytest.mark.parametrize(
@@ -556,14 +555,14 @@ def test_only_topics_of_returning_waves_leave_promoted(tmp_path, promoted, waves
         return
     after = promoted_after_return(declared, returning, status)
     assert after == ({} if stays == "untouched" else {"go": stays})
-    edits: dict[Path, str] = {}
+    edits = TopologyEdits()
     return_edit(edits, declared, after)
-    for edited in edits:
-        edited.write_text(edits[edited])
-    check_returned(after, load(file))
+    for edited, text in edits.texts.items():
+        edited.write_text(text)
+    edits.check(load(file))
     if after:
         with pytest.raises(Failure, match="what is promoted of flow go is set elsewhere"):
-            check_returned(after, declared)
+            edits.check(declared)
 
 
 @pytest.mark.parametrize(
@@ -606,9 +605,9 @@ def test_the_flows_of_a_cutover_end_with_its_last_wave(tmp_path: Path) -> None:
     taken = {"go": ["orders"], "too": ["refunds"]}
     texts = []
     for wave_at in (0, 1):
-        before, after = load(file), dict[Path, str]()
-        promote_edit(after, before, waves_of(cutover, before, taken)[wave_at])
-        file.write_text(after[file])
+        before, edits = load(file), TopologyEdits()
+        promote_edit(edits, before, waves_of(cutover, before, taken)[wave_at])
+        file.write_text(edits.texts[file])
         flows = load(file).flows
         texts.append([(flows[name].state, flows[name].promoted) for name in ("go", "too")])
     assert texts == [
@@ -666,14 +665,14 @@ def test_the_fence_of_one_cutover_never_fences_another(tmp_path: Path, waves: st
     before = load(file)
     taken = {"go": ["orders"], "too": ["refunds"]}
     of_first = waves_of(before.cutovers[0], before, taken)[0]
-    edits: dict[Path, str] = {}
+    edits = TopologyEdits()
     fence_edit(edits, [of_first], fenced=True)
-    file.write_text(edits[file])
+    file.write_text(edits.texts[file])
     after = load(file)
     with pytest.raises(Failure, match="shares its text with the cutover second") if shared else nullcontext():
-        check_fenced([of_first], after, fenced=True)
+        edits.check(after)
     if not shared:
         assert [wave.fenced for cutover in after.cutovers for wave in cutover.waves] == [True, False]
         for other in (before, changed(after, cutovers=after.cutovers[1:])):
             with pytest.raises(Failure, match="the key fenced of the wave billing is set elsewhere"):
-                check_fenced([of_first], other, fenced=True)
+                edits.check(other)
