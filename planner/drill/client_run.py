@@ -26,8 +26,9 @@ from planner.drill.traffic import (
 )
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.librdkafka import admin
-from planner.kafka.log import TopicRecord, read
+from planner.kafka.log import read
 from planner.model.diagnostic import Failure, error
+from runtime.batch.rewrite import Record
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 
@@ -270,7 +271,7 @@ class ClientRun(ScenarioRecord):
     def partitions(self, cluster: str, topic: str, ends: Ends | None = None) -> dict[int, list[DrillRecord]]:
         """Returns the committed records of each partition in their order, up to its present end or this."""
 
-        async def logs(client: ClusterClient) -> dict[int, list[TopicRecord]]:
+        async def logs(client: ClusterClient) -> dict[int, list[Record]]:
             (described,) = (await client.ask(AnyMetadataRequest([topic]))).topics
             return {number: await read(client, topic, number) for number in sorted(described.partitions)}
 

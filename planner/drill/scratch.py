@@ -23,7 +23,7 @@ from planner.graph.routes import route_of
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka import run as run_workflow
 from planner.kafka.librdkafka import admin, error_of, explain
-from planner.kafka.log import LogWriter, TopicRecord, compacted, read
+from planner.kafka.log import LogWriter, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Mode, Plan
 from planner.model.step import Result, Step
@@ -39,6 +39,7 @@ from planner.workflows.observing import observe
 from planner.workflows.plans import observe_and_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
+from runtime.batch.rewrite import Record
 from runtime.contract.launching import LaunchError
 from runtime.contract.records import ledger
 from runtime.contract.spec import naming
@@ -384,7 +385,7 @@ def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -
         raise Failure(error(what)) from None
 
 
-def keys_of_run(topic: str, records: Iterable[TopicRecord], run: ScratchRun) -> list[bytes]:
+def keys_of_run(topic: str, records: Iterable[Record], run: ScratchRun) -> list[bytes]:
     """Returns the keys of an internal topic whose newest records are of a run's flows or jobs."""
     prefix = f'"{run.name("")}'.encode()  # so the names of a run's flows and jobs begin in JSON
     return [

@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from msgspec import Struct
-
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unreadable
 from planner.model.diagnostic import Failure, error
 from runtime.batch import Batch, BatchFailure, next_sequence
+from runtime.batch.rewrite import Record
 from runtime.contract.spec import naming
 from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.errors import ErrorCode
@@ -40,17 +39,7 @@ _FETCH_BYTES = 8 << 20
 _LONGEST_WAIT_S = 1.0  # of a fetch for new records
 
 
-class TopicRecord(Struct, frozen=True):
-    """A record of a topic; `value` is None for a tombstone."""
-
-    key: bytes
-    value: bytes | None
-    at_ms: int
-    offset: int
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-async def read(client: ClusterClient, topic: str, partition: int = 0) -> list[TopicRecord]:
+async def read(client: ClusterClient, topic: str, partition: int = 0) -> list[Record]:
     """Returns the whole log, up to the end that it has now. A topic that does not exist is an empty log."""
     async with LogReader(client, topic, partition) as log:
         return await log.read_to_end()
@@ -201,19 +190,16 @@ class _PartitionReader(ABC, Generic[T]):
             self._leader = None
 
 
-class LogReader(_PartitionReader[TopicRecord]):
+class LogReader(_PartitionReader[Record]):
     """Reads the committed records of a partition in their order, up to the first open transaction."""
 
     isolation = Isolation.READ_COMMITTED
 
-    def _read(self, response: FetchedPartition, position: int) -> tuple[list[TopicRecord], int]:
+    def _read(self, response: FetchedPartition, position: int) -> tuple[list[Record], int]:
         records, behind = committed(response, self._at, position)
         if behind == position and response.last_stable_offset > position and not response.records:
             behind = response.last_stable_offset  # compaction removed all that was left
-        return [
-            TopicRecord(record.key or b"", record.value, record.timestamp, record.offset, record.headers)
-            for record in records
-        ], behind
+        return records, behind
 
 
 class ValueReader(_PartitionReader[tuple[bytes, bytes | None]]):
@@ -250,14 +236,14 @@ def _may_pass(failure: ClusterFailure) -> bool:
     return is_new or failure.transient
 
 
-def compacted(records: Iterable[TopicRecord]) -> Mapping[bytes, TopicRecord]:
+def compacted(records: Iterable[Record]) -> Mapping[bytes, Record]:
     """Returns the last record of each key, without tombstones, as compaction would leave them."""
-    last: dict[bytes, TopicRecord] = {}
+    last: dict[bytes, Record] = {}
     for record in records:
         if record.value is None:
-            last.pop(record.key, None)
+            last.pop(record.key or b"", None)
         else:
-            last[record.key] = record
+            last[record.key or b""] = record
     return last
 
 

@@ -187,7 +187,7 @@ async def read_history(
     Records that can't be read are skipped; `report` gets one warning about all of them.
     """
     log = await read(client, HISTORY)
-    records = [(record.key, record.value) for record in log if record.value is not None]
+    records = [(record.key or b"", record.value) for record in log if record.value is not None]
     skipped: list[UnreadableValue] = []
     found = fold(records, skipped.append)
     if skipped:

@@ -152,7 +152,7 @@ async def read_entries(client: ClusterClient) -> list[LeaseEntry]:
     for record in await read(client, LEASE):
         if record.value is not None:
             with suppress(UnreadableValue):
-                entries.append(decode_lease(record.value, record.at_ms))
+                entries.append(decode_lease(record.value, record.timestamp))
     return entries
 
 

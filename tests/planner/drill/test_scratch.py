@@ -21,7 +21,6 @@ from planner.drill.scratch import (
     scratch_topology,
 )
 from planner.graph.expansion import lint_offline
-from planner.kafka.log import TopicRecord
 from planner.model.address import job_address, topic_address
 from planner.model.diagnostic import ExitCode, Failure, Severity
 from planner.model.step import Step
@@ -30,6 +29,7 @@ from planner.observe.rights import delete_is_missing
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.topics import CreateTopic, DeleteTopic
 from planner.workflows.requests import DrillRequest
+from runtime.batch.rewrite import Record
 from runtime.contract.records import job_status, ledger
 from runtime.contract.records.group_records import GroupKey, encode_checkpoint_key
 from runtime.contract.records.job_status import StatusKey
@@ -166,8 +166,8 @@ def test_a_removal_refuses_every_name_that_is_not_its_runs(step: Step) -> None:
     assert refused.value.exit_code is ExitCode.REFUSED
 
 
-def stored(key: bytes, value: bytes | None = b"x", offset: int = 0) -> TopicRecord:
-    return TopicRecord(key, value, 0, offset)
+def stored(key: bytes, value: bytes | None = b"x", offset: int = 0) -> Record:
+    return Record(offset, 0, key, value, ())
 
 
 def ledger_keys(flow: str) -> list[bytes]:
@@ -205,7 +205,7 @@ def test_only_the_records_of_the_run_are_forgotten(topic, keys) -> None:
 
 
 def test_producer_ids_of_the_run_are_forgotten() -> None:
-    def producer(number: int, flow: str) -> TopicRecord:
+    def producer(number: int, flow: str) -> Record:
         value = encode_producer(FlowProducer(flow, "paris", "id", Template(text="{topic}")))
         return stored(encode_producer_key(number), value)
 

@@ -13,6 +13,7 @@ from planner.kafka import log as module
 from planner.kafka.failures import Closed, NoAnswer, RequestRefused
 from planner.kafka.log import Appended, LogReader, LogWriter
 from planner.model.diagnostic import Failure
+from runtime.batch.rewrite import Record
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, TopicPartition
@@ -63,7 +64,7 @@ class Brokers:
         """Connections are not counted."""
 
 
-async def read_by(brokers: Brokers) -> list[module.TopicRecord]:
+async def read_by(brokers: Brokers) -> list[Record]:
     return await module.read(cast(ClusterClient, brokers), AT.topic)
 
 
