@@ -10,7 +10,6 @@ from planner.diff.compared import (
     DELETED,
     ComparedKind,
     Leaving,
-    Owned,
     not_deleted,
     not_planned,
     reason_to_delete,
@@ -30,7 +29,7 @@ class ComparedAcls(ComparedKind):
 
     parts = (ACLS,)
 
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         live = {
             name: frozenset(cluster.acls or ())
             for name in observed.clusters
@@ -39,10 +38,10 @@ class ComparedAcls(ComparedKind):
         changes: list[Change] = []
         for acl in desired.acls:
             cluster = observed.reachable(acl.rule.cluster)
-            if (change := not_planned(acl.address, observed, owned, desired.topology, ACLS)) is not None:
+            if (change := not_planned(acl.address, observed, desired.topology, ACLS)) is not None:
                 changes.append(change)
             elif cluster is not None:
-                changes.append(_change(acl, cluster, live[cluster.name], owned.get(acl.address)))
+                changes.append(_change(acl, cluster, live[cluster.name], observed.owned.get(acl.address)))
         return changes
 
     def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:

@@ -24,7 +24,6 @@ WAS_THERE = "leaves the topology; it was there before and stays"
 NOT_FENCED = "its wave is not fenced any more"
 REMEMBERED = "only what is remembered of it changes"
 
-Owned = Mapping[Address, RegistryEntry]
 Applied = tuple[RegistryEntry, ObservedCluster]  # what was applied, and the cluster as it is now
 
 
@@ -33,7 +32,7 @@ class Leaving(Struct, frozen=True):
 
     observed: Observed
     flows: Mapping[str, DesiredFlow]
-    entries: Owned
+    entries: Mapping[Address, RegistryEntry]
     on_remove: Mapping[Address, OnRemove]
 
     def flow_of(self, entry: RegistryEntry) -> DesiredFlow | None:
@@ -54,7 +53,7 @@ class Leaving(Struct, frozen=True):
 
 
 class ComparedKind(ABC):
-    """What is particular to one kind of object. `owned` are the registry entries of all topologies.
+    """What is particular to one kind of object.
 
     `parts` are the keys of ObservedCluster.unreadable without which no object of the kind is known.
     """
@@ -62,7 +61,7 @@ class ComparedKind(ABC):
     parts: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         """Returns one change for each desired object."""
 
     def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
@@ -100,16 +99,14 @@ def unreadable(address: Address, cluster: ObservedCluster, *parts: str) -> Chang
     return unknown(address, why) if why is not None else None
 
 
-def not_planned(
-    address: Address, observed: Observed, owned: Owned, topology: str, *parts: str
-) -> Change | None:
+def not_planned(address: Address, observed: Observed, topology: str, *parts: str) -> Change | None:
     """Returns the change of an object that can't be read, or that another topology owns.
 
     `parts` are those of its cluster that it is one of.
     """
     if isinstance(observed.clusters.get(address.cluster or ""), Unreachable):
         return unreachable(address, address.cluster or "", observed)
-    entry = owned.get(address)
+    entry = observed.owned.get(address)
     if entry is not None and entry.topology != topology:
         return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
     cluster = observed.reachable(address.cluster or "")

@@ -9,10 +9,10 @@ from planner.diff.jobs import ComparedJobs
 from planner.diff.quotas import ComparedQuotas
 from planner.diff.schemas import ComparedSubjects
 from planner.diff.topics import ComparedTopics
-from planner.model.address import Address, Kind
+from planner.model.address import Kind
 from planner.model.change import Change
 from planner.model.desired import Desired
-from planner.model.observed import Observed, ObservedCluster, RegistryEntry
+from planner.model.observed import Observed
 
 COMPARED: dict[Kind, ComparedKind] = {
     Kind.TOPIC: ComparedTopics(),
@@ -30,12 +30,11 @@ def diff(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     Where nothing is desired, as for a destroy, what is owned is deleted or forgotten, as `on_remove` was
     applied. Changes are sorted by address: the order in which anything was written or read has no meaning.
     """
-    owned = owned_by_address(observed)
-    changes = [change for kind in COMPARED.values() for change in kind.changes(desired, observed, owned)]
+    changes = [change for kind in COMPARED.values() for change in kind.changes(desired, observed)]
     wanted = {change.address for change in changes}
     left = {
         address: entry
-        for address, entry in owned.items()
+        for address, entry in observed.owned.items()
         if entry.topology == desired.topology and address not in wanted
     }
     leaving = Leaving(observed, {flow.flow.name: flow for flow in desired.flows}, left, desired.on_remove)
@@ -62,17 +61,3 @@ def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
         change for name, kind in COMPARED.items() for change in kind.drifted(applied[name], desired, observed)
     ]
     return tuple(sorted(changes, key=lambda change: (change.address.cluster is None, change.address)))
-
-
-def owned_by_address(observed: Observed) -> dict[Address, RegistryEntry]:
-    """Returns the registry entries of all topologies by address, each from the cluster of its object.
-
-    Flows and jobs are left out: two destinations may each have one of the same name.
-    """
-    return {
-        entry.address: entry
-        for name, cluster in observed.clusters.items()
-        if isinstance(cluster, ObservedCluster)
-        for entry in cluster.owned
-        if entry.address.cluster == name
-    }

@@ -10,7 +10,6 @@ from planner.diff.compared import (
     NOT_DECLARED,
     OUTSIDE,
     ComparedKind,
-    Owned,
     unreachable,
 )
 from planner.diff.fields import displayed
@@ -50,7 +49,7 @@ class ComparedFlows(ComparedKind):
 
     parts = (JOBS, REGISTRY)
 
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         """Returns a change for every flow that is desired, or that is still recorded at a destination."""
         found = destination_jobs(observed)
         flows = {selected.flow.name: selected for selected in desired.flows}

@@ -14,7 +14,6 @@ from planner.diff.compared import (
     OUTSIDE,
     REMEMBERED,
     ComparedKind,
-    Owned,
     unreachable,
 )
 from planner.diff.record import (
@@ -61,7 +60,7 @@ class ComparedJobs(ComparedKind):
 
     parts = (JOBS, REGISTRY)
 
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         """Returns a change for every job that is desired, runs, or is recorded at a destination."""
         found = destination_jobs(observed)
         changes: list[Change] = []

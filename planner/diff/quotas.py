@@ -18,7 +18,6 @@ from planner.diff.compared import (
     REMEMBERED,
     ComparedKind,
     Leaving,
-    Owned,
     not_deleted,
     not_planned,
     reason_to_delete,
@@ -58,12 +57,12 @@ class ComparedQuotas(ComparedKind):
 
     parts = (QUOTAS,)
 
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         changes: list[Change] = []
         pairs: list[QuotaPair] = []
         for quota in desired.quotas:
-            cluster, entry = observed.reachable(quota.cluster), owned.get(quota.address)
-            if change := not_planned(quota.address, observed, owned, desired.topology, QUOTAS):
+            cluster, entry = observed.reachable(quota.cluster), observed.owned.get(quota.address)
+            if change := not_planned(quota.address, observed, desired.topology, QUOTAS):
                 changes.append(change)
             elif cluster is not None:
                 live = cluster.quotas.get(quota.entity.name, {})

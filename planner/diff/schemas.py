@@ -4,7 +4,7 @@ A version is never changed or removed: schemas that the source no longer has may
 topology owns a subject, so a flow that leaves the topology leaves its subjects as they are.
 """
 
-from planner.diff.compared import ComparedKind, Owned, not_planned
+from planner.diff.compared import ComparedKind, not_planned
 from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredSubject
 from planner.model.observed import SCHEMAS, Observed, ObservedCluster, ObservedSubject
@@ -16,11 +16,11 @@ SETTINGS = (COMPATIBILITY, MODE)
 class ComparedSubjects(ComparedKind):
     """Subjects of schema registries. No subject is owned, so none can drift."""
 
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         changes: list[Change] = []
         for subject in desired.subjects:
             cluster = observed.reachable(subject.cluster)
-            change = not_planned(subject.address, observed, owned, desired.topology, SCHEMAS)
+            change = not_planned(subject.address, observed, desired.topology, SCHEMAS)
             if change is None and cluster is not None:
                 change = _change(subject, cluster)
             if change is not None:

@@ -18,7 +18,6 @@ from planner.diff.compared import (
     Applied,
     ComparedKind,
     Leaving,
-    Owned,
     not_planned,
     unknown,
 )
@@ -167,14 +166,14 @@ class TopicComparison(Struct, frozen=True):
 class ComparedTopics(ComparedKind):
     """Topics, declared ones and mirrors."""
 
-    def changes(self, desired: Desired, observed: Observed, owned: Owned) -> list[Change]:
+    def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         changes: list[Change] = []
         pairs: list[TopicComparison] = []
         for topic in desired.topics:
-            cluster, entry = observed.reachable(topic.cluster), owned.get(topic.address)
+            cluster, entry = observed.reachable(topic.cluster), observed.owned.get(topic.address)
             if cluster is not None and topic.name in cluster.hidden:
                 changes.append(_hidden(topic.address, cluster))
-            elif (change := not_planned(topic.address, observed, owned, desired.topology)) is not None:
+            elif (change := not_planned(topic.address, observed, desired.topology)) is not None:
                 changes.append(change)
             elif cluster is not None and (live := cluster.topics.get(topic.name)) is not None:
                 pairs.append(TopicComparison(topic, live, entry, cluster, *topic_trees(topic, live, entry)))

@@ -250,9 +250,9 @@ def replication_graph_of(
     )
     live = build_copy_graph(router, flows, [*observed_nodes, *declared_topics], copies)
     unread = {flow.source_cluster for flow in by_name} - {flow.source_cluster for flow in flows}
-    sources = _sources(
-        mirrors or {}, live, [flow for flow in by_name if flow.source_cluster in unread], router
-    )
+    sources = set(_written_out(router, (flow for flow in by_name if flow.source_cluster in unread)))
+    if unread:
+        sources.update(_sources(mirrors or {}, live, router))
     silent = build_copy_graph(
         router,
         by_name,
@@ -280,24 +280,18 @@ def replication_graph_of(
 
 
 def _sources(
-    mirrors: Mapping[TopicNode, TopicNode | None], live: CopyGraph, unread: Sequence[Flow], router: Router
+    mirrors: Mapping[TopicNode, TopicNode | None], live: CopyGraph, router: Router
 ) -> Iterator[TopicNode]:
-    """Yields topics of clusters that could not be read: written out, or the sources of mirrors.
+    """Yields the sources of mirrors.
 
-    A declared topic with settings of a flow that no live copy fills has its source at such a cluster.
+    That of a declared topic with settings of a flow, which no live copy fills, is at a cluster that could not
+    be read.
     """
-    yield from _written_out(router, unread)
-    for mirror, source in mirrors.items() if unread else ():
+    for mirror, source in mirrors.items():
         if source is not None:
             yield source
         elif mirror not in live.incoming:
-            for flow in unread:
-                route = router.routes[flow.name]
-                topic = (
-                    route.source_topic(mirror.topic) if flow.destination_cluster == mirror.cluster else None
-                )
-                if topic is not None and route.answer(topic).taken:
-                    yield TopicNode(flow.source_cluster, topic)
+            yield from (TopicNode(*origin) for origin in router.direct_origins(*mirror))
 
 
 def _written_out(router: Router, flows: Iterable[Flow]) -> list[TopicNode]:

@@ -30,11 +30,15 @@ from runtime.contract.spec.transform import quarantine_settings, quarantine_topi
 def settings_of(live: ObservedTopic | None, defaults: Mapping[str, str]) -> TopicSettings:
     """Returns the settings as they are now. What the topic does not set, it inherits from its cluster."""
     explicit: dict[str, str] = {}
-    inherited = dict(defaults)
+    others: dict[str, str] = {}
     for key, setting in live.config.items() if live is not None else ():
-        if setting.value is not None:
-            (explicit if setting.source is ConfigSource.TOPIC else inherited)[key] = setting.value
-    return TopicSettings(explicit, inherited)
+        if setting.value is None:
+            continue
+        if setting.source is ConfigSource.TOPIC:
+            explicit[key] = setting.value
+        elif defaults.get(key) != setting.value:
+            others[key] = setting.value
+    return TopicSettings(explicit, {**defaults, **others} if others else defaults)
 
 
 LARGEST = "max.message.bytes"

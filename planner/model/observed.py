@@ -7,6 +7,7 @@ what `repl doctor` found out about a cluster.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 
 from msgspec import Struct, field
 
@@ -331,11 +332,25 @@ class Unreachable(
         return f"{self.name} unreachable" if self.silent else f"{self.name} could not be read"
 
 
-class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, dict=True):
     """All clusters. `diagnostics` are about the clusters themselves, such as brokers that are too old."""
 
     clusters: Mapping[str, ObservedCluster | Unreachable]
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    @cached_property
+    def owned(self) -> Mapping[Address, RegistryEntry]:
+        """Returns the registry entries of all topologies by address, each from the cluster of its object.
+
+        Flows and jobs are left out: two destinations may each have one of the same name.
+        """
+        return {
+            entry.address: entry
+            for name, cluster in self.clusters.items()
+            if isinstance(cluster, ObservedCluster)
+            for entry in cluster.owned
+            if entry.address.cluster == name
+        }
 
     def reachable(self, name: str) -> ObservedCluster | None:
         """Returns the cluster if it could be read, else None."""

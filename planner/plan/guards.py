@@ -9,7 +9,6 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 
-from planner.diff.differ import owned_by_address
 from planner.diff.record import destination_jobs, wanted_jobs
 from planner.diff.values import readable
 from planner.graph.messages import few
@@ -189,9 +188,8 @@ def check(
 
 def ownership(topology: str, observed: Observed, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Yields a refusal for each object that another topology owns."""
-    owned = owned_by_address(observed)
     for change in changes:
-        entry = owned.get(change.address)
+        entry = observed.owned.get(change.address)
         if entry is not None and entry.topology != topology:
             yield error(
                 f"owned by the topology {entry.topology!r}",
@@ -261,11 +259,10 @@ def protection(
 
     Removing a topic's block from the YAML does not remove its protection.
     """
-    owned = owned_by_address(observed)
     topics = topology.topics if topology is not None else ()
     declared = {topic_address(topic.cluster, topic.name) for topic in topics if topic.protect}
     for change in changes:
-        entry = owned.get(change.address)
+        entry = observed.owned.get(change.address)
         applied = entry is not None and entry.protect
         if change.action in DESTROYING and (applied or change.address in declared):
             since = "protected when it was applied last" if applied else "declared with protect: true"
@@ -319,7 +316,7 @@ def _rules_of_ending_flows(
         and (change.field("state") is not None or change.field("promoted") is not None)
     }
     ending_flows |= set(ended)
-    for address, entry in owned_by_address(observed).items():
+    for address, entry in observed.owned.items():
         if entry.is_fence:
             yield address
         if address.kind is not Kind.ACL:

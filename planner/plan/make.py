@@ -15,7 +15,7 @@ from pathlib import PurePath
 
 from msgspec import structs
 
-from planner.diff.differ import diff, drift, owned_by_address
+from planner.diff.differ import diff, drift
 from planner.diff.record import JOB, JOBS, REGISTRY
 from planner.graph.expansion import expand
 from planner.graph.messages import few
@@ -31,7 +31,7 @@ from planner.model.desired import (
     QuarantineOf,
 )
 from planner.model.diagnostic import Diagnostic, error, note, warning
-from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
+from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.plan import WAITS, Mode, Plan, PlanInputs
 from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
@@ -263,7 +263,6 @@ def _needs(
     flow also needs the job that it leaves, its mirror topics, its ACLs, its quotas and its schemas. A mirror
     topic needs its source if this topology owns it.
     """
-    owned = owned_by_address(observed)
     flows = topology.job_flows
     needs: dict[Address, set[Address]] = {flow_address(name): set() for name in flows}
     for topic in desired.topics:
@@ -281,9 +280,9 @@ def _needs(
     for object_ in prepared:
         if isinstance(object_.origin, MirroredBy):
             needs.setdefault(flow_address(object_.origin.flow), set()).add(object_.address)
-    for flow_name, address in _protections(desired, owned, topology):
+    for flow_name, address in _protections(desired, observed, topology):
         needs.setdefault(flow_address(flow_name), set()).add(address)
-    for entry in owned.values():
+    for entry in observed.owned.values():
         flow = entry.flow
         if flow is not None and entry.topology == topology.name:
             needs.setdefault(flow_address(flow), set()).add(entry.address)
@@ -306,13 +305,13 @@ def _needs(
     return {address: frozenset(wanted) for address, wanted in needs.items()}
 
 
-def _protections(
-    desired: Desired, owned: Mapping[Address, RegistryEntry], topology: Topology
-) -> Iterator[tuple[str, Address]]:
+def _protections(desired: Desired, observed: Observed, topology: Topology) -> Iterator[tuple[str, Address]]:
     """Yields the protected flows, each with the ACLs that protect all mirrors at its destination."""
     rules = {acl.address for acl in desired.acls if isinstance(acl.origin, str)}
     rules |= {
-        entry.address for entry in owned.values() if entry.is_protection and entry.topology == topology.name
+        entry.address
+        for entry in observed.owned.values()
+        if entry.is_protection and entry.topology == topology.name
     }
     for name, flow in topology.flows.items():
         if flow.protect == "acl":
@@ -358,10 +357,9 @@ def make_plan(
     `seen` are the clusters that the changes were made from, where that is not all that was observed.
     """
     topology, observed, targets = inputs.topology, inputs.observed, inputs.targets
-    owned = owned_by_address(observed)
     kept, about_targets = select(changes, targets, desired, observed, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
-    steps = make_steps(kept, desired, seen or observed, owned_by_address(seen) if seen else owned)
+    steps = make_steps(kept, desired, seen or observed)
     taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}
     return Plan(
         inputs,

@@ -17,9 +17,7 @@ from planner.plan.steps.registry import Disown
 _RANK = {kind: rank for rank, kind in enumerate(KINDS)}
 
 
-def make_steps(
-    changes: Sequence[Change], desired: Desired, observed: Observed, owned: Mapping[Address, RegistryEntry]
-) -> tuple[Step, ...]:
+def make_steps(changes: Sequence[Change], desired: Desired, observed: Observed) -> tuple[Step, ...]:
     """Returns the steps of all changes, in order."""
     objects: tuple[DesiredTopic | DesiredAcl | DesiredQuota | DesiredSubject, ...] = (
         *desired.topics,
@@ -32,7 +30,7 @@ def make_steps(
     for change in changes:
         if change.action is Action.UNKNOWN or (change.action is Action.NO_OP and not change.adopted):
             continue
-        cluster, entry = observed.reachable(change.address.cluster or ""), owned.get(change.address)
+        cluster, entry = observed.reachable(change.address.cluster or ""), observed.owned.get(change.address)
         kind = OBJECTS[change.address.kind]
         if cluster is not None and change.address in wanted:
             steps += kind.steps(change, wanted[change.address], cluster, entry, desired.topology)
@@ -41,7 +39,9 @@ def make_steps(
             if removal or change.action is not Action.DELETE:
                 needs = tuple(step.id for step in removal)
                 steps += (*removal, Disown.of(entry.address, cluster.name, entry.topology, needs))
-    return in_order(waiting_for_others([*steps, *job_steps(changes, desired, observed, steps)], owned))
+    return in_order(
+        waiting_for_others([*steps, *job_steps(changes, desired, observed, steps)], observed.owned)
+    )
 
 
 def waiting_for_others(steps: Sequence[Step], owned: Mapping[Address, RegistryEntry]) -> list[Step]:

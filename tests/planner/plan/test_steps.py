@@ -143,7 +143,7 @@ def test_what_no_step_is_known_for_has_none() -> None:
         Change(topic_address("dc1", "of-none"), Action.FORGET, "no topology owns it"),
         Change(gone, Action.DELETE, "deleted meanwhile"),
     ]
-    assert make_steps(unknown, desired(), observed(cluster()), {gone: DOOMED}) == ()
+    assert make_steps(unknown, desired(), observed(cluster(owned=[DOOMED]))) == ()
     assert plan_for(desired(wanted("a")), cluster(live("a"), owned=[owned(wanted("a"))])).steps == ()
 
 
