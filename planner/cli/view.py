@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from planner.cli.output import emit_event, print_lines, print_plan, say, show
-from planner.model.diagnostic import ExitCode, Failure, Severity, error
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
 from planner.model.plan import Plan
 from planner.model.step import Result, StepsEnded, StepsSent
 from planner.render.plan.text import steps_text
@@ -26,10 +26,8 @@ from planner.workflows.interaction import (
     ApplyStarted,
     FlowLosses,
     Interaction,
-    Noticed,
     PlanReady,
     ProgressEvent,
-    ProgressText,
     Question,
     ReplayReady,
     StepWaits,
@@ -224,10 +222,10 @@ class TerminalView:
 
     def _print(self, event: ProgressEvent) -> None:
         match event:
-            case Noticed(diagnostic):
-                show([diagnostic])
-            case ProgressText(text):
-                say(text, err=True)
+            case Diagnostic():
+                show([event])
+            case str():
+                say(event, err=True)
             case WorkProgress(parts=parts) if parts and self._bars is None:
                 self._print_count(event)
             case PlanReady(plan, approved):

@@ -99,9 +99,9 @@ class CanaryDrill:
         lacking: list[str] = []
         for name, endpoint in self._endpoints.items():
             needed = LEAST_ROOM + PARTITIONS * len(self._topics_at(name)) * PARTITION_ROOM
-            brokers = run_at(endpoint, partial(disk_space, timeout_s=timeout_s), timeout_s)
-            lacking += too_little(name, brokers, needed)
-            self.notes += unknown_space(name, brokers)
+            spaces = run_at(endpoint, partial(disk_space, timeout_s=timeout_s), timeout_s)
+            lacking += too_little(name, spaces, needed)
+            self.notes += unknown_space(name, spaces)
         for note in self.notes:
             self._progress(note)
         if lacking:

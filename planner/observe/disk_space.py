@@ -1,8 +1,6 @@
 """Reads how much room brokers have left on their disks. Kafka tells it since version 3.3 (KIP-827)."""
 
-from collections.abc import Iterable
-
-from msgspec import Struct
+from collections.abc import Mapping
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure
@@ -11,17 +9,11 @@ from planner.observe.metadata import identify
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 
-
-class BrokerSpace(Struct, frozen=True):
-    """The room on a broker's disks: of the fullest one. `why` says why it is not known."""
-
-    broker: int
-    usable_bytes: int | None
-    why: str = ""
+DiskSpace = Mapping[int, int | str]  # by broker: what is left on the fullest disk, or why it is not known
 
 
-async def disk_space(client: ClusterClient, timeout_s: float) -> list[BrokerSpace]:
-    """Returns the room of each broker, by id. What a broker does not tell this principal is unknown.
+async def disk_space(client: ClusterClient, timeout_s: float) -> DiskSpace:
+    """Returns the room of each broker, in bytes. What a broker does not tell this principal is unknown.
 
     Failure: the cluster does not answer.
     """
@@ -30,43 +22,42 @@ async def disk_space(client: ClusterClient, timeout_s: float) -> list[BrokerSpac
     except ClusterFailure as failure:
         raise Failure(error(f"{client.name} does not answer: {failure.why}")) from None
     reached = await client.dial_each(identity.addresses, timeout_s)
-    spaces = [BrokerSpace(broker, None, failure.why) for broker, failure in reached.unreachable.items()]
+    spaces: dict[int, int | str] = {broker: failure.why for broker, failure in reached.unreachable.items()}
     try:
-        spaces += [await _space(broker, connection) for broker, connection in reached.connections.items()]
+        for broker, connection in reached.connections.items():
+            spaces[broker] = await _space(connection)
     finally:
         reached.close()
-    return sorted(spaces, key=lambda space: space.broker)
+    return dict(sorted(spaces.items()))
 
 
-async def _space(broker: int, connection: BrokerConnection) -> BrokerSpace:
+async def _space(connection: BrokerConnection) -> int | str:
     try:
         directories = await connection.call(DescribeLogDirsRequest([]))
     except ClusterFailure as failure:
-        return BrokerSpace(broker, None, failure.why)
+        return failure.why
     if isinstance(directories, ErrorCode):
-        return BrokerSpace(broker, None, "no right to DESCRIBE the cluster")
+        return "no right to DESCRIBE the cluster"
     usable = [directory.usable_bytes for directory in directories if directory.usable_bytes >= 0]
-    if not usable:
-        return BrokerSpace(broker, None, "Kafka tells it since version 3.3")
-    return BrokerSpace(broker, min(usable))
+    return min(usable, default="Kafka tells it since version 3.3")
 
 
-def too_little(cluster: str, brokers: Iterable[BrokerSpace], needed_bytes: int) -> list[str]:
+def too_little(cluster: str, spaces: DiskSpace, needed_bytes: int) -> list[str]:
     """Returns a sentence for each broker that has less room than what is needed."""
     return [
-        f"broker {broker.broker} of {cluster} has {_mb(broker.usable_bytes)} left on a disk, and the drill"
+        f"broker {broker} of {cluster} has {_mb(space)} left on a disk, and the drill"
         f" needs {_mb(needed_bytes)}"
-        for broker in brokers
-        if broker.usable_bytes is not None and broker.usable_bytes < needed_bytes
+        for broker, space in spaces.items()
+        if isinstance(space, int) and space < needed_bytes
     ]
 
 
-def unknown_space(cluster: str, brokers: Iterable[BrokerSpace]) -> list[str]:
+def unknown_space(cluster: str, spaces: DiskSpace) -> list[str]:
     """Returns a sentence for each reason why the room of brokers is not known."""
     reasons: dict[str, list[str]] = {}
-    for broker in brokers:
-        if broker.usable_bytes is None:
-            reasons.setdefault(broker.why, []).append(str(broker.broker))
+    for broker, space in spaces.items():
+        if isinstance(space, str):
+            reasons.setdefault(space, []).append(str(broker))
     return [
         f"the room on the disks of {cluster} was not checked for broker {', '.join(ids)}: {why}"
         for why, ids in reasons.items()

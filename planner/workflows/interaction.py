@@ -88,19 +88,8 @@ def approve_all(_question: Question) -> bool:
     return True
 
 
-# Events: what a caller may show while a workflow runs.
-
-
-class Noticed(Struct, frozen=True):
-    """A diagnostic was found. The workflow's result holds it too."""
-
-    diagnostic: Diagnostic
-
-
-class ProgressText(Struct, frozen=True):
-    """News in a line for people, such as which lease is waited for."""
-
-    text: str
+# Events: what a caller may show while a workflow runs. A diagnostic is one too, which the workflow's result
+# holds as well, and a text: news in a line for people, such as which lease is waited for.
 
 
 class WorkProgress(Struct, frozen=True):
@@ -175,8 +164,8 @@ class ReplayReady(Struct, frozen=True):
 
 
 ProgressEvent = (
-    Noticed
-    | ProgressText
+    Diagnostic
+    | str
     | WorkProgress
     | WorkEnded
     | PlanReady
@@ -251,13 +240,13 @@ class DiagnosticCollector:
         self._diagnostics: list[Diagnostic] = []
 
     def __call__(self, event: ProgressEvent) -> None:
-        if isinstance(event, Noticed):
-            self._diagnostics.append(event.diagnostic)
+        if isinstance(event, Diagnostic):
+            self._diagnostics.append(event)
         self._progress(event)
 
     def notice(self, *diagnostics: Diagnostic) -> None:
         for diagnostic in diagnostics:
-            self(Noticed(diagnostic))
+            self(diagnostic)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

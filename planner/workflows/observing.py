@@ -18,7 +18,7 @@ from planner.graph.expansion import read_requests
 from planner.graph.routes import opposite_of
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address
-from planner.model.diagnostic import Failure, error, warning
+from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import (
     Observed,
     ObservedCluster,
@@ -34,7 +34,7 @@ from planner.observe.observer import DEFAULT_OPTIONS, Wanted, named_topics, name
 from planner.observe.observer import observe as observe_clusters
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
-from planner.workflows.interaction import Noticed, ProgressHandler, WorkProgress, silent, under_way
+from planner.workflows.interaction import ProgressHandler, WorkProgress, silent, under_way
 from planner.workflows.preflight import schema_registries
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
@@ -195,10 +195,8 @@ def _observed_specs(
     return {job.name: job.spec for job in cluster.jobs if job.spec is not None}
 
 
-def _unknown(cluster: str, why: str, hint: str) -> Noticed:
-    return Noticed(
-        warning(f"it is not known whether a partition at {cluster} waits for a decision: {why}", hint)
-    )
+def _unknown(cluster: str, why: str, hint: str) -> Diagnostic:
+    return warning(f"it is not known whether a partition at {cluster} waits for a decision: {why}", hint)
 
 
 async def _waits(

@@ -32,7 +32,6 @@ from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     ProgressEvent,
     ProgressHandler,
-    ProgressText,
     WorkProgress,
     silent,
     under_way,
@@ -90,7 +89,7 @@ async def on_spark(
         if count := _COUNT.fullmatch(line):
             progress(WorkProgress(command, count[1], int(count[2]), int(count[3]), count[4]))
         else:
-            progress(ProgressText(line))
+            progress(line)
 
     with (
         tempfile.TemporaryDirectory(prefix="repl-once-") as folder,
@@ -110,7 +109,7 @@ async def on_spark(
             )
         except LaunchError as failure:
             for line in failure.log:
-                progress(ProgressText(f"  {line}"))
+                progress(f"  {line}")
             raise Failure(error(failure.what, failure.hint)) from None
         return outcome_file.read_bytes()
 
@@ -341,7 +340,7 @@ class SparkRestorer:
         def progress(event: ProgressEvent) -> None:
             nonlocal restored
             self._progress(event)
-            if isinstance(event, ProgressText) and event.text.endswith(RESTORED):
+            if isinstance(event, str) and event.endswith(RESTORED):
                 restored += 1
                 self._progress(WorkProgress("restore", "restored", restored, partitions, "partitions"))
 

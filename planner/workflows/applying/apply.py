@@ -27,7 +27,6 @@ from planner.workflows.interaction import (
     ApprovePlan,
     DiagnosticCollector,
     Interaction,
-    Noticed,
     PlanReady,
     ProgressHandler,
     silent,
@@ -127,7 +126,7 @@ def _refuse_unsigned(saved: SavedPlan, key: bytes | None, progress: ProgressHand
                 f"set {KEY} or {KEY_FILE} to the key that it was signed with",
                 code="plan-signature",
             )
-            progress(Noticed(unchecked))
+            progress(unchecked)
         case Signature.NOT_SIGNED if key is not None:
             raise _refused(saved, "is not signed, and a key is set")
         case Signature.OTHER_KEY:

@@ -58,9 +58,7 @@ from planner.state.lease import TTL_MS, Lease, LeaseHolder, LeaseState
 from planner.workflows.interaction import (
     ApplyStarted,
     Interrupts,
-    Noticed,
     ProgressHandler,
-    ProgressText,
     StepWaits,
     traceback_reporter,
     without_signals,
@@ -95,7 +93,7 @@ async def leased(
     )
 
     def waiting(held: LeaseState) -> None:
-        progress(ProgressText(wait_text(endpoint.cluster, held)))
+        progress(wait_text(endpoint.cluster, held))
 
     async with await Lease(endpoint, holder, ttl_ms).acquire(lock_timeout_ms / 1000, waiting) as lease:
         yield lease
@@ -214,7 +212,7 @@ class ApplySession:
             remaining = await self._still_true()
             if before is not None and not remaining:
                 done = note(f"all {len(self.plan.steps)} steps of this plan were done by the apply {before}")
-                self.progress(Noticed(done))
+                self.progress(done)
                 return ApplyEnded(self.plan)
             summary = await self._execute(remaining, clients, leases)
             return ApplyEnded(self.plan, summary, self._applied.id)
@@ -250,10 +248,7 @@ class ApplySession:
 
         Returns the id of the last one; None where there is none.
         """
-        histories = [
-            await read_history(client, lambda notice: self.progress(Noticed(notice)))
-            for client in clients.values()
-        ]
+        histories = [await read_history(client, self.progress) for client in clients.values()]
         same = [applied for applied in merge(histories) if applied.plan == self._applied.plan]
         self._earlier = outcomes_together(same)
         return same[-1].id if same else None
@@ -276,7 +271,7 @@ class ApplySession:
             raise Failure(problems)
         if done and len(done) < len(plan.steps):
             earlier = f"{len(done)} of {len(plan.steps)} steps of this plan were done by an earlier apply"
-            self.progress(Noticed(note(earlier)))
+            self.progress(note(earlier))
         return remaining
 
     async def _observed(self) -> Observed:
@@ -327,9 +322,7 @@ class ApplySession:
             for cluster in leases
         }
 
-        report = traceback_reporter(
-            self.errors, self._applied.id, lambda text: self.progress(ProgressText(text))
-        )
+        report = traceback_reporter(self.errors, self._applied.id, self.progress)
         try:
             with self.interrupts(interruption):
                 await self._begin(journal)
@@ -375,7 +368,7 @@ class ApplySession:
         except ClusterFailure as failure:
             unwritten = f"how the apply ended could not be written to its history: {failure.why}"
             hint = "repl history shows this apply as not finished; its steps are done as listed here"
-            self.progress(Noticed(warning(unwritten, hint)))
+            self.progress(warning(unwritten, hint))
 
 
 def recorded(journal: Journal, progress: ProgressHandler) -> Observer:

@@ -30,9 +30,7 @@ from planner.workflows.interaction import (
     UNATTENDED,
     ApproveReplay,
     Interaction,
-    Noticed,
     ProgressHandler,
-    ProgressText,
     ReplayReady,
     silent,
 )
@@ -95,7 +93,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
         resume = request.resume
         if where is None and not compared.needs_spark:
             # None where it is too large for this process.
-            small = verify_small(compared, file, lambda line: progress(ProgressText(line)), resume=resume)
+            small = verify_small(compared, file, progress, resume=resume)
             verified = await answered(small)
             if verified is not None:
                 return verified
@@ -142,19 +140,19 @@ def verification_file(
         lock = hold(file.with_suffix(".lock"))
     except OSError as problem:
         what = f"this comparison can't continue after a cut: {file.parent}: {problem.strerror or problem}"
-        progress(Noticed(warning(what)))
+        progress(warning(what))
         yield None
         return
     if lock is None:
         raise Failure(error(f"the same comparison of {request.flow.name} runs already", "wait for its end"))
     try:
         if resume and not file.exists():
-            progress(Noticed(note("no earlier comparison was cut: this one starts at the beginning")))
+            progress(note("no earlier comparison was cut: this one starts at the beginning"))
         yield file
     except (KeyboardInterrupt, asyncio.CancelledError):
         if file.exists():
             what = "what was compared is kept"
-            progress(Noticed(note(what, "run the same command with --resume to continue there")))
+            progress(note(what, "run the same command with --resume to continue there"))
         raise
     finally:
         file.with_suffix(".lock").unlink(missing_ok=True)

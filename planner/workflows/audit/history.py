@@ -15,7 +15,7 @@ from planner.observe.observer import identities
 from planner.state.history import merge, read_history
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
-from planner.workflows.interaction import DiagnosticCollector, Noticed, ProgressHandler, silent
+from planner.workflows.interaction import DiagnosticCollector, ProgressHandler, silent
 from planner.workflows.requests import HistoryRequest
 
 
@@ -50,13 +50,13 @@ async def histories(
             continue
         try:
             async with ClusterClient(endpoints[name], timeout_s) as client:
-                read.append(await read_history(client, lambda notice: progress(Noticed(notice))))
+                read.append(await read_history(client, progress))
         except Failure as failure:
             problems.extend(failure.diagnostics)
     if not read and problems:
         raise Failure(problems)
     for problem in problems:
-        progress(Noticed(warning(problem.summary, problem.hint)))
+        progress(warning(problem.summary, problem.hint))
     return merge(read)
 
 

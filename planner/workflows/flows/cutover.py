@@ -45,7 +45,7 @@ from planner.workflows.flows.fence import (
 from planner.workflows.flows.handing_out import hand_out
 from planner.workflows.flows.wave_edits import check_promotes_only, fence_edit, promote_edit
 from planner.workflows.flows.wave_waits import WaveWaits
-from planner.workflows.interaction import UNATTENDED, Interaction, Noticed
+from planner.workflows.interaction import UNATTENDED, Interaction
 from planner.workflows.requests import CutoverRequest
 from planner.workflows.topology import checked, declared_in
 from runtime.contract.results.waves import WaveProgress
@@ -111,9 +111,7 @@ def _wave_to_move(
             return wave
         if not wave.names:
             what = f"the wave {wave.wave.name} has no topics and is passed over"
-            interaction.progress(
-                Noticed(warning(what, "correct its topics; repl plan shows those of each wave"))
-            )
+            interaction.progress(warning(what, "correct its topics; repl plan shows those of each wave"))
     return next((wave for wave in reversed(waves) if wave.names), waves[-1])
 
 
@@ -271,11 +269,11 @@ class WaveMove:
                 )
                 flow = min(self.wave.topics)
                 hint = f"repl salvage {flow} lists them; --replay copies them once the flow is promoted"
-                self._progress(Noticed(warning(what, hint)))
+                self._progress(warning(what, hint))
             if straggler.groups:
                 what = f"{straggler.topic}: members of {few(straggler.groups)} still read it at the source"
                 hint = "restart them at the destination; repl clients names them"
-                self._progress(Noticed(warning(what, hint)))
+                self._progress(warning(what, hint))
         return seen
 
     @contextmanager
@@ -292,7 +290,7 @@ class WaveMove:
                 how = "are still stopped" if self._stopped else "may be stopped"
                 what = f"the producers of the wave {self.wave.wave.name} {how} at the source"
                 hint = f"{again} goes on; {again} --back lets them write there again"
-                self._progress(Noticed(warning(what, hint)))
+                self._progress(warning(what, hint))
 
 
 def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:

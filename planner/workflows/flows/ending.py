@@ -17,7 +17,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.audit.access import answered, flow_accesses
-from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText, SubscriptionsRead
+from planner.workflows.interaction import ProgressHandler, SubscriptionsRead
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ async def _until_copied(
                     return
                 raise stopped(left)
             if left != shown:
-                progress(ProgressText(f"flow.{flow.name}: {left}"))
+                progress(f"flow.{flow.name}: {left}")
                 shown = left
             if loop.time() > deadline:
                 raise late(left)
@@ -328,7 +328,7 @@ async def warn_of_groups_that_stay(
             hint = (
                 "its consumers go on at the destination where it stands there, else as auto.offset.reset says"
             )
-            progress(Noticed(warning(what, hint)))
+            progress(warning(what, hint))
 
 
 async def report_subscriptions(
@@ -374,7 +374,7 @@ async def warn_of_unread_replays(
                     "reads them"
                 )
                 hint = f"let its consumers read {left.topic} at {source} to the end first"
-                progress(Noticed(warning(what, hint)))
+                progress(warning(what, hint))
 
 
 @contextmanager
@@ -384,4 +384,4 @@ def failures_as_warnings(progress: ProgressHandler) -> Iterator[None]:
         yield
     except Failure as failure:
         for problem in failure.diagnostics:
-            progress(Noticed(warning(problem.summary, problem.hint)))
+            progress(warning(problem.summary, problem.hint))

@@ -40,7 +40,6 @@ from planner.workflows.interaction import (
     FlowLosses,
     Interaction,
     ProgressHandler,
-    ProgressText,
     UnsentRecords,
     silent,
 )
@@ -245,7 +244,7 @@ async def failback(request: FailbackRequest, interaction: Interaction = UNATTEND
     if applied.complete and any(failback.flow.reverse_of is None for failback in failbacks):
         at = failbacks[0].flow.destination_cluster
         next_step = f"stop the producers at {at}, then repl failback {request.cluster} --switch"
-        interaction.progress(ProgressText(f"Next: {next_step}"))
+        interaction.progress(f"Next: {next_step}")
     return applied
 
 
@@ -273,7 +272,7 @@ async def copy_back(
         for failback in failbacks:
             back = edited.flows[failback.name]
             await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
-            interaction.progress(ProgressText(f"flow.{back.name}: all records are copied back"))
+            interaction.progress(f"flow.{back.name}: all records are copied back")
     return applied
 
 
@@ -302,7 +301,7 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
     applied = await switch_flows(topology, failbacks, request, interaction)
     if applied.complete:
         next_step = f"start the consumers at {request.cluster}, then the producers"
-        interaction.progress(ProgressText(f"Next: {next_step}"))
+        interaction.progress(f"Next: {next_step}")
     return applied
 
 

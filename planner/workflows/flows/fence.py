@@ -30,7 +30,7 @@ from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.waves import fences_shown, source_client
-from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText
+from planner.workflows.interaction import ProgressHandler
 from runtime.contract.spec.acls import EVERYONE
 
 _EVERY_S = 0.2
@@ -106,12 +106,10 @@ def warn_of_rules_that_stay(waves: Iterable[WaveTopics], progress: ProgressHandl
     for wave in waves:
         if kept := _rules_that_stay(wave, plan):
             progress(
-                Noticed(
-                    warning(
-                        f"there before the wave {wave.wave.name} was fenced, so not removed, and still"
-                        f" stopping producers: {few([str(entry.address) for entry in kept])}",
-                        "remove it with the tool that made it, if they may write again",
-                    )
+                warning(
+                    f"there before the wave {wave.wave.name} was fenced, so not removed, and still"
+                    f" stopping producers: {few([str(entry.address) for entry in kept])}",
+                    "remove it with the tool that made it, if they may write again",
                 )
             )
 
@@ -184,7 +182,7 @@ async def wait_until_in_effect(
             if loop.time() > began + within_s:
                 raise Failure(error(what, "look at their logs, then run the same command again"))
             if behind != reported and loop.time() > began + _REPORT_AFTER_S:
-                progress(ProgressText(what))
+                progress(what)
                 reported = behind
             await asyncio.sleep(_EVERY_S)
 

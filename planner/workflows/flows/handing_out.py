@@ -9,7 +9,7 @@ from planner.config.handout import NewAddress, handed_out
 from planner.graph.cutovers import WaveTopics
 from planner.graph.routes import router_of
 from planner.model.diagnostic import Failure, error, warning
-from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText
+from planner.workflows.interaction import ProgressHandler
 from planner.workflows.new_files import new_file
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import CutoverRequest
@@ -45,13 +45,13 @@ async def hand_out(wave: WaveTopics, request: CutoverRequest, progress: Progress
         file = folder / handed.file.replace("{wave}", wave.wave.name)
         if leaves(file, folder):
             what = f"{file} is outside of the topology's folder, behind a symbolic link, and is not written"
-            progress(Noticed(warning(what, "name a file inside the folder under hand_out")))
+            progress(warning(what, "name a file inside the folder under hand_out"))
             continue
         if not _written(file, handed_out(handed, address)):
             what = f"{file} is there with other content, and stays as it is"
-            progress(Noticed(warning(what, f"remove it and run repl cutover {request.cutover} again")))
+            progress(warning(what, f"remove it and run repl cutover {request.cutover} again"))
         else:
-            progress(ProgressText(f"wave {wave.wave.name}: its new address is in {file}"))
+            progress(f"wave {wave.wave.name}: its new address is in {file}")
 
 
 def leaves(file: Path, folder: Path) -> bool:

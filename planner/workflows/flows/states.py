@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from planner.apply.losses import StoppedPartitions, accept_loss
+from planner.apply.losses import accept_loss, lost_of
 from planner.graph.messages import few
 from planner.graph.routes import router_of
 from planner.kafka import ClusterClient
@@ -38,8 +38,6 @@ from planner.workflows.interaction import (
     UNATTENDED,
     ApproveLoss,
     Interaction,
-    Noticed,
-    ProgressText,
     partitions_text,
 )
 from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
@@ -100,9 +98,9 @@ async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interact
         stopped = await accept_loss(client, flow.job, flow.name, approve)
     left: list[PartitionHealth] = []
     # For a flow with files, the next round may be far away.
-    if stopped.over_loss and not stopped.problem and flow.name not in topology.file_flows:
+    if (accepted := lost_of(stopped)) and flow.name not in topology.file_flows:
         async with StatusReader(status_request(topology), SILENT_MS / 1000) as reader:
-            left = await not_copying(reader, flow.name, stopped.over_loss)
+            left = await not_copying(reader, flow.name, accepted)
     report_loss(stopped, flow, interaction, left)
 
 
@@ -131,35 +129,34 @@ async def not_copying(
 
 
 def report_loss(
-    stopped: StoppedPartitions,
+    stopped: Sequence[PartitionStatus],
     flow: Flow,
     interaction: Interaction,
     left: "Sequence[PartitionHealth]" = (),
 ) -> None:
-    """Reports what continues and what does not. Failure where nothing continues.
+    """Reports which of the stopped partitions continue and which do not. Failure where none continues.
 
     `left` are partitions whose loss was accepted, but which do not copy yet.
     """
-    by_state = groupby(sorted(stopped.others, key=_state), _state)
+    accepted = lost_of(stopped)
+    by_state = groupby(sorted((part for part in stopped if part not in accepted), key=_state), _state)
     others = [_no_loss(state, list(partitions), flow) for state, partitions in by_state]
-    if stopped.problem:
-        raise Failure(error(f"flow.{flow.name}: {stopped.problem}", "look at repl status"))
-    if not stopped.over_loss:
+    if not accepted:
         nothing = error(
             f"flow.{flow.name}: none of its partitions is stopped over lost records", "look at repl status"
         )
         raise Failure(others or nothing)
     places = {(part.topic, part.partition) for part in left}
-    if copying := [lost for lost in stopped.over_loss if (lost.topic, lost.partition) not in places]:
+    if copying := [lost for lost in accepted if (lost.topic, lost.partition) not in places]:
         lost = partitions_text(copying)
-        interaction.progress(ProgressText(f"flow.{flow.name}: continues behind the lost records: {lost}"))
+        interaction.progress(f"flow.{flow.name}: continues behind the lost records: {lost}")
     for part in left:
         why = f": {part.why}" if part.why else ""
         what = f"{part.topic}-{part.partition}: its loss is accepted, and it is {part.state}{why}"
         address = str(flow_address(flow.name))
-        interaction.progress(Noticed(warning(what, part.next or "look at repl status", address=address)))
+        interaction.progress(warning(what, part.next or "look at repl status", address=address))
     for other in others:
-        interaction.progress(Noticed(warning(other.summary, other.hint, address=other.address)))
+        interaction.progress(warning(other.summary, other.hint, address=other.address))
 
 
 def _state(partition: PartitionStatus) -> PartitionState:

@@ -24,7 +24,7 @@ from planner.workflows.flows.ending import (
     warn_of_groups_that_stay,
     without_known_lag,
 )
-from planner.workflows.interaction import Noticed, ProgressHandler, ProgressText
+from planner.workflows.interaction import ProgressHandler
 from planner.workflows.requests import CutoverRequest, VerifyFlowRequest
 from runtime.contract.spec.selection import NamePatterns
 
@@ -64,7 +64,7 @@ class WaveWaits(Struct, frozen=True):
         """Waits until the wave may move. Failure: records differ, groups can't move, or copies lag."""
         gate, name = self.wave.wave.gate, self.wave.wave.name
         for shared in await shared_transactions(self.topology, self._timeout_s):
-            self.progress(Noticed(shared))
+            self.progress(shared)
         if gate.percent:
             await self._verify(gate.percent)
         clock = asyncio.get_running_loop().time
@@ -103,7 +103,7 @@ class WaveWaits(Struct, frozen=True):
         if left := await self._nothing_left(self._unread, deadline):
             source = source_of(self.wave.cutover, self.topology)
             what = f"members of groups at {source} may read records again at the destination: {left}"
-            self.progress(Noticed(warning(what, f"they read on at {source}; stop them there")))
+            self.progress(warning(what, f"they read on at {source}; stop them there"))
 
     async def warn_of_groups(self) -> None:
         """Warns of groups that read topics of the wave and do not move with it."""
@@ -133,7 +133,7 @@ class WaveWaits(Struct, frozen=True):
         loop, shown = asyncio.get_running_loop(), ""
         while (left := await look()) and loop.time() <= deadline:
             if left != shown:
-                self.progress(ProgressText(f"wave {self.wave.wave.name}: {left}"))
+                self.progress(f"wave {self.wave.wave.name}: {left}")
                 shown = left
             await asyncio.sleep(every_s)
         return left
@@ -198,7 +198,7 @@ class WaveWaits(Struct, frozen=True):
                 raise Failure(error(f"records of the wave {self.wave.wave.name} {what}: {few(named)}", hint))
             if report.nothing_comparable:
                 what = f"no record of flow.{flow} in the wave {self.wave.wave.name} could be compared"
-                self.progress(Noticed(warning(what, f"repl verify {flow} says why")))
+                self.progress(warning(what, f"repl verify {flow} says why"))
 
 
 def _not_answering(wave: WaveTopics, status: "ReplicationStatus") -> str:

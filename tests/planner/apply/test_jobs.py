@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.job_watch import JobWatch
-from planner.apply.losses import Approve, StoppedPartitions, accept_loss
+from planner.apply.losses import Approve, accept_loss
 from planner.kafka import ClusterClient, run_at
 from planner.kafka.log import ValueReader
 from planner.model.address import job_address
@@ -99,7 +99,7 @@ class Here:
         one = next(one for one in jobs if one.name == self.name)
         return one.live, one.spec
 
-    def accept_loss(self, approve: Approve, reported_s: float = 60.0) -> StoppedPartitions:
+    def accept_loss(self, approve: Approve, reported_s: float = 60.0) -> list[PartitionStatus]:
         return run_at(
             self.endpoint,
             lambda client: accept_loss(client, self.name, self.name, approve, reported_s),
@@ -379,5 +379,5 @@ def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
     assert not job.accepted
     approved: list[PartitionStatus] = []
     said = here.accept_loss(approved.extend)
-    assert (said, approved) == (StoppedPartitions((lost,), (missing,)), [lost])
+    assert (said, approved) == ([lost, missing], [lost])
     assert job.accepted == [(here.name, "a", lost.partition)]

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.losses import stopped_partitions
+from planner.apply.losses import lost_of, stopped_partitions
 from runtime.contract.records.job_status import PartitionState as State
 from tests.planner.apply.test_job_control import partition, report, table
 
@@ -20,9 +20,8 @@ LOST = {
 def test_only_what_is_lost_can_be_accepted(state: State) -> None:
     found = stopped_partitions(table(slot=report(partition(0), partition(1, state))), "dc2", "x")
 
-    assert [one.state for one in found.over_loss] == ([state] if state in LOST else [])
-    stands_otherwise = state.needs_someone and state not in LOST
-    assert [one.state for one in found.others] == ([state] if stands_otherwise else [])
+    assert [one.state for one in lost_of(found)] == ([state] if state in LOST else [])
+    assert [one.state for one in found] == ([state] if state.needs_someone else [])
 
 
 def test_partitions_stand_in_order_and_another_flows_do_not_count() -> None:
@@ -31,5 +30,4 @@ def test_partitions_stand_in_order_and_another_flows_do_not_count() -> None:
 
     found = stopped_partitions(table(slot=report(*lost, others)), "dc2", "x")
 
-    assert [one.partition for one in found.over_loss] == [2, 10]
-    assert found.others == ()
+    assert [one.partition for one in found] == [2, 10]

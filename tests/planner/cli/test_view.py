@@ -22,10 +22,8 @@ from planner.workflows.interaction import (
     ApproveLoss,
     ApprovePlan,
     ApproveReplay,
-    Noticed,
     PlanReady,
     ProgressEvent,
-    ProgressText,
     StepWaits,
     SubscriptionsRead,
     UnsentRecords,
@@ -148,9 +146,9 @@ def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("as_json", [True, False])
 def test_progress_is_on_stderr_for_both(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     events: list[ProgressEvent] = [
-        Noticed(warning("a cluster is slow", "wait")),
-        ProgressText("flow.there: 7 records are left to copy (orders 7)"),
-        ProgressText("waiting for ada\nerror: forged"),
+        warning("a cluster is slow", "wait"),
+        "flow.there: 7 records are left to copy (orders 7)",
+        "waiting for ada\nerror: forged",
     ]
     out, err = printed(events, capsys, as_json=as_json)
 

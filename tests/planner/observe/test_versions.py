@@ -5,7 +5,7 @@ import pytest
 from planner.model.diagnostic import ExitCode, Severity
 from planner.model.observed import ConfigSource, ConfigValue
 from planner.model.topology import Cluster
-from planner.observe.disk_space import BrokerSpace, too_little, unknown_space
+from planner.observe.disk_space import DiskSpace, too_little, unknown_space
 from planner.observe.metadata import defaults_of
 from planner.observe.observer import same_cluster, wrong_clusters
 
@@ -41,20 +41,20 @@ def test_what_the_broker_does_not_tell_stays_unknown() -> None:
     assert defaults_of({}) == defaults_of(broker(num_partitions=None))
 
 
-BROKERS = [
-    BrokerSpace(1, 300_000_000),
-    BrokerSpace(2, 299_999_999),
-    BrokerSpace(3, None, "no right to DESCRIBE the cluster"),
-    BrokerSpace(4, None, "no right to DESCRIBE the cluster"),
-    BrokerSpace(5, None, "Kafka tells it since version 3.3"),
-]
+BROKERS: DiskSpace = {
+    1: 300_000_000,
+    2: 299_999_999,
+    3: "no right to DESCRIBE the cluster",
+    4: "no right to DESCRIBE the cluster",
+    5: "Kafka tells it since version 3.3",
+}
 
 
 def test_the_disks_with_too_little_room_are_named_with_the_figures() -> None:
     assert too_little("dc2", BROKERS, 300_000_000) == [
         "broker 2 of dc2 has 300 MB left on a disk, and the drill needs 300 MB"
     ]
-    assert too_little("dc2", BROKERS[:1], 300_000_000) == []
+    assert too_little("dc2", {1: 300_000_000}, 300_000_000) == []
 
 
 def test_brokers_that_do_not_tell_are_named_by_the_reason() -> None:

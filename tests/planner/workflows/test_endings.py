@@ -1,15 +1,15 @@
 """While a flow ends: what is left to copy, how long a source may be silent, and which loss is accepted."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.losses import StoppedPartitions
 from planner.cli.view import TerminalView
 from planner.kafka import run
-from planner.model.diagnostic import ExitCode, Failure
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure
 from planner.model.topology import Cluster
 from planner.workflows.flows.ending import (
     SILENT_MS,
@@ -19,7 +19,7 @@ from planner.workflows.flows.ending import (
     report_subscriptions,
 )
 from planner.workflows.flows.states import not_copying, report_loss
-from planner.workflows.interaction import Interaction, Noticed, ProgressEvent, ProgressText
+from planner.workflows.interaction import Interaction, ProgressEvent
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.client.stores import Setting
@@ -127,7 +127,7 @@ def partition(number: int, state: State, why: str = "") -> PartitionStatus:
 LOST = partition(0, State.DATA_LOSS)
 
 
-def told(stopped: StoppedPartitions, *left: PartitionHealth) -> list[ProgressEvent]:
+def told(stopped: Sequence[PartitionStatus], *left: PartitionHealth) -> list[ProgressEvent]:
     events: list[ProgressEvent] = []
     report_loss(stopped, THERE, Interaction(progress=events.append), left)
     return events
@@ -136,11 +136,11 @@ def told(stopped: StoppedPartitions, *left: PartitionHealth) -> list[ProgressEve
 def test_what_does_not_copy_yet_does_not_count_as_continued() -> None:
     idle = partition_health(1, state="retrying", why="orders-1 has no leader", next="")
     lost = partition(1, State.DIVERGED)
-    continued, noticed = told(StoppedPartitions((LOST, lost), ()), idle)
-    assert continued == ProgressText("flow.there: continues behind the lost records: orders-0 (data_loss)")
-    assert isinstance(noticed, Noticed)
+    continued, noticed = told([LOST, lost], idle)
+    assert continued == "flow.there: continues behind the lost records: orders-0 (data_loss)"
+    assert isinstance(noticed, Diagnostic)
     assert "orders-1: its loss is accepted, and it is retrying: orders-1 has no leader" in str(noticed)
-    assert all(isinstance(event, Noticed) for event in told(StoppedPartitions((lost,), ()), idle))
+    assert all(isinstance(event, Diagnostic) for event in told([lost], idle))
 
 
 class Readings:
@@ -186,7 +186,7 @@ def test_partitions_that_no_status_shows_are_not_said_to_copy() -> None:
 
 
 def test_what_continues_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for event in told(StoppedPartitions((LOST, partition(1, State.RECREATED)), ())):
+    for event in told([LOST, partition(1, State.RECREATED)]):
         TerminalView(as_json=False)(event)
 
     assert capsys.readouterr().err == (
@@ -206,7 +206,7 @@ def test_what_continues_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) -> None:
     with pytest.raises(Failure) as failure:
-        told(StoppedPartitions((), (partition(7, state, "so it is"), partition(8, state))))
+        told([partition(7, state, "so it is"), partition(8, state)])
 
     assert failure.value.exit_code == ExitCode.REFUSED
     (one,) = failure.value.diagnostics
@@ -217,23 +217,18 @@ def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) ->
 def test_each_state_is_a_warning_beside_what_continues() -> None:
     others = (partition(1, State.RECORD_CORRUPT), partition(2, State.LEDGER_MISSING))
 
-    accepted, *more = told(StoppedPartitions((LOST,), others))
+    accepted, *more = told([LOST, *others])
 
-    assert accepted == ProgressText("flow.there: continues behind the lost records: orders-0 (data_loss)")
-    warned = [str(one.diagnostic) for one in more if isinstance(one, Noticed)]
+    assert accepted == "flow.there: continues behind the lost records: orders-0 (data_loss)"
+    warned = [str(one) for one in more if isinstance(one, Diagnostic)]
     assert ["orders-2: ledger_missing" in warned[0], "orders-1: record_corrupt" in warned[1]] == [True, True]
 
 
 def test_where_nothing_stands_still_nothing_is_accepted() -> None:
     with pytest.raises(Failure, match="none of its partitions is stopped over lost records") as failure:
-        told(StoppedPartitions((), ()))
+        told([])
 
     assert failure.value.exit_code == ExitCode.ERROR
-
-
-def test_a_job_that_did_not_hear_is_named() -> None:
-    with pytest.raises(Failure, match="it has not taken over what it was told"):
-        told(StoppedPartitions((LOST,), (), "it has not taken over what it was told"))
 
 
 def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> None:
@@ -246,5 +241,5 @@ def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> Non
     shop = topology(ended, clusters=clusters)
     assert run(report_subscriptions(shop, [ended], 1_000, events.append)) == ()
     (noticed,) = events
-    assert isinstance(noticed, Noticed)
+    assert isinstance(noticed, Diagnostic)
     assert "sasl.password" in str(noticed)

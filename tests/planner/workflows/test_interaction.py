@@ -15,9 +15,7 @@ from planner.workflows.interaction import (
     ApproveReplay,
     DiagnosticCollector,
     Interaction,
-    Noticed,
     ProgressEvent,
-    ProgressText,
     approve_all,
 )
 from runtime.contract.results.status import PartitionWaits
@@ -40,14 +38,14 @@ def test_diagnostics_are_reported_and_kept_in_order() -> None:
     events: list[ProgressEvent] = []
     found = DiagnosticCollector(events.append)
 
-    found(ProgressText("copied"))
+    found("copied")
     found.notice(note("first"))
-    found(Noticed(warning("second")))
+    found(warning("second"))
 
     assert events == [
-        ProgressText("copied"),
-        Noticed(note("first")),
-        Noticed(warning("second")),
+        "copied",
+        note("first"),
+        warning("second"),
     ]
     assert found.diagnostics == (note("first"), warning("second"))
 

@@ -391,7 +391,7 @@ def test_a_rule_that_was_there_before_the_fence_stops_the_way_back_only_where_it
     moving = [wave(producers=producers)]
     warned: list[Any] = []
     warn_of_rules_that_stay(moving, warned.append, plan)
-    assert [str(address) in told.diagnostic.summary for told in warned] == [True] * stays
+    assert [str(address) in told.summary for told in warned] == [True] * stays
     why = "there before it was fenced, so not removed, and denying WRITE"
     with pytest.raises(Failure, match=why) if refused else nullcontext():
         check_jobs_may_write(moving, plan)
