@@ -31,13 +31,13 @@ from runtime.kafka.protocol.changes import (
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 
-Refused = Sequence[Refusal | None] | Mapping[Any, Refusal] | Refusal
+Refusals = Sequence[Refusal | None] | Mapping[Any, Refusal] | Refusal
 """What the brokers refused of a request, in the form of each request's result."""
 
 
 def change_request(
     steps: Sequence[Step], timeout_ms: int, *, validate_only: bool = False
-) -> Request[Refused]:
+) -> Request[Refusals]:
     """Returns the request for steps of one kind. With `validate_only` the brokers change nothing."""
     batch = cast(Sequence[Any], steps)
     match steps[0]:
@@ -85,7 +85,7 @@ def change_request(
             raise TypeError(f"no request of Kafka carries out {type(step).__name__}")
 
 
-def refusals_of(steps: Sequence[Step], refused: Refused) -> dict[str, RequestRefused]:
+def refusals_of(steps: Sequence[Step], refused: Refusals) -> dict[str, RequestRefused]:
     """Returns the refusal of each step that was refused, by the step's id."""
     return {
         step.id: RequestRefused(refusal.error, refusal.message)
@@ -94,7 +94,7 @@ def refusals_of(steps: Sequence[Step], refused: Refused) -> dict[str, RequestRef
     }
 
 
-def _refusal(step: Any, number: int, refused: Refused) -> Refusal | None:
+def _refusal(step: Any, number: int, refused: Refusals) -> Refusal | None:
     match refused:
         case Refusal():
             return refused

@@ -18,7 +18,7 @@ CERTAIN_MS = 3_000
 SECOND_CHECK_S = 3.0
 
 
-class StatusReader(Protocol):
+class StatusLog(Protocol):
     """Reads the newest values of the status topic."""
 
     async def read_to_end(self) -> list[tuple[bytes, bytes | None]]: ...
@@ -27,7 +27,7 @@ class StatusReader(Protocol):
 
 
 async def read_jobs(
-    reader: StatusReader, cluster: str, topology: str, now_ms: Callable[[], int] | None = None
+    reader: StatusLog, cluster: str, topology: str, now_ms: Callable[[], int] | None = None
 ) -> tuple[LiveJob, ...]:
     """Returns every job that ever reported there, by name. Doubtful jobs of `topology` are checked again.
 
@@ -89,7 +89,7 @@ def _runs(status: JobStatus) -> bool:
 
 
 async def _with_heartbeat(
-    silent: Collection[str], table: JobStatusTable, reader: StatusReader, seconds: float
+    silent: Collection[str], table: JobStatusTable, reader: StatusLog, seconds: float
 ) -> set[str]:
     """Returns the jobs that send a heartbeat while this waits. Their clocks do not matter."""
 

@@ -4,7 +4,7 @@ The status is read again and again. Of the groups it tells positions, and the to
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -81,17 +81,15 @@ async def drained(
             raise Failure(error(what, f"{stopped[0].next}; then run the same command again"))
         return left_to_copy(topics)
 
-    def late(left: str) -> Failure:
+    silent = source_is_silent(flow)
+    if left := await _left_after(topology, flow, seconds, left_of, progress, silent=silent):
         what = f"flow.{flow.name} is" if chosen is None else f"topics of flow.{flow.name} are"
-        return Failure(
+        raise Failure(
             error(
                 f"{what} not promoted after {seconds:.0f} s, it goes on copying: {left}",
                 "are the producers stopped? then give it more time: --timeout",
             )
         )
-
-    silent = source_is_silent(flow)
-    await _until_copied(topology, flow, seconds, left_of, progress, late=late, silent=silent)
 
 
 async def copied(topology: Topology, flow: Flow, seconds: float, progress: ProgressHandler) -> None:
@@ -100,70 +98,76 @@ async def copied(topology: Topology, flow: Flow, seconds: float, progress: Progr
     The job must run, and a source that does not answer may come back.
     """
     goal = CopyGoal()
-
-    def left_of(health: "FlowHealth") -> str:
-        return goal.left(health.topics)
-
-    def late(left: str) -> Failure:
+    left = await _left_after(
+        topology, flow, seconds, lambda health: goal.left(health.topics), progress, must_run=True
+    )
+    if left:
         after = f"flow.{flow.name}: records are left to copy back after {seconds:.0f} s"
-        return Failure(
+        raise Failure(
             error(
                 f"{after}, it keeps copying: {left}",
                 "run the same command again to wait on, or look at repl status",
             )
         )
 
-    def stopped(left: str) -> Failure:
-        return Failure(error(f"job.{flow.job} does not run any more: {left}", "run the same command again"))
 
-    await _until_copied(topology, flow, seconds, left_of, progress, late=late, stopped=stopped)
-
-
-async def _until_copied(
+async def _left_after(
     topology: Topology,
     flow: Flow,
     seconds: float,
     left_of: Callable[["FlowHealth"], str],
     progress: ProgressHandler,
     *,
-    late: Callable[[str], Failure],
     silent: Diagnostic | None = None,
-    stopped: Callable[[str], Failure] | None = None,
-) -> None:
-    """Waits until nothing is left, and reports each second what changed.
+    must_run: bool = False,
+) -> str:
+    """Waits until nothing is left of a flow, and returns ""; or what is left when the time is up.
 
-    Raises `late` at the timeout. Where the source does not answer, raises `silent` if it is given, and waits
-    on otherwise. Where the job does not run, raises `stopped` if it is given, and returns otherwise.
+    Where the source does not answer, raises `silent` if it is given, and waits on otherwise. Where the job
+    does not run, raises Failure if it must, and returns "" otherwise.
     """
     from planner.workflows.audit.replication_status import status_request
     from runtime.audit.status.reader import StatusReader
 
-    loop = asyncio.get_running_loop()
+    loop, silence = asyncio.get_running_loop(), SourceSilence()
     deadline = loop.time() + seconds
-    silence = SourceSilence()
-    shown = ""
     async with StatusReader(status_request(topology), SILENT_MS / 1000) as reader:
         await reader.status()
-        while True:
+
+        async def look() -> str:
             status = await reader.status()
             health = next(health for health in status.flows if health.name == flow.name)
             answers = health.source_answers and health.destination_answers
             left = left_of(health) if answers else health.why
             if not left:
-                return
+                return ""
             if health.destination_answers and silence.lasts(health.source_answers, loop.time()) and silent:
                 raise Failure(silent)
             place = (health.job, health.destination)
-            if not any(job.up for job in status.jobs if (job.name, job.destination) == place):
-                if stopped is None:
-                    return
-                raise stopped(left)
-            if left != shown:
-                progress(f"flow.{flow.name}: {left}")
-                shown = left
-            if loop.time() > deadline:
-                raise late(left)
-            await asyncio.sleep(_EVERY_S)
+            if any(job.up for job in status.jobs if (job.name, job.destination) == place):
+                return left
+            if must_run:
+                what = f"job.{flow.job} does not run any more: {left}"
+                raise Failure(error(what, "run the same command again"))
+            return ""
+
+        return await nothing_left(look, deadline, lambda left: progress(f"flow.{flow.name}: {left}"))
+
+
+async def nothing_left(
+    look: Callable[[], Awaitable[str]],
+    deadline: float,
+    report: Callable[[str], None],
+    every_s: float = _EVERY_S,
+) -> str:
+    """Looks until nothing is left, and returns ""; or what is left at the deadline. Reports what changed."""
+    shown = ""
+    while (left := await look()) and asyncio.get_running_loop().time() <= deadline:
+        if left != shown:
+            report(left)
+            shown = left
+        await asyncio.sleep(every_s)
+    return left
 
 
 class SourceSilence:

@@ -21,6 +21,7 @@ from planner.workflows.audit.waves import clients_of, healths_of, readers_left, 
 from planner.workflows.flows.ending import (
     failures_as_warnings,
     group_losses,
+    nothing_left,
     warn_of_groups_that_stay,
     without_known_lag,
 )
@@ -129,14 +130,10 @@ class WaveWaits(Struct, frozen=True):
     async def _nothing_left(
         self, look: Callable[[], Awaitable[str]], deadline: float, every_s: float = _EVERY_S
     ) -> str:
-        """Waits until nothing is left, and returns ""; or what is left at the deadline. Reports changes."""
-        loop, shown = asyncio.get_running_loop(), ""
-        while (left := await look()) and loop.time() <= deadline:
-            if left != shown:
-                self.progress(f"wave {self.wave.wave.name}: {left}")
-                shown = left
-            await asyncio.sleep(every_s)
-        return left
+        def report(left: str) -> None:
+            self.progress(f"wave {self.wave.wave.name}: {left}")
+
+        return await nothing_left(look, deadline, report, every_s)
 
     async def _nothing_to_copy(
         self, left_of: Callable[[SeenWave], str], deadline: float, every_s: float
