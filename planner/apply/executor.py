@@ -213,9 +213,6 @@ async def _run_handler(context: ApplyContext, batch: Sequence[Step]) -> dict[str
         results = {step.id: failed(failure.explained) for step in batch}
     except Failure as failure:
         results = {step.id: failed(str(failure)) for step in batch}
-    return {step.id: _redacted(naming_right(step, results[step.id])) for step in batch}
-
-
-def _redacted(result: StepResult) -> StepResult:
-    """Returns the result as the screen and the history show it, which many people read."""
-    return replace(result, why=redacted(result.why))
+    named = {step.id: naming_right(step, results[step.id]) for step in batch}
+    # Many people read the screen and the history.
+    return {step_id: replace(result, why=redacted(result.why)) for step_id, result in named.items()}

@@ -51,7 +51,11 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desired
     unread = {place: quota for place, quota in unread.items() if place not in own}
     mirrored = _mirrored(flows, ended, unread, graph.topology, observed, diagnostics)
     # The quotas of a flow whose source does not answer are unknown.
-    known = {place: quota for place, quota in unread.items() if _is_answered(quota, observed)}
+    known = {
+        place: quota
+        for place, quota in unread.items()
+        if isinstance(quota.origin, MirroredBy) and observed.reachable(quota.origin.source_cluster)
+    }
     wanted = ended | mirrored | known | own
     wanted |= _by_place(fence_limits(graph, wanted))
     diagnostics += _without_secrets(graph, observed)
@@ -198,12 +202,6 @@ def _kept(
     made = cache(lambda name: _by_place(_made(graph.flow(name), graph.topology.name, observed)))
     ended = [flow for flow in syncing if not graph.copied.is_running(flow.name)]
     return _with_further(ended, flows, made), _with_further(unread, flows, made)
-
-
-def _is_answered(quota: DesiredQuota, observed: Observed) -> bool:
-    return (
-        isinstance(quota.origin, MirroredBy) and observed.reachable(quota.origin.source_cluster) is not None
-    )
 
 
 def _with_further(

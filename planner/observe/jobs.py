@@ -113,7 +113,7 @@ def _live_job(name: str, cluster: str, table: JobStatusTable, live: set[str]) ->
     if status is None:
         topology = spec.topology if spec is not None else ""
         why = f"its heartbeat is of another release ({table.unreadable[name][1]})"
-        return LiveJob(name, cluster, topology, "", "", 0, live=name in live, spec=spec, unreadable=why)
+        return LiveJob(name, cluster, topology, "", "", 0, name in live, spec, unreadable=why)
     views = {view.flow: view for view in status.flows}
     ending = [
         flow.name

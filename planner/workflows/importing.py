@@ -130,7 +130,8 @@ async def import_files(
     from planner.config.importing.readers import READERS, texts_of
 
     reader = READERS[option]
-    usual = _topology_name(files[0], option) if len(files) == 1 else option
+    stem = re.sub(r"[^A-Za-z0-9_-]", "-", files[0].stem).strip("-_") if len(files) == 1 else ""
+    usual = stem or option
     converted = reader.convert(texts_of(files, reader), name or usual)
     if take_over is None:
         return _copy(converted, files, reader.tool)
@@ -142,10 +143,6 @@ async def import_files(
     else:
         topology, positions = await continue_replicator(converted, take_over.groups, timeout_ms, force=force)
     return _copy(replace(converted, topology=topology), files, reader.tool, positions)
-
-
-def _topology_name(file: Path, otherwise: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "-", file.stem).strip("-_") or otherwise
 
 
 def _copy(

@@ -88,7 +88,8 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
                 launcher = context.launcher(spec.launch)
                 where, logged = await _start(context, launcher, spec)
             except LaunchError as failure:
-                results[step.id] = _launch_failure(failure)
+                log = "".join(f"\n    {line}" for line in failure.log)
+                results[step.id] = failed(f"{failure.explained}{log}")
                 continue
             driver_before = before.driver if before is not None else ""
             started.append(_Launched(step, spec, launcher, where, logged, driver_before))
@@ -188,10 +189,6 @@ def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launch
         return await not_starting()
 
     return give_up
-
-
-def _launch_failure(failure: LaunchError) -> StepResult:
-    return failed(failure.explained + "".join(f"\n    {line}" for line in failure.log))
 
 
 async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, StepResult]:

@@ -290,7 +290,7 @@ class ApplySession:
         return observed
 
     def _done_before(self) -> frozenset[str]:
-        return frozenset(step for step, outcome in self._earlier.items() if _is_done(outcome))
+        return frozenset(step for step, outcome in self._earlier.items() if outcome.result is Result.DONE)
 
     async def _execute(
         self, remaining: Sequence[Step], clients: Mapping[str, ClusterClient], leases: Mapping[str, Lease]
@@ -389,10 +389,6 @@ def recorded(journal: Journal, progress: ProgressHandler) -> Observer:
                     progress(event)
 
     return notify
-
-
-def _is_done(outcome: StepResult) -> bool:
-    return outcome.result is Result.DONE
 
 
 def _now_ms() -> int:

@@ -43,7 +43,6 @@ from runtime.contract.spec.selection import NamePatterns
 if TYPE_CHECKING:
     from runtime.contract.results.records import ClusterClients, TopicClients
     from runtime.contract.results.status import ReplicationStatus, TopicHealth
-    from runtime.contract.spec.jobspec import FlowSpec
 
 _AGAIN_S = 10.0
 
@@ -276,14 +275,12 @@ def promoted_at(wave: WaveTopics, applies: Iterable[ApplyRecord], since_ms: int)
         for step in _done(applied):
             if isinstance(step, Own) and step.address.kind is Kind.FLOW:
                 flow = recorded_flow(step.entry)
-                if flow is not None and _promotes(flow, wave.topics.get(flow.name, ())):
+                if flow is None:
+                    continue
+                topics = wave.topics.get(flow.name, ())
+                if flow.state in ENDED or (topics and all(map(NamePatterns(flow.promoted).match, topics))):
                     first.setdefault(flow.name, ended_ms)
     return max(first.values()) if wave.topics.keys() <= first.keys() else None
-
-
-def _promotes(flow: "FlowSpec", topics: Sequence[str]) -> bool:
-    match = NamePatterns(flow.promoted).match
-    return flow.state in ENDED or (bool(topics) and all(map(match, topics)))
 
 
 def _done(applied: ApplyRecord) -> Iterator[Step]:
