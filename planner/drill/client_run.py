@@ -28,7 +28,7 @@ from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.librdkafka import admin
 from planner.kafka.log import read
 from planner.model.diagnostic import Failure, error
-from runtime.batch.rewrite import Record
+from runtime.batch import Record
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 

@@ -39,7 +39,7 @@ from planner.workflows.observing import observe
 from planner.workflows.plans import observe_and_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
-from runtime.batch.rewrite import Record
+from runtime.batch import Record
 from runtime.contract.launching import LaunchError
 from runtime.contract.records import ledger
 from runtime.contract.spec import naming

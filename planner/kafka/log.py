@@ -9,8 +9,7 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unreadable
 from planner.model.diagnostic import Failure, error
-from runtime.batch import Batch, BatchFailure, next_sequence
-from runtime.batch.rewrite import Record
+from runtime.batch import Batch, BatchFailure, Record, next_sequence
 from runtime.contract.spec import naming
 from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.errors import ErrorCode

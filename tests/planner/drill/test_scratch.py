@@ -29,7 +29,7 @@ from planner.observe.rights import delete_is_missing
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.topics import CreateTopic, DeleteTopic
 from planner.workflows.requests import DrillRequest
-from runtime.batch.rewrite import Record
+from runtime.batch import Record
 from runtime.contract.records import job_status, ledger
 from runtime.contract.records.group_records import GroupKey, encode_checkpoint_key
 from runtime.contract.records.job_status import StatusKey

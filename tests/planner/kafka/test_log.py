@@ -13,7 +13,7 @@ from planner.kafka import log as module
 from planner.kafka.failures import Closed, NoAnswer, RequestRefused
 from planner.kafka.log import Appended, LogReader, LogWriter
 from planner.model.diagnostic import Failure
-from runtime.batch.rewrite import Record
+from runtime.batch import Record
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, TopicPartition
