@@ -19,7 +19,6 @@ from confluent_kafka.admin import (
 )
 
 from runtime.lab.cluster import Security
-from runtime.lab.lab import Lab
 from runtime.lab.spark import LabSpark, SparkCluster
 from tests.certificates import PASSWORD
 from tests.commands import begin, repl
@@ -27,8 +26,6 @@ from tests.logins import LIFETIME_S, Certified, Logins, certificate_lab, login_l
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
-
-GROUP = "billing"
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +55,11 @@ class Engineer:
         self.lab = site.lab
         name = name or (login if job is None else f"{login}-{job['launcher']}")
         self.topic, self.flow, self.state = f"orders-{name}", f"go-{name}", folder / "state"
+        self.group = f"billing-{name}"
         self.file = folder / "topology.yaml"
         self.environment = {**site.environment, "REPL_HOME": str(self.state)}
         flow = {"name": self.flow, "from": "dc1", "to": "dc2", "topics": {"include": self.topic}}
-        groups = {"include": [GROUP], "sync": True, "every": "1s"}
+        groups = {"include": [self.group], "sync": True, "every": "1s"}
         body = {"apiVersion": "repl/v1", "name": login, "clusters": dict(site.clusters(login))}
         jobs = {} if job is None else {"jobs": {"dc2": job}}
         self.file.write_text(json.dumps(body | jobs | {"flows": [flow | {"groups": groups}]}))
@@ -95,10 +93,11 @@ def processes_with(variable: str) -> list[int]:
     return found
 
 
-def committed(lab: Lab, cluster: str, topic: str) -> int:
-    asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(topic, 0)])
-    admin = AdminClient({**lab.clusters[cluster].client, "log_level": 2})  # the broker may be another process
-    (partition,) = admin.list_consumer_group_offsets([asked])[GROUP].result(60).topic_partitions
+def committed(engineer: Engineer, cluster: str) -> int:
+    asked = ConsumerGroupTopicPartitions(engineer.group, [TopicPartition(engineer.topic, 0)])
+    client = engineer.lab.clusters[cluster].client
+    admin = AdminClient({**client, "log_level": 2})  # the broker may be another process
+    (partition,) = admin.list_consumer_group_offsets([asked])[engineer.group].result(60).topic_partitions
     return int(partition.offset)
 
 
@@ -229,7 +228,7 @@ def story(site: Logins | Certified, login: str, folder: Path, outlived: Callable
     dc1, dc2 = (lab.clusters[name].client for name in ("dc1", "dc2"))
     create_topic(dc1, engineer.topic)
     write(dc1, engineer.topic, [b"first %d" % number for number in range(200)])
-    consumer = Consumer({**dc1, "group.id": GROUP, "enable.auto.commit": False})
+    consumer = Consumer({**dc1, "group.id": engineer.group, "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition(engineer.topic, 0, 90)], asynchronous=False)
     consumer.close()
 
@@ -242,10 +241,10 @@ def story(site: Logins | Certified, login: str, folder: Path, outlived: Callable
     wait_for(lambda: "job.dc2" in engineer.run("plan", str(engineer.file)), 60)  # it is not heard of any more
     engineer.run("apply", str(engineer.file), "--auto-approve")
     engineer.holds("dc2", count + 50)
-    wait_for(lambda: committed(lab, "dc2", engineer.topic) == 90, 60)
+    wait_for(lambda: committed(engineer, "dc2") == 90, 60)
     lab.kill("dc1")
     engineer.run("failover", "dc1", str(engineer.file), "--auto-approve")
-    assert committed(lab, "dc2", engineer.topic) == 90
+    assert committed(engineer, "dc2") == 90
     write(dc2, engineer.topic, [b"survivor %d" % number for number in range(30)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", site.java_options)
