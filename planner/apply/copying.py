@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from planner.apply.denials import denied
+from planner.graph.messages import few
 from runtime.contract.records.job_status import FlowView, JobStatus, JobStatusTable, PartitionState
 from runtime.contract.spec.flow import ENDED, RUNNING
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -83,7 +84,18 @@ def without_resources(spec: JobSpec, table: JobStatusTable, driver_before: str) 
         return status.trouble
     if any(slot.state != "unscheduled" for slot in status.slots):
         return ""
-    return "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
+    return _slot_reasons(status)
+
+
+def _slot_reasons(status: JobStatus) -> str:
+    """Returns why slots do not run, each reason once with its slots; "" if no slot has one."""
+    slots: dict[str, list[int]] = {}
+    for slot in status.slots:
+        if slot.why:
+            slots.setdefault(slot.why, []).append(slot.slot)
+    return "; ".join(
+        f"{'slots' if len(numbers) > 1 else 'slot'} {few(numbers)}: {why}" for why, numbers in slots.items()
+    )
 
 
 def _reason(view: FlowView) -> str:
@@ -133,7 +145,7 @@ def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status
         why = _reason(view) or "it is looking for its topics"
         return f"flow.{flow.name} copies {view.topics} of {topics} topics yet: {why}"
     if copied < view.partitions:
-        slots = "; ".join(f"slot {slot.slot}: {slot.why}" for slot in status.slots if slot.why)
+        slots = _slot_reasons(status)
         more = f": {slots}" if slots else ""
         return f"flow.{flow.name}: {copied} of {view.partitions} partitions copy yet{more}"
     return ""

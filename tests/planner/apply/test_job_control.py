@@ -167,7 +167,7 @@ def test_a_flow_cannot_start_where_its_attempts_fail(view: FlowView, driver_befo
             "running",
             ["unscheduled", "unscheduled"],
             "no free core",
-            "slot 0: no free core; slot 1: no free core",
+            "slots 0, 1: no free core",
         ),
         ("running", ["unscheduled", "unscheduled"], "", ""),  # their executors start
         ("running", ["running", "unscheduled"], "no free core", ""),  # slot 0 copies what slot 1 would
