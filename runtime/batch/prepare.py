@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Sequence
 from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, Batch, RecordSet
 from runtime.batch.origin import OriginRule
-from runtime.batch.rewrite import MergeTooLarge, rewrite, rewrite_neighbours
+from runtime.batch.rewrite import rewrite, rewrite_neighbours, unpacked_together
 from runtime.batch.spec import (
     Merge,
     OffsetDeltaRun,
@@ -14,6 +14,7 @@ from runtime.batch.spec import (
     RewriteReason,
     RewriteSpec,
 )
+from runtime.batch.varint import MalformedBytes
 from runtime.batch.walk import AbortedTransactions
 
 _NO_MERGE = Merge(records=0, size=0, up_to=0)
@@ -133,18 +134,19 @@ def _gets_header(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule) ->
 
 def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]) -> None:
     while len(group) > 1:
-        sent = _send_joined(group, spec, rule, out)
-        group = group[sent:]
-    if not group:
-        return
-    first = group[0]
-    if not isinstance(first, Batch):
-        out.extend(rewrite(group, spec, rule, RewriteReason.FORMAT))
-    elif reason := needs_rewrite(first, spec):
-        out.extend(rewrite(group, spec, rule, reason))
+        group = group[_send_joined(group, spec, rule, out) :]
+    if group:
+        _send_alone(group[0], spec, rule, out)
+
+
+def _send_alone(member: RecordSet, spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]) -> None:
+    if not isinstance(member, Batch):
+        out.extend(rewrite([member], spec, rule, RewriteReason.FORMAT))
+    elif reason := needs_rewrite(member, spec):
+        out.extend(rewrite([member], spec, rule, reason))
     else:
-        same = (OffsetDeltaRun(0, first.base_offset, first.records),)
-        out.append(OutgoingBatch(first, same, first.next_offset, RewriteReason.NONE))
+        same = (OffsetDeltaRun(0, member.base_offset, member.records),)
+        out.append(OutgoingBatch(member, same, member.next_offset, RewriteReason.NONE))
 
 
 def _send_joined(
@@ -156,16 +158,17 @@ def _send_joined(
     """
     sent, dropped = len(out), len(rule.dropped)
     try:
-        out.extend(rewrite(group, spec, rule, RewriteReason.MERGE))
-    except MergeTooLarge as error:
-        members = group[: max(error.fitting, 1)]
-        _send(members, spec, rule, out)
-        return len(members)
-    except BatchFailure:
+        bodies = unpacked_together((member for member in group if isinstance(member, Batch)), spec)
+        if len(bodies) > 1:
+            out.extend(rewrite(group[: len(bodies)], spec, rule, RewriteReason.MERGE, bodies))
+            return len(bodies)
+    except (BatchFailure, MalformedBytes):
         # One member is bad: each is rewritten alone, so that those before it are copied and the failure names
         # it.
         del out[sent:]
         del rule.dropped[dropped:]
         for member in group:
             out.extend(rewrite([member], spec, rule, RewriteReason.MERGE))
-    return len(group)
+        return len(group)
+    _send_alone(group[0], spec, rule, out)
+    return 1

@@ -41,14 +41,6 @@ _MOST_FOR_ARRAYS = 4 << 20  # unpacked bytes of batches that are handled togethe
 MOST_MERGED = 4 << 20  # unpacked bytes of batches that are merged into one (R8)
 
 
-class MergeTooLarge(Exception):
-    """The group unpacks to more than MOST_MERGED; its first `fitting` members together do not."""
-
-    def __init__(self, fitting: int) -> None:
-        super().__init__(fitting)
-        self.fitting = fitting
-
-
 def rewrite_neighbours(
     batches: Sequence[Batch], spec: RewriteSpec, rule: OriginRule
 ) -> Iterator[OutgoingBatch]:
@@ -95,12 +87,16 @@ def _together(
 
 
 def rewrite(
-    group: Sequence[RecordSet], spec: RewriteSpec, rule: OriginRule, reason: RewriteReason
+    group: Sequence[RecordSet],
+    spec: RewriteSpec,
+    rule: OriginRule,
+    reason: RewriteReason,
+    bodies: Sequence[bytes | memoryview] = (),
 ) -> Iterator[OutgoingBatch]:
     """Yields the remaining records of the group as batches: one, several if one is too large, or none.
 
-    Raises a BatchFailure where it can't continue: the batches that it yielded before stay valid. Raises
-    MergeTooLarge before it yields or drops anything.
+    `bodies` are the unpacked bytes of batches that are merged. Raises a BatchFailure where it can't continue:
+    the batches that it yielded before stay valid.
     """
     first = group[0]
     try:
@@ -111,9 +107,8 @@ def rewrite(
         ):
             yield out
             return
-        members = [member for member in group if isinstance(member, Batch)]
-        if reason is RewriteReason.MERGE and len(members) == len(group):
-            bodies = _unpacked_together(members, spec.max_unpacked)
+        if bodies:
+            members = [member for member in group if isinstance(member, Batch)]
             if out := _merged(members, bodies, spec, rule):
                 yield out
                 return
@@ -192,20 +187,21 @@ def _with_body(batch: Batch, data: bytes | memoryview, spec: RewriteSpec) -> Out
     )
 
 
-def _unpacked_together(group: Sequence[Batch], limit: int) -> list[bytes | memoryview]:
-    """Returns the unpacked bytes of each batch. Raises MergeTooLarge for several batches beyond the bound."""
-    if len(group) == 1:
-        return [_unpacked(group[0], limit)]
+def unpacked_together(group: Iterable[Batch], spec: RewriteSpec) -> list[bytes | memoryview]:
+    """Returns the unpacked bytes of the first batches, as many as are merged into one. Raises MalformedBytes.
+
+    The first batch is left out, too, where it unpacks to more than that (R8).
+    """
     bodies: list[bytes | memoryview] = []
-    room = most = min(limit, MOST_MERGED)
+    room = most = min(spec.max_unpacked, MOST_MERGED)
     for member in group:
         try:
             body = _unpacked(member, most)
         except UnpackedSizeExceeded:
-            raise MergeTooLarge(len(bodies)) from None
+            break
         room -= len(body)
         if room < 0:
-            raise MergeTooLarge(len(bodies))
+            break
         bodies.append(body)
     return bodies
 

@@ -18,6 +18,7 @@ from runtime.batch import (
     needs_rewrite,
     prepare,
 )
+from runtime.batch.codecs import unpack
 from runtime.batch.rewrite import MOST_MERGED
 from tests.runtime.batch.forge import (
     HERE,
@@ -187,6 +188,19 @@ class TestJoining:
         sources = [run for out in prepared.outgoing for run in out.segments]
         assert [run.source for run in sources] == list(range(0, count, MOST_MERGED // 200_100))
         assert sum(run.records for run in sources) == count
+
+    def test_what_is_merged_is_unpacked_once(self, monkeypatch: pytest.MonkeyPatch):
+        """Except for the batch that begins the next group, because it had no room in the one before."""
+        unpacked: list[int] = []
+
+        def counted(codec: Codec, packed: memoryview, limit: int) -> bytes:
+            unpacked.append(len(packed))
+            return unpack(codec, packed, limit)
+
+        monkeypatch.setattr("runtime.batch.rewrite.unpack", counted)
+        fetched = sets(*(batch_bytes([record(at, bytes(200_000))], Codec.ZSTD) for at in range(100)))
+        merged = prepare(fetched, replace(SPEC, merge=Merge()), NOW).outgoing
+        assert len(unpacked) == 100 + len(merged) - 1
 
     @pytest.mark.parametrize("count", [9, 300])
     def test_a_batch_beyond_the_unpacked_size_passes_between_those_that_are_merged(self, count: int):
