@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import runtime
@@ -122,8 +121,10 @@ SECURED = {
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 
 # What no JVM of a job or a one-off application does: the SQL of a transform is text of a topology. No `conf`
-# changes it. Spark's own substitution would put environment variables into a text.
+# changes it. Spark's own substitution would put environment variables into a text, and speculation runs a
+# task twice.
 CLOSED = {
+    "spark.speculation": "false",
     "spark.sql.variable.substitute": "false",
     "spark.sql.runSQLOnFiles": "false",
 }
@@ -148,29 +149,15 @@ LOCAL_OPTIONS = frozenset({"python"})
 CLUSTER_OPTIONS = frozenset({"python", "archives", "files", "queue"})
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A Submission holds what starts one Spark application.
-
-    With `packaged` the sources are shipped as a zip beside the spec.
-    """
-
-    command: tuple[str, ...]
-    variables: Mapping[str, str]
-    properties: Mapping[str, str]
-    packaged: bool
-
-
-def submission(
+def spark_submit(
     spec: JobSpec,
     folder: JobFolder,
     spark: Path,
     application: Sequence[str] = (),
     *,
     restarted: bool = False,
-) -> Submission:
-    """Returns the submission of the job, or of another application that runs on the same cluster with the
-    same settings.
+) -> list[str]:
+    """Returns the command of the job, or of another application on the same cluster with the same settings.
 
     A job that its supervisor starts again is told so: it gives way to a driver that took over meanwhile.
     """
@@ -181,8 +168,18 @@ def submission(
     if cluster:
         command += ["--deploy-mode", "client", "--load-spark-defaults", "--py-files", str(folder.package)]
     command += ["--properties-file", str(folder.properties)]
-    command += application or driver_application(folder, restarted=restarted)
-    return Submission(tuple(command), variables(spec, folder, spark), properties(spec, folder), cluster)
+    return [*command, *(application or driver_application(folder, restarted=restarted))]
+
+
+def write_settings(spec: JobSpec, folder: JobFolder) -> None:
+    """Writes the files that `spark_submit` names: the settings, and on a cluster the sources for workers."""
+    folder.renew_scratch()
+    write_private(folder.properties, properties_file(properties(spec, folder)))
+    if spec.launch.launcher != "local":
+        new = folder.package.with_name(f".{folder.package.name}")
+        command = [sys.executable, "-m", "runtime.driver.package", str(new)]
+        subprocess.run(command, check=True, cwd=ROOT, timeout=60)
+        new.replace(folder.package)
 
 
 def driver_application(folder: JobFolder, *, restarted: bool) -> tuple[str, ...]:
@@ -190,7 +187,7 @@ def driver_application(folder: JobFolder, *, restarted: bool) -> tuple[str, ...]
     return (str(MAIN), "--spec", str(folder.spec), *(("--restarted",) if restarted else ()))
 
 
-def variables(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
+def variables_of(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str]:
     """Returns the environment variables that Spark and the driver need."""
     python = spec.launch.options.get("python", sys.executable)
     environment = {
@@ -337,14 +334,6 @@ def check_options(options: Mapping[str, str], allowed: Collection[str], launcher
         )
 
 
-def package(file: Path) -> None:
-    """Writes the zip atomically."""
-    new = file.with_name(f".{file.name}")
-    command = [sys.executable, "-m", "runtime.driver.package", str(new)]
-    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
-    new.replace(file)
-
-
 HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2] is the default
 _PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15
@@ -384,10 +373,12 @@ async def run_once(
     `deadline_s`; then it is killed.
     """
     find_java(environ)
-    spark = spark_home(environ)
-    check_secret((where or HERE).launch, spark, environ)
+    spark, spec = spark_home(environ), where or HERE
+    check_secret(spec.launch, spark, environ)
     with tempfile.TemporaryDirectory(prefix="repl-") as scratch:
-        submitted = _prepare(Path(scratch), spark, (str(main), *arguments), where)
+        folder = JobFolder(Path(scratch), "once")
+        folder.make()
+        write_settings(spec, folder)
         parent, libc = os.getpid(), ctypes.CDLL(None)
 
         def end_with_command() -> None:
@@ -400,7 +391,7 @@ async def run_once(
         if variables is not None:
             given = {name: value for name, value in given.items() if name in _PLAIN or name in variables}
         process = await asyncio.create_subprocess_exec(
-            *submitted.command,
+            *spark_submit(spec, folder, spark, (str(main), *arguments)),
             cwd=scratch if variables is not None else None,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
@@ -410,7 +401,7 @@ async def run_once(
             preexec_fn=end_with_command,
             env={
                 **given,
-                **submitted.variables,
+                **variables_of(spec, folder, spark),
                 "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), environ.get("PYTHONPATH")))),
             },
         )
@@ -429,17 +420,6 @@ async def run_once(
             await _end(process)
     if code:
         raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
-
-
-def _prepare(scratch: Path, spark: Path, application: Sequence[str], where: JobSpec | None) -> Submission:
-    folder = JobFolder(scratch, "once")
-    folder.make()
-    folder.renew_scratch()
-    submitted = submission(where or HERE, folder, spark, application)
-    write_private(folder.properties, properties_file({**submitted.properties, "spark.speculation": "false"}))
-    if submitted.packaged:
-        package(folder.package)
-    return submitted
 
 
 async def _follow_output(

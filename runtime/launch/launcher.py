@@ -21,13 +21,24 @@ from runtime.contract.spec.jobspec import JobSpec
 
 
 def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
-    """Yields (setting of a cluster or of a store, "env" or "file", name) for each reference."""
-    for name, cluster in sorted(spec.clusters.items()):
-        for key, value in sorted(cluster.client.items()):
-            if isinstance(value, dict):
-                yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
-    for name, endpoint in sorted(spec.stores.items()):
-        for key, value in sorted(endpoint.client.items()):
+    """Yields (setting, "env" or "file", name) for each reference in the settings of clients.
+
+    The registry of a transform is needed by executors alone, which elsewhere than on this machine and on
+    Kubernetes have an environment of their own.
+    """
+    clients = [(name, cluster.client) for name, cluster in sorted(spec.clusters.items())]
+    clients += [(name, endpoint.client) for name, endpoint in sorted(spec.stores.items())]
+    clients += [(f"registry of {name}", each.client) for name, each in sorted(spec.registries.items())]
+    if spec.launch.launcher in ("local", "kubernetes"):
+        clients += [
+            (f"registry of {flow.name}", form.registry.client)
+            for flow in spec.flows
+            if flow.transform is not None
+            for form in (flow.transform.value, flow.transform.key)
+            if form.registry is not None
+        ]
+    for name, client in clients:
+        for key, value in sorted(client.items()):
             if isinstance(value, dict):
                 yield from ((f"{name}: {key}", kind, what) for kind, what in value.items())
 

@@ -23,7 +23,7 @@ from runtime.launch.command import (
     properties,
     properties_file,
     spark_home,
-    variables,
+    variables_of,
 )
 from runtime.launch.folder import JobFolder
 
@@ -70,7 +70,7 @@ def driver(environ: Mapping[str, str], mounted: Path, state: Path) -> tuple[list
         "PYSPARK_SUBMIT_ARGS": shlex.join((*submit, str(folder.properties), "pyspark-shell")),
     }
     command = [sys.executable, *driver_application(folder, restarted=restarted)]
-    return command, {**environ, **variables(spec, folder, spark), **own}
+    return command, {**environ, **variables_of(spec, folder, spark), **own}
 
 
 def _fixed(spec: JobSpec, template: Path, environ: Mapping[str, str]) -> dict[str, str]:

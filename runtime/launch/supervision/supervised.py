@@ -17,9 +17,8 @@ from pathlib import Path
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.launch import LaunchSpec
 from runtime.launch import processes
-from runtime.launch.command import ROOT, check_secret, find_java, spark_home, submission
+from runtime.launch.command import ROOT, check_secret, find_java, spark_home, spark_submit
 from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
 from runtime.launch.launcher import check_references, job_environment
 from runtime.launch.supervision.supervisor import marked
@@ -91,10 +90,14 @@ class SupervisedLauncher:
             raise LaunchError("jobs run on Linux 5.4 or newer", "call repl there")
         find_java(self.environ)
         spark = spark_home(self.environ)
-        submission(spec, self._folder(spec.job), spark)
+        spark_submit(spec, self._folder(spec.job), spark)
         check_secret(spec.launch, spark, self.environ)
         check_references(spec, self.environ)
-        _check_cluster(spec.launch, self.environ)
+        names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+        if spec.launch.launcher == "yarn" and not any(map(self.environ.get, names)):
+            raise LaunchError(
+                "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set", "set it to the folder of yarn-site.xml"
+            )
 
     def _take_lock(self, folder: JobFolder) -> int:
         try:
@@ -256,10 +259,3 @@ def _handle(folder: JobFolder, state: Supervision | None) -> LaunchHandle:
 
 def _hostname() -> str:
     return socket.gethostname()
-
-
-def _check_cluster(launch: LaunchSpec, environ: dict[str, str]) -> None:
-    if launch.launcher == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
-        raise LaunchError(
-            "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set", "set it to the folder of yarn-site.xml"
-        )

@@ -27,9 +27,16 @@ import msgspec
 
 from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import FINAL_EXITS, BadJobSpec, JobExit
-from runtime.contract.whole_file import write_private
 from runtime.launch import processes
-from runtime.launch.command import MAIN, MARK, check_secret, package, properties_file, spark_home, submission
+from runtime.launch.command import (
+    MAIN,
+    MARK,
+    check_secret,
+    spark_home,
+    spark_submit,
+    variables_of,
+    write_settings,
+)
 from runtime.launch.folder import JobFolder, LogFile, Phase, Supervision
 from runtime.launch.processes import ProcessIdentity
 
@@ -44,9 +51,7 @@ class SparkProcess:
     process has ended.
     """
 
-    def __init__(
-        self, command: tuple[str, ...], variables: Mapping[str, str], folder: Path, mark: str
-    ) -> None:
+    def __init__(self, command: list[str], variables: Mapping[str, str], folder: Path, mark: str) -> None:
         parent, libc = os.getpid(), ctypes.CDLL(None)
 
         def end_with_supervisor() -> None:
@@ -263,13 +268,10 @@ class Supervisor:
         folder, spec = self._folder, self._folder.read_spec()
         spark = spark_home(os.environ)
         restarted = self._gives_way or self._revived or self._state.attempt > 1
-        submitted = submission(spec, folder, spark, restarted=restarted)
+        command = spark_submit(spec, folder, spark, restarted=restarted)
         check_secret(spec.launch, spark, os.environ)
-        folder.renew_scratch()
-        write_private(folder.properties, properties_file(submitted.properties))
-        if submitted.packaged:
-            package(folder.package)
-        return SparkProcess(submitted.command, submitted.variables, folder.path, mark)
+        write_settings(spec, folder)
+        return SparkProcess(command, variables_of(spec, folder, spark), folder.path, mark)
 
     def _await_end(self, application: SparkProcess) -> tuple[int, bool]:
         """Copies the application's output and passes on a stop until it ends; returns the exit code and

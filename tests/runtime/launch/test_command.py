@@ -9,14 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.launching import LaunchError
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.launch.command import (
     HEARTBEATS,
     check_secret,
     find_java,
+    properties,
     properties_file,
     spark_home,
-    submission,
+    spark_submit,
+    variables_of,
 )
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import check_references, job_environment, refuse_secrets
@@ -32,22 +35,22 @@ def folder(tmp_path: Path) -> JobFolder:
     return JobFolder(tmp_path, "dc2")
 
 
-def properties(folder: JobFolder, **launch: Any) -> Mapping[str, str]:
-    return submission(spec_of(**launch), folder, SPARK).properties
+def settings(folder: JobFolder, **launch: Any) -> Mapping[str, str]:
+    return properties(spec_of(**launch), folder)
 
 
 def test_local(folder: JobFolder):
-    found = submission(spec_of(conf={"spark.ui.enabled": "true"}), folder, SPARK)
-    assert found.command[:3] == ("/opt/spark/bin/spark-submit", "--master", "local[2]")
-    assert found.command[3:5] == ("--properties-file", str(folder.properties))
-    assert found.command[-2:] == ("--spec", str(folder.spec))
-    assert found.properties["spark.driver.memory"] == "512m"
-    assert found.properties["spark.ui.enabled"] == "true"  # what the topology says lies over ours
-    assert found.variables["SPARK_LOCAL_IP"] == "127.0.0.1"
-    assert not found.packaged
-    again = submission(spec_of(), folder, SPARK, restarted=True)
-    assert again.command[-3:] == ("--spec", str(folder.spec), "--restarted")
-    options = properties(folder, conf={"spark.driver.extraJavaOptions": "-Xss1m"})
+    spec = spec_of(conf={"spark.ui.enabled": "true"})
+    command = spark_submit(spec, folder, SPARK)
+    assert command[:3] == ["/opt/spark/bin/spark-submit", "--master", "local[2]"]
+    assert command[3:5] == ["--properties-file", str(folder.properties)]
+    assert command[-2:] == ["--spec", str(folder.spec)]
+    assert properties(spec, folder)["spark.driver.memory"] == "512m"
+    assert properties(spec, folder)["spark.ui.enabled"] == "true"  # what the topology says lies over ours
+    assert variables_of(spec, folder, SPARK)["SPARK_LOCAL_IP"] == "127.0.0.1"
+    again = spark_submit(spec_of(), folder, SPARK, restarted=True)
+    assert again[-3:] == ["--spec", str(folder.spec), "--restarted"]
+    options = settings(folder, conf={"spark.driver.extraJavaOptions": "-Xss1m"})
     ours_first = options["spark.driver.extraJavaOptions"]
     assert ours_first.index("-Xss512k") < ours_first.index("-Xss1m")
 
@@ -57,7 +60,7 @@ def test_a_job_with_a_transform_has_both_compilers(folder: JobFolder, launcher: 
     spec = spec_of(launcher=launcher)
     masked = replace(spec, flows=[replace(spec.flows[0], transform=TransformSpec(where="key IS NOT NULL"))])
     for one, limited in ((spec, True), (masked, False)):
-        found = submission(one, folder, SPARK).properties
+        found = properties(one, folder)
         options = [value for key, value in found.items() if key.endswith("extraJavaOptions")]
         assert [("-XX:TieredStopAtLevel=1" in value) for value in options] == [limited] * len(options)
 
@@ -65,34 +68,33 @@ def test_a_job_with_a_transform_has_both_compilers(folder: JobFolder, launcher: 
 def test_standalone_and_yarn(folder: JobFolder):
     options = {"python": "./env/bin/python", "archives": "/env.tar.gz#env", "files": "/a"}
     spec = spec_of(launcher="standalone", master="spark://h:7077", slots=3, options=options)
-    found = submission(spec, folder, SPARK)
-    assert "--py-files" in found.command
-    assert found.packaged
-    assert found.variables["PYSPARK_PYTHON"] == "./env/bin/python"
-    assert "SPARK_LOCAL_IP" not in found.variables  # the workers must reach the driver
-    assert (found.properties["spark.cores.max"], found.properties["spark.executor.cores"]) == ("3", "1")
-    assert (found.properties["spark.archives"], found.properties["spark.files"]) == ("/env.tar.gz#env", "/a")
+    assert "--py-files" in spark_submit(spec, folder, SPARK)
+    variables, found = variables_of(spec, folder, SPARK), properties(spec, folder)
+    assert variables["PYSPARK_PYTHON"] == "./env/bin/python"
+    assert "SPARK_LOCAL_IP" not in variables  # the workers must reach the driver
+    assert (found["spark.cores.max"], found["spark.executor.cores"]) == ("3", "1")
+    assert (found["spark.archives"], found["spark.files"]) == ("/env.tar.gz#env", "/a")
     options["queue"] = "replication"
     spec = spec_of(launcher="yarn", master="yarn", slots=2, memory="2g", options=options)
-    found = submission(spec, folder, SPARK)
-    assert found.command[1:5] == ("--master", "yarn", "--deploy-mode", "client")
-    assert found.properties["spark.yarn.queue"] == "replication"
-    assert found.properties["spark.yarn.dist.archives"] == "/env.tar.gz#env"
-    assert found.properties["spark.yarn.dist.files"] == "/a"
-    assert not {"spark.archives", "spark.files"} & found.properties.keys()  # the driver would send them, too
-    assert found.properties["spark.executor.memoryOverhead"] == "2g"
-    assert found.properties["spark.executor.instances"] == "2"
+    found = properties(spec, folder)
+    assert spark_submit(spec, folder, SPARK)[1:5] == ["--master", "yarn", "--deploy-mode", "client"]
+    assert found["spark.yarn.queue"] == "replication"
+    assert found["spark.yarn.dist.archives"] == "/env.tar.gz#env"
+    assert found["spark.yarn.dist.files"] == "/a"
+    assert not {"spark.archives", "spark.files"} & found.keys()  # the driver would send them, too
+    assert found["spark.executor.memoryOverhead"] == "2g"
+    assert found["spark.executor.instances"] == "2"
 
 
 @pytest.mark.parametrize("launcher", ["standalone", "yarn"])
 def test_a_lost_executor_is_noticed_in_seconds_unless_the_topology_sets_the_times(
     folder: JobFolder, launcher: str
 ):
-    found = properties(folder, launcher=launcher)
+    found = settings(folder, launcher=launcher)
     assert found["spark.storage.blockManagerHeartbeatTimeoutMs"] == "30s"
     assert found["spark.executor.heartbeatInterval"] == found["spark.network.timeoutInterval"] == "5s"
     for key in ("spark.network.timeout", "spark.executor.heartbeatInterval"):
-        chosen = properties(folder, launcher=launcher, conf={key: "60s"})
+        chosen = settings(folder, launcher=launcher, conf={key: "60s"})
         assert {name: chosen[name] for name in (*HEARTBEATS, key) if name in chosen} == {key: "60s"}
 
 
@@ -100,14 +102,14 @@ def test_a_lost_executor_is_noticed_in_seconds_unless_the_topology_sets_the_time
 def test_sparks_processes_authenticate_each_other_unless_the_topology_says_no(
     folder: JobFolder, launcher: str
 ):
-    found = properties(folder, launcher=launcher)
+    found = settings(folder, launcher=launcher)
     assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
-    off = properties(folder, launcher=launcher, conf={"spark.authenticate": "false"})
+    off = settings(folder, launcher=launcher, conf={"spark.authenticate": "false"})
     assert off["spark.authenticate"] == "false"
 
 
 def test_sparks_ui_shows_no_setting_that_may_hold_a_secret(folder: JobFolder):
-    pattern = properties(folder)["spark.redaction.regex"]
+    pattern = settings(folder)["spark.redaction.regex"]
     secret = (
         "spark.x.sasl.password spark.x.sasl.jaas.config sasl.username ssl.key.pem ssl.key.password "
         "ssl.keystore.location my.token spark.authenticate.secret spark.hadoop.fs.s3a.access.key"
@@ -140,7 +142,7 @@ def test_a_standalone_cluster_has_a_secret_of_its_own(tmp_path: Path):
 
 def test_an_unknown_option_is_refused(folder: JobFolder):
     with pytest.raises(LaunchError, match="no option colour") as caught:
-        submission(spec_of(options={"colour": "red"}), folder, SPARK)
+        spark_submit(spec_of(options={"colour": "red"}), folder, SPARK)
     assert "python" in caught.value.hint
 
 
@@ -213,6 +215,22 @@ def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
     assert caught.value.hint == "put the file there, readable by who calls repl"
     (tmp_path / "key").touch()
     check_references(spec, {"NOT_SET": "x"})
+
+
+@pytest.mark.parametrize("launcher", ["local", "standalone"])
+def test_the_secrets_of_schema_registries_are_looked_for(launcher: Any):
+    """That of a transform is needed by executors alone, which on a cluster have their own environment."""
+    registry = RegistrySpec(url="https://r", client={"sasl.password": {"env": "SYNC"}})
+    decoding = replace(registry, client={"sasl.password": {"env": "DECODE"}})
+    spec = spec_of(launcher=launcher)
+    transform = TransformSpec(value=FormatSpec(format="avro", schema="{}", registry=decoding))
+    spec = replace(spec, registries={"dc1": registry}, flows=[replace(spec.flows[0], transform=transform)])
+    with pytest.raises(LaunchError) as caught:
+        check_references(spec, {})
+    missing = ["registry of dc1: sasl.password wants the environment variable SYNC, which is not set"]
+    if launcher == "local":
+        missing.append("registry of f: sasl.password wants the environment variable DECODE, which is not set")
+    assert caught.value.what == "; ".join(missing)
 
 
 @pytest.mark.parametrize(
