@@ -14,10 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from runtime.lab import processes
 from runtime.lab.files import LabError, claim, last_lines, size_of, write
@@ -31,15 +28,7 @@ _HOST = "127.0.0.1"
 _READY_S = 20.0
 _UNPACKED = Path(sys.prefix) / "kerberos"  # where `make kerberos` unpacks Debian's packages
 _PLUGINS = "krb5/plugins/kdb"
-_RECORD = "kdc.json"
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The facts that are chosen when a KDC is created."""
-
-    port: int
-    ticket_s: int
+_PORT = "port"  # the file with the port; it is written last
 
 
 class Kdc:
@@ -50,7 +39,7 @@ class Kdc:
 
     @property
     def exists(self) -> bool:
-        return (self.folder / _RECORD).is_file()
+        return (self.folder / _PORT).is_file()
 
     @property
     def client_settings(self) -> Path:
@@ -63,7 +52,7 @@ class Kdc:
 
     @property
     def address(self) -> str:
-        return f"{_HOST}:{self._chosen.port}"
+        return f"{_HOST}:{self._port}"
 
     @property
     def process(self) -> LabProcess | None:
@@ -72,16 +61,18 @@ class Kdc:
     @property
     def serves(self) -> bool:
         """Whether the KDC accepts connections."""
-        with suppress(OSError), socket.create_connection((_HOST, self._chosen.port), timeout=1):
+        with suppress(OSError), socket.create_connection((_HOST, self._port), timeout=1):
             return True
         return False
 
     def create(self, ticket_s: int = TICKET_S) -> None:
-        """Creates the realm; the record is written last, and without it the KDC does not exist."""
+        """Creates the realm; without the file of its port, the KDC does not exist."""
         require_programs()
         claim(self.folder)
         port = next(free_ports(_HOST))
-        database = self.folder / "principal"
+        database, libraries = self.folder / "principal", _unpacked_libraries()
+        # Unpacked programs find the database's module only by this setting.
+        modules = f"[dbmodules]\n db_module_dir = {libraries / _PLUGINS}\n" if libraries else ""
         write(
             self.client_settings,
             f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
@@ -93,12 +84,12 @@ class Kdc:
             f"[kdcdefaults]\n kdc_listen = {_HOST}:{port}\n kdc_tcp_listen = {_HOST}:{port}\n"
             f"[realms]\n {REALM} = {{\n  database_name = {database}\n"
             f"  key_stash_file = {self.folder / 'stash'}\n  acl_file = {self.folder / 'acl'}\n"
-            f"  max_life = {ticket_s}s\n  max_renewable_life = 0s\n }}\n{_plugins()}",
+            f"  max_life = {ticket_s}s\n  max_renewable_life = 0s\n }}\n{modules}",
         )
         # The process table must not show the password: it goes through a pipe, and is entered twice.
         password = secrets.token_urlsafe(18)
         self._run([_program("kdb5_util"), "create", "-s", "-r", REALM], f"{password}\n{password}\n")
-        write(self.folder / _RECORD, msgspec.json.encode(_Chosen(port, ticket_s)).decode())
+        write(self.folder / _PORT, str(port))
 
     def keytab_file(self, principal: str) -> Path:
         return self.folder / f"{principal.replace('/', '_')}.keytab"
@@ -107,8 +98,7 @@ class Kdc:
         """Returns the keytab of a principal; a principal that does not exist is added."""
         path = self.keytab_file(principal)
         if not path.exists():
-            life = f"{self._chosen.ticket_s}seconds"
-            self.administer("addprinc", "-randkey", "-maxlife", life, principal)
+            self.administer("addprinc", "-randkey", principal)
             self.administer("ktadd", "-k", str(path), principal)
         return path
 
@@ -119,7 +109,7 @@ class Kdc:
     def start(self, prefix: Sequence[str] = ()) -> None:
         """Starts the KDC, and returns when it accepts connections."""
         program = _program("krb5kdc")
-        require_free_port(_HOST, self._chosen.port, "stop it, or repl lab down --purge and up again")
+        require_free_port(_HOST, self._port, "stop it, or repl lab down --purge and up again")
         log_start = size_of(self.log)
         words = [*prefix, program, "-n", "-r", REALM, "-P", self._mark]
         processes.spawn(self._mark, words, self.log, self._environment)
@@ -140,15 +130,15 @@ class Kdc:
         return str(self.folder / "kdc.pid")
 
     @property
-    def _chosen(self) -> _Chosen:
-        record = self.folder / _RECORD
+    def _port(self) -> int:
+        file = self.folder / _PORT
         try:
-            return msgspec.json.decode(record.read_bytes(), type=_Chosen)
-        except (OSError, msgspec.DecodeError) as problem:
+            return int(file.read_text())
+        except (OSError, ValueError) as problem:
             raise LabError(
                 f"is not a KDC of this version of the lab: {problem}",
                 "repl lab down --purge, and up again",
-                where=str(record),
+                where=str(file),
             ) from problem
 
     @property
@@ -195,9 +185,3 @@ def _places() -> list[str]:
 
 def _unpacked_libraries() -> Path | None:
     return next((plugins.parents[2] for plugins in _UNPACKED.glob(f"usr/lib/*/{_PLUGINS}")), None)
-
-
-def _plugins() -> str:
-    """Returns the settings by which unpacked programs find the database's module."""
-    libraries = _unpacked_libraries()
-    return "" if libraries is None else f"[dbmodules]\n db_module_dir = {libraries / _PLUGINS}\n"

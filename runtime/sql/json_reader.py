@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate, chain
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
-from runtime.sql.columns import Flags, lengths_of
+from runtime.sql.columns import lengths_of
 
 # The types that it reads, by Spark's names.
 SCALARS: dict[str, pa.DataType] = {
@@ -40,18 +39,11 @@ _DIGITS = bytes(_SHORT)
 _NARROW, _MOST_FIELDS = 8, 4  # fields of an object; fields for each byte of a value
 
 
-class ReadValues(NamedTuple):
-    """What was read of some values: which of them could be read, and their fields."""
-
-    valid: Flags
-    fields: pa.StructArray | None
-
-
 class JsonReader:
     """A reader has one compiled decoder for the values of a transform.
 
     `read` names the fields that expressions read; the types of the others must match in any case. `arrow` is
-    the type of what is read, None where nothing is.
+    the type of what is read.
     """
 
     def __init__(self, declared: pa.StructType, read: Collection[str]) -> None:
@@ -62,10 +54,10 @@ class JsonReader:
             _msgspec_type(pa.struct(self._fields))
         ).decode
         self._widest = _widest(pa.struct(self._fields))
-        self.arrow = pa.struct([self._fields[at] for at in self._read]) if self._read else None
+        self.arrow = pa.struct([self._fields[at] for at in self._read])
 
-    def read(self, values: pa.Array) -> ReadValues:
-        """Returns the fields of the values. Those of other values are null."""
+    def read(self, values: pa.Array) -> pa.StructArray:
+        """Returns the fields of the values, null for a value that Spark has to read."""
         raw = values.to_pylist()
         longest = int(lengths_of(values).max(initial=0))
         found: list[Any]
@@ -75,15 +67,17 @@ class JsonReader:
             found = list(map(self._decode, raw))
         except (ValueError, RecursionError):
             found = [self._one(value) for value in raw]
-        valid = np.fromiter((one is not None for one in found), np.bool_, len(found))
-        if self.arrow is None:
-            return ReadValues(valid, None)
+        if not self._read:
+            return pa.array([None if one is None else {} for one in found], self.arrow)
         columns = [_column(_member(found, at), self._fields[at].type) for at in self._read]
-        fields = pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=pa.array(~valid))
-        return ReadValues(valid, fields)
+        return pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=_missing(found))
 
     def _one(self, value: bytes | None) -> Any:
-        if value is None or (len(value) > _SHORT and not _within_limits(value)):
+        if value is None or len(value) > _LONGEST:
+            return None
+        if len(value) > _SHORT and (
+            value.count(b"[") + value.count(b"{") >= _SHORT or _DIGITS in value.translate(_NUMBER)
+        ):
             return None
         if self._widest > _NARROW and (value.count(b"{") - 1) * self._widest > len(value) * _MOST_FIELDS:
             return None
@@ -91,13 +85,6 @@ class JsonReader:
             return self._decode(value)
         except (ValueError, RecursionError):
             return None
-
-
-def _within_limits(value: bytes) -> bool:
-    """Returns whether Spark's parser certainly refuses nothing for its length or depth."""
-    if len(value) > _LONGEST or value.count(b"[") + value.count(b"{") >= _SHORT:
-        return False
-    return _DIGITS not in value.translate(_NUMBER)
 
 
 def _widest(kind: pa.DataType, *, many: bool = False) -> int:

@@ -117,7 +117,7 @@ class InputRows:
         columns = [SCHEMA.field(name) for name in wanted.columns]
         if wanted.value != "text":
             columns.append(pa.field(READ, pa.bool_()))
-        if self._reader is not None and self._reader.arrow is not None:
+        if self._reader is not None and wanted.shown:
             columns.append(pa.field(READ_FIELDS, self._reader.arrow))
         columns.append(pa.field(FLUSH, pa.bool_()))
         self.schema = pa.schema(columns)
@@ -137,13 +137,12 @@ class InputRows:
                 columns[READ] = value.is_valid()
             case "fields":
                 assert self._reader is not None
-                valid, fields = self._reader.read(value)
-                columns[READ] = pa.array(valid)
+                fields = self._reader.read(value)
+                columns[READ] = fields.is_valid()
+                columns[READ_FIELDS] = fields
                 columns[VALUE] = pa.nulls(len(value), value.type)
-                if not valid.all():  # the text of a value that was read is not needed
-                    columns[VALUE] = value.take(pa.array(np.arange(len(value)), mask=valid))
-                if fields is not None:
-                    columns[READ_FIELDS] = fields
+                if fields.null_count:  # the text of a value that was read is not needed
+                    columns[VALUE] = pa.compute.if_else(fields.is_valid(), columns[VALUE], value)
         columns[FLUSH] = pa.nulls(len(value), pa.bool_())
         return pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
