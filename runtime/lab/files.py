@@ -96,18 +96,25 @@ def _holder(path: Path) -> str:
     return "another process"
 
 
+@contextmanager
+def changing(home: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Holds the lock of a lab, so that only one command at a time changes it. Raises LabError."""
+    with (
+        explained(home, "choose another --home (or REPL_LAB_HOME)"),
+        exclusive(home / "lock", what, wait_s=wait_s),
+    ):
+        yield
+
+
 def render_properties(properties: Mapping[str, str]) -> str:
     """Returns the settings in the format of a properties file, which Java reads as ISO-8859-1."""
-    return "".join(f"{key}={''.join(map(_escaped, value))}\n" for key, value in properties.items())
-
-
-def _escaped(sign: str) -> str:
-    if sign in "\\\n":
-        return {"\\": "\\\\", "\n": "\\n"}[sign]
-    if sign.isascii():
-        return sign
-    units = sign.encode("utf-16-be")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    text = ""
+    for key, value in properties.items():
+        escaped = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
+        units = [escaped[at : at + 2] for at in range(0, len(escaped), 2)]
+        signs = [chr(unit[1]) if unit < b"\0\x80" else f"\\u{unit.hex()}" for unit in units]
+        text += f"{key}={''.join(signs)}\n"
+    return text
 
 
 MARK = ".repl-lab"

@@ -29,7 +29,7 @@ from runtime.lab.cluster import (
     LabKafkaCluster,
     Security,
 )
-from runtime.lab.files import LabError, exclusive, explained, ours
+from runtime.lab.files import LabError, changing, ours
 from runtime.lab.kdc import REALM, Kdc, require_programs
 from runtime.lab.kit import Kit, Report, bootstrap_flag, ensure_archive, find_kit, main_class, silent
 from runtime.lab.processes import LabProcess
@@ -202,7 +202,7 @@ class Lab:
         Running clusters stay unchanged. Once it returns, every broker has answered. If it fails or is
         interrupted, no broker that it started is left running.
         """
-        with self._exclusive("repl lab up"):
+        with changing(self.home, "repl lab up"):
             known = self.clusters
             for spec in specs:
                 if spec.name in known:
@@ -231,7 +231,7 @@ class Lab:
 
         With a version, stopped brokers start with that version of Kafka from then on.
         """
-        with self._exclusive("repl lab start", WAIT_S):
+        with changing(self.home, "repl lab start", WAIT_S):
             if version is not None:
                 self._change_version(self._find(address), version)
             brokers = self._find(address)
@@ -265,7 +265,7 @@ class Lab:
         """
         if not self.home.exists():
             return ()
-        with self._exclusive("repl lab down", WAIT_S):
+        with changing(self.home, "repl lab down", WAIT_S):
             running = create.marks(self.home)
             stop([mark for marks in running.values() for mark in marks], 0 if purge else STOP_GRACE)
             self.kdc.stop()
@@ -297,15 +297,6 @@ class Lab:
             *(bootstrap_flag(main, kit.version), known.bootstrap),
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
         ]
-
-    @contextmanager
-    def _exclusive(self, what: str, wait_s: float = 0.0) -> Iterator[None]:
-        """Holds the lock of the lab, so that only one command at a time changes it."""
-        with (
-            explained(self.home, "choose another --home (or REPL_LAB_HOME)"),
-            exclusive(self.home / "lock", what, wait_s=wait_s),
-        ):
-            yield
 
     def _kits(self, versions: Iterable[str]) -> dict[str, Kit]:
         return {version: find_kit(self.report, version) for version in dict.fromkeys(versions)}

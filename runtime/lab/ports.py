@@ -36,25 +36,16 @@ def _port_holder(port: int) -> str:
     """Returns a text for the process that listens on a port, as far as this user may see it."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
-        if sockets & set(_open_files(process)):
-            return f"process {process.name} ({_command(process)})"
+        with suppress(OSError):  # another user's, or gone meanwhile
+            if sockets.isdisjoint(descriptor.resolve().name for descriptor in (process / "fd").iterdir()):
+                continue
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            files = [word for word in words if word.endswith("server.properties")]
+            line = " ".join(words)
+            if files and any(word.startswith("-Drepl.lab=") for word in words):
+                line = f"a broker of the lab in {Path(files[0]).parents[2]}"
+            return f"process {process.name} ({line if len(line) <= 100 else f'{line[:97]}...'})"
     return "a process this user may not see"
-
-
-def _open_files(process: Path) -> Iterator[str]:
-    with suppress(OSError):  # another user's, or gone meanwhile
-        for descriptor in (process / "fd").iterdir():
-            with suppress(OSError):  # closed meanwhile
-                yield str(descriptor.readlink())
-
-
-def _command(process: Path) -> str:
-    words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-    files = [word for word in words if word.endswith("server.properties")]
-    if files and any(word.startswith("-Drepl.lab=") for word in words):
-        return f"a broker of the lab in {Path(files[0]).parents[2]}"
-    line = " ".join(words)
-    return line if len(line) <= 100 else f"{line[:97]}..."
 
 
 def _listening_inodes(port: int) -> set[str]:

@@ -17,8 +17,7 @@ import shutil
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from http.client import HTTPException
@@ -32,9 +31,8 @@ from runtime.contract.extras import Extra, missing_extra, spark_package
 from runtime.lab import processes
 from runtime.lab.files import (
     LabError,
+    changing,
     claim,
-    exclusive,
-    explained,
     last_lines,
     log4j2,
     ours,
@@ -171,7 +169,7 @@ class LabSpark:
         Once it returns, the manager counts on every worker. If it fails, no daemon that it started is left,
         and no cluster that it created.
         """
-        with self._exclusive(f"repl lab spark {self.kind} up"):
+        with changing(self.home, f"repl lab spark {self.kind} up"):
             java = find_java()
             self.stored = self._load()
             new = self.stored is None
@@ -180,7 +178,9 @@ class LabSpark:
                 self._require_memory(workers or WORKERS)
             else:
                 self._require_same(self.stored, workers, memory_mb, cores)
-            spark = _spark_home()
+            spark = spark_package()
+            if spark is None:
+                raise LabError(*missing_extra(Extra.SPARK, "a cluster for Spark"))
             jars = classpath(java, YARN_JARS, self.report) if self.kind is SparkCluster.YARN else ""
             if self.stored is None:
                 self.stored = self._create(workers or WORKERS, memory_mb or MEMORY_MB, cores or CORES)
@@ -224,7 +224,7 @@ class LabSpark:
         """Stops every daemon and what it started, and removes the cluster. Returns whether there was one."""
         if not ours(self.folder):
             return False
-        with self._exclusive(f"repl lab spark {self.kind} down", _WAIT_S):
+        with changing(self.home, f"repl lab spark {self.kind} down", _WAIT_S):
             try:
                 self.stored = self._load()
             except LabError:
@@ -285,12 +285,6 @@ class LabSpark:
 
     def _log(self, daemon: SparkDaemon) -> Path:
         return self.folder / f"{daemon.name}.log"
-
-    @contextmanager
-    def _exclusive(self, what: str, wait_s: float = 0.0) -> Iterator[None]:
-        hint = "choose another --home (or REPL_LAB_HOME)"
-        with explained(self.home, hint), exclusive(self.home / "lock", what, wait_s=wait_s):
-            yield
 
     def _require_place(self) -> None:
         """Raises LabError for a folder whose path YARN's scripts would split: they do not quote it."""
@@ -509,10 +503,3 @@ def _xml(settings: Mapping[str, str]) -> str:
         for key, value in settings.items()
     )
     return f"<configuration>\n{properties}</configuration>\n"
-
-
-def _spark_home() -> Path:
-    package = spark_package()
-    if package is None:
-        raise LabError(*missing_extra(Extra.SPARK, "a cluster for Spark"))
-    return package

@@ -252,7 +252,8 @@ def _format_with_tool(
             # The arguments are passed in a private file: the process table must not show passwords.
             arguments = cluster.secret_file("format.args")
             words = format_command(cluster, kits[cluster.spec.version], passwords[cluster.name])
-            write(arguments, "\n".join(_quote(word) for word in words[1:]), secret=True)
+            quoted = [word.replace("\\", "\\\\").replace('"', '\\"') for word in words[1:]]
+            write(arguments, "".join(f'"{word}"\n' for word in quoted), secret=True)
             tool = subprocess.Popen(
                 [words[0], f"@{arguments}"],
                 stdin=subprocess.DEVNULL,
@@ -264,8 +265,10 @@ def _format_with_tool(
         for cluster, process in running:
             output, _ = process.communicate()
             if process.returncode:
+                lines = [line.strip() for line in output.splitlines() if line.strip()]
+                errors = [line for line in lines if not line.startswith("at ")] or ["it said nothing"]
                 raise LabError(
-                    f"Kafka's storage tool refused to format {cluster.name}: {_last_error(output)}",
+                    f"Kafka's storage tool refused to format {cluster.name}: {errors[-1]}",
                     "correct what was set with --set",
                     where=cluster.name,
                 )
@@ -274,11 +277,6 @@ def _format_with_tool(
         for _, process in running:
             with process:
                 process.kill()
-
-
-def _quote(word: str) -> str:
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _store(made: Path, stored: Path) -> None:
@@ -308,9 +306,3 @@ def _copy(checkpoint: Path, cluster: LabKafkaCluster, node: BrokerPorts) -> None
         "directory.id": new_id(),
     }
     write(data / "meta.properties", "".join(f"{key}={value}\n" for key, value in facts.items()))
-
-
-def _last_error(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if not line.startswith("at ")]
-    return errors[-1] if errors else "it said nothing"
