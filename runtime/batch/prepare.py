@@ -58,8 +58,14 @@ def prepare(
     try:
         neighbours: list[Batch] = []
         for group in _groups(sets, spec, aborted or AbortedTransactions(), returning_producer_ids, rule):
-            if batch := _gets_header(group, spec, rule):
-                neighbours.append(batch)
+            first = group[0]
+            if (
+                rule.header
+                and isinstance(first, Batch)
+                and len(group) == 1
+                and needs_rewrite(first, spec) is RewriteReason.RECORDS
+            ):
+                neighbours.append(first)
                 continue
             out.extend(rewrite_neighbours(neighbours, spec, rule))
             neighbours.clear()
@@ -122,14 +128,6 @@ def _groups(
         yield [member]
     if group:
         yield group
-
-
-def _gets_header(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule) -> Batch | None:
-    """Returns the only batch of the group, if nothing but its records' headers changes."""
-    first = group[0]
-    if not rule.header or len(group) > 1 or not isinstance(first, Batch):
-        return None
-    return first if needs_rewrite(first, spec) is RewriteReason.RECORDS else None
 
 
 def _send(group: list[RecordSet], spec: RewriteSpec, rule: OriginRule, out: list[OutgoingBatch]) -> None:

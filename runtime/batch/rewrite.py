@@ -311,17 +311,14 @@ def records(member: RecordSet, where: TopicPartition, max_unpacked: int = MAX_UN
     AbortedTransactions decides which of them a reader may see.
     """
     try:
-        return [
-            Record(offset, timestamp, *_fields(tail))
-            for offset, timestamp, tail in records_of(member, max_unpacked)
-        ]
+        found = []
+        for offset, timestamp, tail in records_of(member, max_unpacked):
+            key, position = sized(tail, 0)
+            value, position = sized(tail, position)
+            headers = tuple((name.decode(), content) for name, content in headers_of(tail, position))
+            found.append(Record(offset, timestamp, key, value, headers))
+        return found
     except UnpackedSizeExceeded:
         raise unpacks_too_large(member, where, max_unpacked) from None
     except (MalformedBytes, IndexError, UnicodeDecodeError) as error:
         raise CorruptBatch(where, member.base_offset, f"unreadable records: {error}") from None
-
-
-def _fields(tail: bytes) -> tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]:
-    key, position = sized(tail, 0)
-    value, position = sized(tail, position)
-    return key, value, tuple((name.decode(), content) for name, content in headers_of(tail, position))

@@ -88,21 +88,15 @@ async def by_leader(
         )
         for some in await asyncio.gather(*asking):
             answers.update(some)
-        left = {key: questions[key] for key in left if _again(answers[key])}
+        codes = {key: code for key in left if isinstance(code := answers[key], ErrorCode)}
+        # A missing topic is final, because only the caller knows whether it will be created.
+        left = {key: questions[key] for key, code in codes.items() if code.retriable and code not in _GONE}
         if not left or loop.time() + pause >= deadline:
             break
         await asyncio.sleep(jittered(pause))
         pause = min(1.0, pause * 2)
         fresh = True
     return answers
-
-
-def _again(answer: object) -> bool:
-    """Returns whether to retry.
-
-    A missing topic is final, because only the caller knows whether it will be created.
-    """
-    return isinstance(answer, ErrorCode) and answer.retriable and answer not in _GONE
 
 
 class _Question(Struct, Generic[Q], frozen=True, eq=False):

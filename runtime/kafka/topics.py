@@ -48,12 +48,14 @@ class TopicCache:
 
     def stale(self, names: Iterable[str], now: float) -> list[str]:
         """Returns the topics to refresh: unknown, old, with an error, or with a leaderless partition."""
-        return [name for name in names if not self._fresh(self._by_name.get(name), now)]
-
-    def _fresh(self, entry: _Entry | None, now: float) -> bool:
-        if entry is None or entry.topic.error or now - entry.refreshed_at > self._max_age_s:
-            return False
-        return all(partition.leader != NO_LEADER for partition in entry.topic.partitions.values())
+        return [
+            name
+            for name in names
+            if (entry := self._by_name.get(name)) is None
+            or entry.topic.error
+            or now - entry.refreshed_at > self._max_age_s
+            or any(partition.leader == NO_LEADER for partition in entry.topic.partitions.values())
+        ]
 
     def refreshed_at(self, name: str) -> float:
         entry = self._by_name.get(name)

@@ -37,7 +37,9 @@ _HINT = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAV
 def find_java(environ: Mapping[str, str]) -> Path:
     """Returns the java of JAVA_HOME, or else of PATH. Raises LaunchError."""
     java = _java_path(environ)
-    version = _major(_version(java))
+    # Java 8 calls itself 1.8.0_302, and early builds have names like 26-ea.
+    numbers = [int(number) for number in re.findall(r"\d+", _version(java).removeprefix("1."))]
+    version = numbers[0] if numbers else 0
     if version < OLDEST:
         raise LaunchError(f"Spark needs Java {OLDEST} or newer; {java} is Java {version}", _HINT)
     return java
@@ -76,14 +78,6 @@ def _version(java: Path) -> str:
     if match is None:
         raise LaunchError(f"{java} -version names no version: {answer.stderr.strip()[:200]!r}", _HINT)
     return match[1]
-
-
-def _major(version: str) -> int:
-    """Returns the major version. Java 8 calls itself 1.8.0_302, and early builds have names like 26-ea."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)]
-    if not numbers:
-        return 0
-    return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment

@@ -112,7 +112,14 @@ class KubernetesLauncher:
             return LaunchStatus(LaunchState.UNKNOWN, None, "there is no Deployment of this job")
         if self.destination and not self._owns(job, deployed):
             return LaunchStatus(LaunchState.UNKNOWN, handle, _owned(deployed))
-        pods = [item for item in items if item["kind"] == "Pod" and _is_driver(item)]
+        # Pods that are being deleted, and those of executors, say nothing of the job.
+        pods = [
+            item
+            for item in items
+            if item["kind"] == "Pod"
+            and item["metadata"].get("labels", {}).get(COMPONENT) == DRIVER
+            and "deletionTimestamp" not in item["metadata"]
+        ]
         return LaunchStatus(*_state(deployed, pods, handle))
 
     def stop(self, job: str, grace_s: float) -> str:
@@ -246,12 +253,6 @@ def _owned(item: Resource) -> str:
         return f"{where} was not made by repl"
     job, topology, cluster = (str(noted.get(key, "")) for key in (JOB, TOPOLOGY, DESTINATION))
     return one_line(f"{where} belongs to the job {job} of the topology {topology}, for the cluster {cluster}")
-
-
-def _is_driver(pod: Resource) -> bool:
-    """Returns whether this is a driver's pod that is not being deleted."""
-    metadata = pod["metadata"]
-    return metadata.get("labels", {}).get(COMPONENT) == DRIVER and "deletionTimestamp" not in metadata
 
 
 def _state(

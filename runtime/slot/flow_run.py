@@ -211,7 +211,11 @@ class FlowRun:
             failure, self._failure = self._failure, None
             raise failure
         wanted = self._wanted
-        if self.flow is not None and (wanted is None or _must_restart(self.flow.assigned, wanted)):
+        before = self.flow.assigned if self.flow is not None else None
+        if before is not None and (
+            # Any change but one of the rate affects the flow's lanes.
+            wanted is None or replace(before, rate_limit=None) != replace(wanted, rate_limit=None)
+        ):
             await self._end_flow()
         if self._source is not None and (wanted is None or wanted.spec.source != self._source.name):
             await self._leave_source()
@@ -291,8 +295,3 @@ class FlowRun:
         source, self._source = self._source, None
         if source is not None:
             await self._sources.leave(source)
-
-
-def _must_restart(before: AssignedFlow, after: AssignedFlow) -> bool:
-    """Returns whether a changed flow must begin again: any change but one of the rate affects its lanes."""
-    return replace(before, rate_limit=None) != replace(after, rate_limit=None)

@@ -74,10 +74,6 @@ def _text(most: int) -> Callable[[object], str]:
     return rule
 
 
-def _search(value: object) -> str:
-    return "" if isinstance(value, str) and value else "a text that is not empty"
-
-
 def _matching(pattern: str, what: str) -> Callable[[object], str]:
     compiled = re.compile(pattern)
 
@@ -142,7 +138,7 @@ LITERALS: dict[str, Callable[[object], str]] = {
     "places": _whole(-38, 38),
     "replacement": _text(100),
     "schema": _text(LONGEST_TEXT),
-    "search": _search,
+    "search": _matching(r"(?s).+", "a text that is not empty"),
     "separator": _text(10),
     "sign": lambda value: "" if value is None else _text(1)(value),
     "unit": _one_of(*_UNITS, *_SMALL_UNITS, *_PLURALS, "YY", "YYYY", "MM", "MON", "DD"),

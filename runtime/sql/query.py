@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from runtime.contract.spec.transform import FIELDS, FormatSpec, TransformSpec, fields_of
 from runtime.contract.spec.transform import VALUE as VALUE_PART
-from runtime.sql.formats.dispatch import ddl_of
+from runtime.sql.formats.dispatch import values_of
 from runtime.sql.functions import RefusedExpression
 from runtime.sql.gate import CORRUPT, expression, made_times, read_schema, widest_item
 from runtime.sql.json_reader import SCALARS
@@ -197,7 +197,7 @@ def schema_of(form: FormatSpec) -> StructType:
 
     Raises PySparkException, RefusedExpression and BadSchema.
     """
-    declared = read_schema(ddl_of(form))
+    declared = read_schema(values_of(form).ddl(form.schema or ""))
     if not isinstance(declared, StructType):
         raise RefusedExpression("a schema must be fields, as id BIGINT, name STRING")
     return StructType([*declared.fields, StructField(CORRUPT, StringType())])

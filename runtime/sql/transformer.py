@@ -147,11 +147,10 @@ class Transformer:
         self._evaluator = evaluator
         self._read = read_columns(transform)
         has_fields = transform.value.format in FIELDS
-        self._value = values_of(
-            transform.value, Changes.of(transform.set, transform.drop) if has_fields else Changes()
-        )
+        changes = Changes.of(transform.set, transform.drop) if has_fields else Changes()
+        self._value = values_of(transform.value)(transform.value, changes)
         self._edits = edits and transform.lossy
-        parts = {VALUE: self._value, "key": values_of(transform.key, Changes())}
+        parts = {VALUE: self._value, "key": values_of(transform.key)(transform.key, Changes())}
         self._decoded = {part: values for part, values in parts.items() if values.decodes}
         self._known_headers: dict[bytes, Headers] = {}
 

@@ -44,8 +44,10 @@ class SupervisedLauncher:
         folder.make()
         lock = self._take_lock(folder)
         try:
-            self._refuse_elsewhere(folder)
-            self._kill_remaining(folder)
+            state = folder.supervision()
+            if state is not None and state.phase != "ended" and state.host != socket.gethostname():
+                raise LaunchError(f"the job {folder.job} was started on {state.host}", "run this there")
+            self._kill_remaining(folder, state)
             folder.write_spec(spec)
             start = log_size(folder.log)
             self._start_supervisor(folder, lock, gives_way=gives_way)
@@ -64,7 +66,7 @@ class SupervisedLauncher:
         if state is None:
             return LaunchStatus(LaunchState.UNKNOWN, None, "never started from here")
         handle = _handle(folder, state)
-        if state.host != _hostname():
+        if state.host != socket.gethostname():
             why = f"started on {state.host}: look there"
             return LaunchStatus(LaunchState.UNKNOWN, handle, why)
         return _found(state, handle)
@@ -72,7 +74,7 @@ class SupervisedLauncher:
     def stop(self, job: str, grace_s: float) -> str:
         folder = self._folder(job)
         state = folder.supervision()
-        if state is not None and state.host == _hostname():
+        if state is not None and state.host == socket.gethostname():
             if grace_s > 0:
                 _request_stop(folder, grace_s)
             self._kill(folder)
@@ -116,14 +118,8 @@ class SupervisedLauncher:
             )
         return lock
 
-    def _refuse_elsewhere(self, folder: JobFolder) -> None:
-        state = folder.supervision()
-        if state is not None and state.phase != "ended" and state.host != _hostname():
-            raise LaunchError(f"the job {folder.job} was started on {state.host}", "run this there")
-
-    def _kill_remaining(self, folder: JobFolder) -> None:
+    def _kill_remaining(self, folder: JobFolder, state: Supervision | None) -> None:
         """Kills remaining processes of an earlier start. The lock is held, so no supervisor owns them."""
-        state = folder.supervision()
         if state is not None and state.mark and not processes.sweep(marked(state.mark)):
             raise LaunchError(
                 f"processes of an earlier start of {folder.job} can't be ended",
@@ -236,26 +232,18 @@ def _found(state: Supervision, handle: LaunchHandle) -> LaunchStatus:
 def _request_stop(folder: JobFolder, grace_s: float) -> None:
     """Requests a stop from the current supervisor, which may be replaced meanwhile."""
     deadline, signalled = time.monotonic() + grace_s, None
-    while _is_supervised(folder) and time.monotonic() < deadline:
-        state = folder.supervision()
-        supervisor = state.supervisor if state is not None else None
+    while (state := folder.supervision()) is not None and time.monotonic() < deadline:
+        supervisor = state.supervisor
+        if not processes.alive(supervisor) and not processes.alive(state.watchman):
+            return
         if supervisor is not None and supervisor != signalled and processes.send(supervisor, signal.SIGTERM):
             signalled = supervisor
         time.sleep(_POLL_S)
-
-
-def _is_supervised(folder: JobFolder) -> bool:
-    state = folder.supervision()
-    return state is not None and (processes.alive(state.supervisor) or processes.alive(state.watchman))
 
 
 def _handle(folder: JobFolder, state: Supervision | None) -> LaunchHandle:
     supervisor = state.supervisor if state is not None else None
     pid = f"pid {supervisor.pid} on " if supervisor is not None else ""
     return LaunchHandle(
-        folder.job, f"{pid}{state.host if state is not None else _hostname()}", str(folder.log)
+        folder.job, f"{pid}{state.host if state is not None else socket.gethostname()}", str(folder.log)
     )
-
-
-def _hostname() -> str:
-    return socket.gethostname()

@@ -267,8 +267,11 @@ async def _source(
     found: dict[PartitionCopy, SourceFacts | MissingPartition] = {}
     for copy, place in at.items():
         start, end, progress = starts[place], ends[place], copy.progress
-        if not isinstance(start, ListedOffset) or not isinstance(end, ListedOffset):
-            found[copy] = MissingPartition("source", start if isinstance(start, ErrorCode) else _code(end))
+        if not isinstance(start, ListedOffset):
+            found[copy] = MissingPartition("source", start)
+            continue
+        if not isinstance(end, ListedOffset):
+            found[copy] = MissingPartition("source", end)
             continue
         if stale := _stale_metadata(
             topics[place.topic], place, progress.source_topic_id, progress.source_epoch
@@ -442,7 +445,3 @@ async def _rewritten(cluster: KafkaCluster, copy: PartitionCopy, topic_id: bytes
         if isinstance(batch, Batch) and batch.base_offset <= last <= batch.last_offset:
             return mark != BatchIdentity(batch.producer_id, batch.producer_epoch, batch.base_sequence)
     return False
-
-
-def _code(answer: ListedOffset | ErrorCode) -> ErrorCode:
-    return answer if isinstance(answer, ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR

@@ -16,7 +16,7 @@ from fastavro.validation import validate
 
 from runtime.contract.records.schema_names import WIRE_PREFIX
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.avro_schema import BRANCH, SETTABLE, AvroSchema, Schema, is_branch, kind_of
+from runtime.sql.formats.avro_schema import BRANCH, SETTABLE, AvroSchema, Schema, ddl_of, is_branch, kind_of
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import WriterSchemas
 
@@ -122,12 +122,6 @@ class _NewValue:
         if not fits:
             raise UneditableValue(f"the new value of {self._place} does not fit its type")
         return value
-
-
-def check_changes(text: str, changes: Changes) -> None:
-    """Raises BadSchema where a field of the declared schema can't be changed."""
-    schema = AvroSchema(text)
-    _RecordEdit(schema, schema.record(), changes, "value", declared=True)
 
 
 def _dropped(schema: AvroSchema, field: Mapping[str, Any], place: str) -> Any:
@@ -242,6 +236,15 @@ class AvroValues(RecordValues):
                 "AVRO",
                 lambda text, references: _Writer(text, references, declared, changes),
             )
+
+    @classmethod
+    def ddl(cls, schema: str) -> str:
+        return ddl_of(schema)
+
+    @classmethod
+    def check(cls, schema: str, changes: Changes) -> None:
+        read = AvroSchema(schema)
+        _RecordEdit(read, read.record(), changes, "value", declared=True)
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         if self._writers is not None:

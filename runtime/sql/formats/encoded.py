@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
-from runtime.contract.spec.transform import fields_of
+from runtime.contract.spec.transform import FormatSpec, fields_of
 
 
 class BadSchema(ValueError):
@@ -65,6 +65,20 @@ class RecordValues(ABC):
     """
 
     decodes: ClassVar[bool] = True
+
+    def __init__(self, form: FormatSpec, changes: Changes) -> None:
+        """Raises BadSchema. `changes` are the fields that change in each value."""
+        self._changes = changes
+
+    @classmethod
+    def ddl(cls, schema: str) -> str:
+        """Returns the fields of a schema in Spark's DDL. Raises BadSchema for what expressions can't read."""
+        return schema
+
+    @classmethod
+    def check(cls, schema: str, changes: Changes) -> None:
+        """Raises BadSchema where a field of the declared schema can't be changed."""
+        return
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""

@@ -48,9 +48,6 @@ class JsonValues(RecordValues):
 
     decodes = False
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
-
     def edited(self, data: bytes, values: Sequence[bytes]) -> bytes:
         """Returns the object with the new values. Raises UneditableValue.
 
@@ -150,7 +147,8 @@ class _Tokens:
             return token
         self._tokens.append(token)
         # A name that is no UTF-8 is refused, so its string is none, either.
-        return _MARK + b'%d%b"' % (len(self._tokens) - 1, b"" if _is_utf8(token) else _NO_UTF8)
+        is_utf8 = token.decode(errors="replace").encode() == token
+        return _MARK + b'%d%b"' % (len(self._tokens) - 1, b"" if is_utf8 else _NO_UTF8)
 
     def _show(self, match: re.Match[bytes]) -> bytes:
         token = match[0]
@@ -168,13 +166,5 @@ def _is_readable(string: bytes) -> bool:
     try:
         _string(string)
     except ValueError:
-        return False
-    return True
-
-
-def _is_utf8(token: bytes) -> bool:
-    try:
-        token.decode()
-    except UnicodeDecodeError:
         return False
     return True

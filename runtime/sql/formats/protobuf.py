@@ -24,7 +24,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from runtime.contract.records.schema_names import WIRE_PREFIX, schema_id
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
-from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, entry_of, is_message, read_schema
+from runtime.sql.formats.protobuf_schema import PLAIN, TIMESTAMP, ddl_of, entry_of, is_message, read_schema
 from runtime.sql.formats.protobuf_wire import SIZED, MalformedMessage, fields_of, read_varint, without
 from runtime.sql.formats.registry import WriterSchemas
 
@@ -168,11 +168,6 @@ class _Assignment:
             raise UneditableValue(f"the new value of {self._place} does not fit its type") from None
 
 
-def check_changes(text: str, changes: Changes) -> None:
-    """Raises BadSchema where a field of the declared message can't be changed."""
-    _MessageEdit(read_schema(text).root, changes, "value")
-
-
 class ProtobufValues(RecordValues):
     """The values of Protobuf in one part of a flow's records.
 
@@ -197,6 +192,14 @@ class ProtobufValues(RecordValues):
         self._written: WriterSchemas[dict[tuple[int, ...], str]] | None = None
         if form.registry:
             self._written = WriterSchemas(form.registry, "PROTOBUF", lambda text, _: message_names(text))
+
+    @classmethod
+    def ddl(cls, schema: str) -> str:
+        return ddl_of(schema)
+
+    @classmethod
+    def check(cls, schema: str, changes: Changes) -> None:
+        _MessageEdit(read_schema(schema).root, changes, "value")
 
     async def prepare(self, values: Iterable[bytes | None]) -> None:
         if self._written is not None:

@@ -10,7 +10,7 @@ from runtime.batch import RewriteSpec, prepare
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.columns import columns_of, rows_of
-from runtime.sql.formats.encoded import RecordValues, UndecodableValue
+from runtime.sql.formats.encoded import Changes, RecordValues, UndecodableValue
 from runtime.sql.query_input import (
     InputRows,
     QueryInput,
@@ -160,10 +160,10 @@ def test_rows_with_much_json_are_handed_to_spark_in_pieces(
 ) -> None:
     found = [
         [(row["offset"], row["__value"]) for row in piece.to_pylist()]
-        for piece in decoded_rows(rows(*sizes), {"value": Sized()})
+        for piece in decoded_rows(rows(*sizes), {"value": Sized(FormatSpec(format="json"), Changes())})
     ]
     assert [len(one) for one in found] == pieces
     shown = [b"" if one == b"no number" else one and b"x" * (int(one) << 20) for one in sizes]
     assert [row for piece in found for row in piece] == list(enumerate(shown))
-    keyed = list(decoded_rows(rows(*sizes), {"key": Sized()}))
+    keyed = list(decoded_rows(rows(*sizes), {"key": Sized(FormatSpec(format="json"), Changes())}))
     assert [key for one in keyed for key in one.column("__key").to_pylist()] == [b""] * len(sizes)

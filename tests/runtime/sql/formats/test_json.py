@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.encoded import Changes, UneditableValue
 from runtime.sql.formats.json import JsonValues
 
-MASK = JsonValues(Changes.of(["value.email"], ["value.card"]))
-INNER = JsonValues(Changes.of(["value.a.b"], ["value.a.c"]))
-DROP_INNER = JsonValues(Changes.of((), ["value.a.b"]))
+MASK = JsonValues(FormatSpec(format="json"), Changes.of(["value.email"], ["value.card"]))
+INNER = JsonValues(FormatSpec(format="json"), Changes.of(["value.a.b"], ["value.a.c"]))
+DROP_INNER = JsonValues(FormatSpec(format="json"), Changes.of((), ["value.a.b"]))
 DEEP = b"[" * 400 + b"]" * 400
 
 CASES = [
@@ -112,7 +113,7 @@ FACE, ESCAPED = "\U0001f600", b"\\ud83d\\ude00"
 def test_a_name_of_any_characters_is_found_beside_any_value(
     paths: Sequence[str], drop: Sequence[str], text: bytes, edited: bytes, face: bytes, beside: bytes
 ) -> None:
-    editor = JsonValues(Changes.of(paths, drop))
+    editor = JsonValues(FormatSpec(format="json"), Changes.of(paths, drop))
     wanted = edited % ((FACE.encode(), beside) if edited.count(b"%b") > 1 else (beside,))
     assert editor.edited(text % (face, beside), [b'"m"']) == wanted
 
