@@ -72,8 +72,12 @@ class BufferPool:
 
     def take(self, size: int) -> memoryview:
         now = self._clock()
-        if now - self._inspected_at >= self._kept_s / 2:
-            self._drop_unused(now)
+        if now - self._inspected_at >= self._kept_s / 2:  # drops memory that was not in use for `kept_s`
+            self._inspected_at = now
+            for kept in self._kept:
+                if not _unused(kept.memory):
+                    kept.used_at = now
+            self._kept = [kept for kept in self._kept if now - kept.used_at < self._kept_s]
         if size < SMALLEST:
             return memoryview(bytearray(size))
         for kept in self._kept:
@@ -87,14 +91,6 @@ class BufferPool:
             while total > self._kept_bytes:
                 total -= len(self._kept.pop(0).memory)
         return memoryview(memory)[:size]
-
-    def _drop_unused(self, now: float) -> None:
-        """Drops memory that was not in use for `kept_s`."""
-        self._inspected_at = now
-        for kept in self._kept:
-            if not _unused(kept.memory):
-                kept.used_at = now
-        self._kept = [kept for kept in self._kept if now - kept.used_at < self._kept_s]
 
 
 class GrowingBuffers(BufferPool):

@@ -32,10 +32,12 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 def identify(pid: int) -> ProcessIdentity | None:
     """Returns the identity of a process, or None when it does not exist or is a zombie."""
     try:
-        fields = _stat(pid)
+        # The fields from the state on; the name before it may contain blanks and brackets.
+        fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]), _boot_id())
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]), boot)
 
 
 def alive(process: ProcessIdentity | None) -> bool:
@@ -107,12 +109,3 @@ def _read_list(pid: int, name: str) -> list[str]:
         return (_PROC / str(pid) / name).read_bytes().decode(errors="replace").split("\0")
     except OSError:  # gone, or another user's
         return []
-
-
-def _stat(pid: int) -> list[str]:
-    """Returns the fields from the state on; the name before it may contain blanks and brackets."""
-    return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-
-
-def _boot_id() -> str:
-    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()

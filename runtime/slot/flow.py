@@ -305,8 +305,8 @@ class FlowCopy:
                 self._on_stuck(transactional_id, why)
             case LaneFreed(transactional_id):
                 self._on_freed(transactional_id)
-            case FetchFailed():
-                self._on_fetch_failed(event)
+            case FetchFailed(copy, decision, why):
+                self._supervisor.fail(copy, decision, f"{copy.key.at} at the source: {why}")
             case RecordRejected(copy, SchemaMissing() as failure):
                 copy.await_schema()
                 self._supervisor.retry(copy, str(failure))
@@ -397,10 +397,6 @@ class FlowCopy:
             and not copy.in_transaction
             and not self._lanes.in_stuck_lane(copy)
         )
-
-    def _on_fetch_failed(self, event: FetchFailed) -> None:
-        """Stops a partition that can't be fetched, or inspects it soon before it is fetched again."""
-        self._supervisor.fail(event.copy, event.decision, f"{event.copy.key.at} at the source: {event.why}")
 
     # Inside
 
