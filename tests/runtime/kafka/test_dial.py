@@ -134,9 +134,9 @@ def test_a_dial_that_is_cancelled_at_any_moment_leaves_no_socket_open(
     async def dial() -> None:
         async with broker(keeps_open, versions=None) as port:
             with dropping_packets(port):
-                before = descriptors()
+                before, dialer = descriptors(), Dialer(settings)
                 for steps in range(40):
-                    dialling = asyncio.create_task(Dialer(settings).dial(HOST, port, "test"))
+                    dialling = asyncio.create_task(dialer.dial(HOST, port, "test"))
                     for _ in range(steps):
                         await asyncio.sleep(0)
                     dialling.cancel()
@@ -202,6 +202,7 @@ def test_a_listener_that_hangs_up_at_once_is_a_failure_like_any_other(
     reset = struct.pack("ii", 1, 0)
 
     async def dial() -> None:
+        dialer = Dialer(settings)
         with socket.create_server((ANSWERS, 0)) as listening:
 
             def hang_up() -> None:
@@ -220,7 +221,7 @@ def test_a_listener_that_hangs_up_at_once_is_a_failure_like_any_other(
             try:
                 for _ in range(20):
                     with pytest.raises(ConnectionFailure) as failure:
-                        await Dialer(settings).dial(HOST, listening.getsockname()[1], "test")
+                        await dialer.dial(HOST, listening.getsockname()[1], "test")
                     assert not failure.value.sent
             finally:
                 listening.shutdown(socket.SHUT_RDWR)
