@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
-from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from runtime.audit.ledger import SparkOutcome
 from runtime.audit.on_spark import argument_parser, results_of, run_application, spark_context
-from runtime.contract.records.control import AssignedPartition
 from runtime.contract.results.records import ReplayedPartition
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded
 from runtime.replay.replay import orphan_uncopied
-from runtime.replay.request import (
-    ReplayRequest,
-    RestorePartition,
-    decode_copied,
-    decode_request,
-    encode_parts,
-)
+from runtime.replay.request import ReplayRequest, decode_copied, decode_request, encode_request
 from runtime.replay.restore import partitions_of
 from runtime.replay.schemas import register_kept
 from runtime.replay.task import copy_encoded
@@ -37,30 +30,29 @@ def main() -> None:
 
 
 def _copied(arguments: argparse.Namespace) -> SparkOutcome[list[ReplayedPartition]]:
-    encoded = arguments.request.read_bytes()
-    request = decode_request(encoded)
-    parts: Sequence[AssignedPartition | RestorePartition]
+    request = decode_request(arguments.request.read_bytes())
+    name, transform, per_core = "", None, 1
     try:
         if isinstance(request, ReplayRequest):
             asyncio.run(orphan_uncopied(request))
             asyncio.run(register_kept(request))
-            parts, name = request.parts, f"repl salvage {request.flow.name}"
-            transform, per_core = request.flow.transform, _REPLAYS_PER_CORE
+            name, transform = f"repl salvage {request.flow.name}", request.flow.transform
+            per_core = _REPLAYS_PER_CORE if transform is None else 1
         else:
-            parts, name = partitions_of(request), f"repl restore {request.backup.flow}"
-            transform, per_core = None, 1
+            request = replace(request, topics=[], parts=partitions_of(request))
+            name = f"repl restore {request.backup.flow}"
     except FlowNotEnded as refused:
         return SparkOutcome(why=str(refused))
     except (ManifestProblem, EndpointUnavailable) as problem:
         return SparkOutcome(why=f"the backup: {problem}")
-    if not parts:
+    if not request.parts:
         return SparkOutcome(result=[])
     with spark_context(name) as context:
-        per_core = per_core if transform is None else 1
-        groups = min(len(parts), max(context.defaultParallelism, 1) * per_core)
-        spread = [encode_parts(parts[first::groups]) for first in range(groups)]
-        copy = functools.partial(copy_encoded, encoded)
-        results = dict(results_of(context, copy, spread, transform))
+        groups = min(len(request.parts), max(context.defaultParallelism, 1) * per_core)
+        spread = [
+            encode_request(replace(request, parts=request.parts[first::groups])) for first in range(groups)
+        ]
+        results = dict(results_of(context, copy_encoded, spread, transform))
     return SparkOutcome(result=[part for number in range(groups) for part in decode_copied(results[number])])
 
 

@@ -64,21 +64,6 @@ class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):
     ids: RestoredIds | None = None
 
 
-class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
-    """Describes a restore. It holds no secret: the cluster holds references, as in a job's spec.
-
-    A transaction holds about `bytes` of one partition. A partition that makes no progress for `within_s`
-    fails.
-    """
-
-    backup: BackupState
-    name: str
-    cluster: ClusterSpec
-    topics: list[RestoreTopic]
-    bytes: int = 16 << 20
-    within_s: float = 30.0
-
-
 class RestorePartition(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a partition to restore: its files, cut off at `end`."""
 
@@ -92,10 +77,24 @@ class RestorePartition(msgspec.Struct, frozen=True, kw_only=True):
     ids: RestoredIds | None = None
 
 
+class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
+    """Describes a restore. It holds no secret: the cluster holds references, as in a job's spec.
+
+    The application makes `parts` of the topics, and a task gets some of them. A transaction holds about
+    `bytes` of one partition. A partition that makes no progress for `within_s` fails.
+    """
+
+    backup: BackupState
+    name: str
+    cluster: ClusterSpec
+    topics: list[RestoreTopic]
+    parts: list[RestorePartition] = []
+    bytes: int = 16 << 20
+    within_s: float = 30.0
+
+
 encode_request = msgspec.json.encode
-encode_parts = encode_copied = msgspec.msgpack.encode
 decode_request = msgspec.json.Decoder(ReplayRequest | RestoreRequest).decode
 decode_outcome = msgspec.json.Decoder(SparkOutcome[list[ReplayedPartition]]).decode
-decode_replayed_parts = msgspec.msgpack.Decoder(list[AssignedPartition]).decode
-decode_restored_parts = msgspec.msgpack.Decoder(list[RestorePartition]).decode
-decode_copied = msgspec.msgpack.Decoder(list[ReplayedPartition]).decode
+encode_copied = msgspec.json.encode
+decode_copied = msgspec.json.Decoder(list[ReplayedPartition]).decode

@@ -22,9 +22,7 @@ from runtime.replay.request import (
     ReplayRequest,
     RestorePartition,
     RestoreRequest,
-    decode_replayed_parts,
     decode_request,
-    decode_restored_parts,
     encode_copied,
 )
 from runtime.replay.restore import PartitionRestore
@@ -37,12 +35,12 @@ _RESTORED_AT_A_TIME: Final = 4  # partitions of a task
 _STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem)
 
 
-async def copy_encoded(encoded: bytes, parts: bytes, evaluator: Evaluates | None = None) -> bytes:
-    """Replays or restores the given partitions in a Spark task."""
+async def copy_encoded(encoded: bytes, evaluator: Evaluates | None = None) -> bytes:
+    """Replays or restores the partitions of a request in a Spark task."""
     request = decode_request(encoded)
     if isinstance(request, RestoreRequest):
-        return encode_copied(await restore_partitions(request, decode_restored_parts(parts)))
-    return encode_copied(await replay_partitions(request, decode_replayed_parts(parts), evaluator))
+        return encode_copied(await restore_partitions(request, request.parts))
+    return encode_copied(await replay_partitions(request, request.parts, evaluator))
 
 
 async def restore_partitions(
