@@ -166,12 +166,17 @@ async def verify_small(
 
 
 def is_small(pieces: Iterable[VerificationPiece]) -> bool:
-    """Returns whether few offsets are read, at the cluster where there are more of them."""
-    sizes = [
-        max(
-            piece.records if piece.read is not None else piece.high - piece.low,
-            piece.destination_high - piece.destination_low,
-        )
-        for piece in pieces
-    ]
-    return len(sizes) <= PIECES and sum(sizes) <= SMALL
+    """Returns whether few offsets are read, at the cluster where there are more of them.
+
+    The files of a partition are compared with its records in one pass.
+    """
+    every = list(pieces)
+    files = [piece for piece in every if piece.read is not None]
+    passes = {piece.partition: piece.destination_high - piece.destination_low for piece in files}
+    size = max(sum(piece.records for piece in files), sum(passes.values()))
+    size += sum(
+        max(piece.high - piece.low, piece.destination_high - piece.destination_low)
+        for piece in every
+        if piece.read is None
+    )
+    return len(every) <= PIECES and size <= SMALL

@@ -539,6 +539,9 @@ def test_the_file_begins_anew_and_is_gone_at_the_end(begun: Begun, tmp_path: Pat
 # Which comparisons need no Spark
 
 
+READ = KnownFile("a.log", 9, b"", 0)
+
+
 @pytest.mark.parametrize(
     ("pieces", "small"),
     [
@@ -549,6 +552,9 @@ def test_the_file_begins_anew_and_is_gone_at_the_end(begun: Begun, tmp_path: Pat
         ([piece(0, SMALL, destination_high=0), piece(0, 0, destination_high=1)], False),
         ([piece(0, 1)] * PIECES, True),
         ([piece(0, 0)] * (PIECES + 1), False),
+        ([piece(0, 9, destination_high=SMALL, read=READ, records=SMALL // 2)] * 2, True),  # of one partition
+        ([piece(0, 9, destination_high=SMALL, read=READ, records=SMALL)] * 2, False),
+        ([piece(0, 9, destination_high=SMALL, read=READ, partition=at) for at in range(2)], False),
     ],
 )
 def test_a_comparison_is_small_by_the_records_of_both_sides(
