@@ -242,8 +242,12 @@ class FilePiece:
         The log begins at `start` now, and `passed` says why. Raises UnreadableFile.
         """
         result, run, records = self.result, self.run, self.records
-        unmapped = await asyncio.to_thread(self._lines.take, run.source, LIMIT)
-        lines = await asyncio.to_thread(self._lines.take, self.piece.high, run.records)
+
+        def taken() -> tuple[list[FileLine], list[FileLine]]:
+            unmapped = self._lines.take(run.source, LIMIT)
+            return unmapped, self._lines.take(self.piece.high, run.records)
+
+        unmapped, lines = await asyncio.to_thread(taken)
         if expired := min(max(start - run.destination, 0), len(lines)):
             end = lines[expired].position if expired < len(lines) else self._lines.position
             result.not_comparable = [UncomparableRange(low=self.piece.low, end=end, why=passed)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -74,20 +73,10 @@ def own_headers(record: ConsumerRecord) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)
 
 
-class ReplayedRecord(NamedTuple):
-    """Holds a record at the destination and its original's source offset; `low` is the range's in the
-    ledger.
-    """
-
-    record: ConsumerRecord
-    original: int
-    low: int
-
-
 class ReplayedRecords:
     """Recognizes and compares the replays of a piece.
 
-    Call `replay_of` for each record that the map does not have, then `compare` for each replay.
+    Call `original_of` for each record that the map does not have, then `compare` for each replay.
     """
 
     def __init__(
@@ -106,27 +95,26 @@ class ReplayedRecords:
             return None
         return self._ranges[at][0]
 
-    def replay_of(self, record: ConsumerRecord) -> ReplayedRecord | None:
+    def original_of(self, record: ConsumerRecord) -> int | None:
+        """Returns the source offset of a replayed record's original; None for any other record."""
         original = original_of(record, self._producers, self._flow, self._mirror, self._place)
-        low = self.range_of(original) if original is not None else None
-        return ReplayedRecord(record, original, low) if original is not None and low is not None else None
+        return original if original is not None and self.range_of(original) is not None else None
 
-    def compare(
-        self,
-        replay: ReplayedRecord,
-        copied: RecordContent,
-        original: RecordContent | None,
-        result: VerifiedPiece,
-    ) -> None:
-        """Counts a replay, and notes it where it differs. The source may have lost its original."""
-        record, at, low = replay
-        copy = ComparedRecord(record.offset, None, copied)
+    def compare(self, replay: ComparedRecord, original: RecordContent | None, result: VerifiedPiece) -> None:
+        """Counts a replay, whose original is `at`, and notes it where it differs.
+
+        The source may have lost its original.
+        """
+        assert replay.at is not None, "a replay has an original"
+        at, low = replay.at, self.range_of(replay.at)
+        assert low is not None, "it is in a replayed range"
+        copy = replay._replace(at=None)  # the map does not have it
         if at <= self._passed.get(low, -1):
             result.edits.append(RecordDifference("extra", at, None, copy, at))
             return
         self._passed[low] = at
         result.replayed[low] = result.replayed.get(low, 0) + 1
-        if original is not None and original != copied:
+        if original is not None and original != replay.content:
             result.compared += 1
             result.edits.append(RecordDifference("changed", at, ComparedRecord(at, None, original), copy))
 

@@ -23,12 +23,13 @@ from runtime.audit.verify.pieces import (
     SAMPLED,
     ComparedRecord,
     PlannedPartition,
+    RecordContent,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
 )
 from runtime.audit.verify.plan import Comparison, chosen_of, planned
-from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecord, ReplayedRecords
+from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
 from runtime.audit.verify.schemas import ComparableContents, comparable_contents
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
@@ -296,7 +297,7 @@ async def _compare(
         ):
             copied, replays = mirror.copies(records)
             if replays:
-                offsets = [replay.original for replay in replays]
+                offsets = [replay.at for replay in replays if replay.at is not None]
                 replayed = await fetch_places(source, at, piece.source_id, offsets, bucket.take)
                 if transform is not None and replayed:  # a replay applies it, too
                     transformed, _ = await transform.apply(piece.topic, list(replayed.values()))
@@ -409,14 +410,18 @@ class MirrorPiece:
             normalised.append(ComparedRecord(record.offset, at, content))
         return normalised
 
-    def copies(self, records: Iterable[ConsumerRecord]) -> tuple[list[ComparedRecord], list[ReplayedRecord]]:
-        """Normalises records of the destination, and returns those apart that salvage replayed."""
-        normalised, replays = [], []
+    def copies(self, records: Iterable[ConsumerRecord]) -> tuple[list[ComparedRecord], list[ComparedRecord]]:
+        """Normalises records of the destination, and returns those apart that salvage replayed.
+
+        A replay is at the offset of its original.
+        """
+        normalised, replays = list[ComparedRecord](), list[ComparedRecord]()
         for record in records:
             at = self._from.other(record.offset)
             if at is None:
-                if (replay := self._replayed.replay_of(record)) is not None:
-                    replays.append(replay)
+                if (original := self._replayed.original_of(record)) is not None:
+                    content = self._contents.copy(record)
+                    replays.append(ComparedRecord(record.offset, original, content))
                     continue
                 if self._is_of_others(record):
                     self.result.others += 1
@@ -425,16 +430,16 @@ class MirrorPiece:
         return normalised, replays
 
     async def compare(
-        self, replays: Iterable[ReplayedRecord], originals: Mapping[int, ConsumerRecord]
+        self, replays: Iterable[ComparedRecord], originals: Mapping[int, ConsumerRecord]
     ) -> None:
         """Compares replays with their originals, as far as the source has them.
 
         Raises RegistryUnavailable.
         """
-        contents = dict(zip(originals, await self._contents.originals(originals.values()), strict=True))
+        read = await self._contents.originals(originals.values())
+        contents: dict[int | None, RecordContent] = dict(zip(originals, read, strict=True))
         for replay in replays:
-            copied = self._contents.copy(replay.record)
-            self._replayed.compare(replay, copied, contents.get(replay.original), self.result)
+            self._replayed.compare(replay, contents.get(replay.at), self.result)
 
     def _is_of_others(self, record: ConsumerRecord) -> bool:
         """Returns whether the record, which is not in the map, is no error."""
