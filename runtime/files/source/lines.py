@@ -114,8 +114,11 @@ class LineReader:
     def read(self, position: int, longest: int) -> ReadRecords:
         file, form, begin = self._file, self._form, position
         position += end_of_last_line(file, position)
-        wanted = max(self._most, longest + 2)
+        wanted = self._most
         data = file.read(position, wanted)
+        if len(data) == wanted <= longest + 1 and b"\n" not in data:  # one long line
+            wanted = longest + 2
+            data = file.read(position, wanted)
         more = len(data) == wanted
         ends_here = file.complete and not more and not data.endswith(b"\n")
         end = len(data) if ends_here else data.rfind(b"\n") + 1

@@ -46,6 +46,15 @@ def test_a_line_is_read_once_it_is_complete(path: Path) -> None:
     assert lines_of(path, b"") == ([], 0)
 
 
+def test_a_topic_that_takes_long_records_makes_no_transaction_longer(path: Path) -> None:
+    """So much is read at a time, and only a line that is longer is read as a whole."""
+    short, long = b"0123\n" * 10, b"x" * (LONGEST - 1) + b"\n"
+    found = read(path, short + long + short, most=16)
+    assert (len(found.records), found.position, found.more) == (3, 15, True)
+    found = read(path, short + long + short, len(short), most=16)
+    assert (len(found.records), found.position, found.more) == (1, len(short + long), True)
+
+
 def test_empty_lines_are_records_of_text_and_not_of_json(path: Path) -> None:
     assert lines_of(path, b"\n\r\na\rb\n") == ([b"", b"", b"a\rb"], 7)
     assert lines_of(path, b'\n {"a":1}\n\r\n', form="json") == ([b' {"a":1}'], 12)
