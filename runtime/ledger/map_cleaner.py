@@ -9,7 +9,6 @@ the same map before and after.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from runtime.contract.records.advance import LARGEST
 from runtime.contract.records.ledger import (
@@ -32,17 +31,10 @@ SealedSpan = tuple[SegmentKey, Span]
 _TRANSACTION_BYTES = 1 << 20
 
 
-class CleanedMap(NamedTuple):
-    """Counts the segments that were deleted, and those that became a part of another one."""
-
-    deleted: int
-    merged: int
-
-
-async def clean_map(
-    maps: OffsetMapReader, cluster: KafkaCluster, writer: LedgerWriter, flow: str
-) -> CleanedMap:
+async def clean_map(maps: OffsetMapReader, cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
     """Deletes the segments of a flow that are no longer needed, and merges small ones.
+
+    It returns by how many segments there are fewer.
 
     Segments of older incarnations are deleted too: the log that they map was recreated or truncated, or a
     newer incarnation contains their runs. So are those of files that the ledger has forgotten. Raises
@@ -59,21 +51,21 @@ async def clean_map(
     if gone:
         await writer.commit(dict.fromkeys(gone))
     deleted = set(gone)
-    merged, size = 0, 0
+    fewer, size = len(gone), 0
     records: dict[LedgerKey, LedgerValue | None] = {}
     for spans in sealed.values():
         for group in mergeable([one for one in spans if one[0] not in deleted]):
             segment = _merged(group)
             records.update(dict.fromkeys(key for key, _ in group))
             records[group[0][0]] = segment
-            merged += len(group) - 1
+            fewer += len(group) - 1
             size += len(segment.encoded_runs())
             if size > _TRANSACTION_BYTES:
                 await writer.commit(records)
                 records, size = {}, 0
     if records:
         await writer.commit(records)
-    return CleanedMap(len(gone), merged)
+    return fewer
 
 
 def mergeable(sealed: Sequence[SealedSpan]) -> Iterator[list[SealedSpan]]:

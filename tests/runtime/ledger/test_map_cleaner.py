@@ -25,7 +25,7 @@ from runtime.contract.records.offset_map import OffsetMap, Run, Span, UnmappedOf
 from runtime.contract.spec import naming
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.map_cleaner import CleanedMap, SealedSpan, clean_map, merge, mergeable
+from runtime.ledger.map_cleaner import SealedSpan, clean_map, merge, mergeable
 from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
 from runtime.ledger.records import TopicReplaced
 from tests.fakes.internal_topics import InternalTopics, stored
@@ -106,7 +106,7 @@ class LedgerOfOneFlow:
     async def reader(self) -> OffsetMapReader:
         return OffsetMapReader(self.topics, await Ledger.open(self.topics))  # type: ignore[arg-type]
 
-    async def clean(self, maps: OffsetMapReader) -> CleanedMap:
+    async def clean(self, maps: OffsetMapReader) -> int:
         return await clean_map(maps, self.topics, self, ORDERS.flow)  # type: ignore[arg-type]
 
 
@@ -135,8 +135,8 @@ async def test_a_long_map_is_merged_once_and_read_alike_by_every_reader() -> Non
     before = running.get(ORDERS)
     assert before is not None
     assert len(before.spans) == 201
-    assert await ledger.clean(running) == CleanedMap(0, 3 * 63)
-    assert await ledger.clean(running) == CleanedMap(0, 0)
+    assert await ledger.clean(running) == 3 * 63
+    assert await ledger.clean(running) == 0
     newest = await copied(ledger, newest, SMALL)
     for reader in (running, await ledger.reader()):
         await reader.refresh(ORDERS.flow)
@@ -172,7 +172,7 @@ async def test_segments_of_an_older_incarnation_are_deleted() -> None:
     newest = await copied(ledger, FIRST, 3 * SMALL)
     await ledger.commit({SegmentKey(ORDERS, -1, 0): merge([newest.open_span()])})
     reader = await ledger.reader()
-    assert await ledger.clean(reader) == CleanedMap(1, 0)
+    assert await ledger.clean(reader) == 1
     await reader.refresh(ORDERS.flow)
     assert {key.incarnation for key in reader.segments(ORDERS)} == {0}
 
@@ -188,13 +188,13 @@ async def test_a_file_keeps_its_map_under_another_name_until_it_is_forgotten() -
     await ledger.commit(moved)
     new = await copied(ledger, replace(FIRST, map_name="file:2"), SMALL, keys["app.log"])
     reader = await ledger.reader()
-    assert await ledger.clean(reader) == CleanedMap(0, 0)
+    assert await ledger.clean(reader) == 0
     for name, made in (("app.log.1", old), ("app.log", new)):
         offsets = reader.get(keys[name])
         assert offsets is not None
         assert (offsets.low, offsets.end, len(offsets.spans)) == (0, made.position, made.segments + 1)
     await ledger.commit({ProgressKey(keys["app.log.1"]): None})
-    assert await ledger.clean(reader) == CleanedMap(2, 0)
+    assert await ledger.clean(reader) == 2
     await reader.refresh(ORDERS.flow)
     assert [len(reader.segments(keys[name])) for name in ("file:1", "file:2")] == [0, 1]
 
@@ -208,7 +208,7 @@ async def test_what_the_destination_has_deleted_is_trimmed_and_then_unmapped() -
     assert before is not None
     assert not before.trimmed
     ledger.topics.starts["orders"] = before.offsets.spans[0].destination_end
-    assert await ledger.clean(await ledger.reader()) == CleanedMap(1, 0)
+    assert await ledger.clean(await ledger.reader()) == 1
     await ledger.commit({ProgressKey(ORDERS): replace(newest, written_at=9)})
     await maps.refresh([ORDERS.flow])
     after = maps.cached(ORDERS)
