@@ -119,15 +119,12 @@ class _Source:
 
 
 class _Chunk(NamedTuple):
-    """The batches of some records of a file, and what is behind them."""
+    """The batches of some records of a file, what they change, and the fingerprint behind them."""
 
     source: _Source
     batches: list[Batch]
-    position: int
+    step: Advance
     fingerprint: bytes
-    records: int
-    bytes: int
-    now_ms: int
 
 
 @dataclass(slots=True)
@@ -158,7 +155,7 @@ class FileLoad:
                     await asyncio.sleep(bucket.wait_s())
                     following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
                 await self._commit(writer, chunk)
-                bucket.take(chunk.bytes)
+                bucket.take(chunk.step.bytes)
                 if over:
                     chunk.source.done.more = True
                     break
@@ -257,9 +254,14 @@ class FileLoad:
             done.stopped = "replaced"
             return None
         source.position = read.position
-        batches = self._batches(source, read.records)
-        now_ms = int(time.time() * 1000)
-        return _Chunk(source, batches, read.position, mark, len(read.records), read.size, now_ms)
+        step = Advance(
+            position=read.position,
+            source_epoch=-1,
+            records=len(read.records),
+            bytes=read.size,
+            last_timestamp=int(time.time() * 1000),
+        )
+        return _Chunk(source, self._batches(source, read.records), step, mark)
 
     def _batches(self, source: _Source, records: Sequence[tuple[int, bytes]]) -> list[Batch]:
         at = TopicPartition(source.done.name, source.key.partition)
@@ -292,7 +294,7 @@ class FileLoad:
                     destination_topic_id=ticket.topic_id,
                     position=0,
                     destination_end=0,
-                    now_ms=chunk.now_ms,
+                    now_ms=chunk.step.last_timestamp,
                 ),
                 map_name=f"file:{os.urandom(8).hex()}",
             )
@@ -301,15 +303,8 @@ class FileLoad:
             for base, batch in zip(written, chunk.batches, strict=True):
                 append(runs, Run(position, base, batch.records))
                 position += batch.records
-            step = Advance(
-                position=chunk.position,
-                source_epoch=-1,
-                runs=tuple(runs),
-                records=chunk.records,
-                bytes=chunk.bytes,
-                last_timestamp=chunk.now_ms,
-            )
-            after, sealed = advance(before, step, ticket.generation, chunk.now_ms)
+            step = chunk.step._replace(runs=tuple(runs))
+            after, sealed = advance(before, step, ticket.generation, step.last_timestamp)
             after = replace(
                 after,
                 source_topic_id=chunk.fingerprint,
@@ -321,9 +316,9 @@ class FileLoad:
         await writer.commit(ledger, {at: chunk.batches} if chunk.batches else {})
         assert after is not None
         self._progress[source.key] = after
-        source.done.position = chunk.position
-        source.done.records += chunk.records
-        source.done.bytes += chunk.bytes
+        source.done.position = chunk.step.position
+        source.done.records += chunk.step.records
+        source.done.bytes += chunk.step.bytes
 
 
 def _groups(records: Sequence[tuple[int, bytes]]) -> Iterator[Sequence[tuple[int, bytes]]]:
