@@ -173,8 +173,10 @@ def loaded_file(
     else:
         gone = f"retention passed at {cluster}"
         kept = next((number for number, run in enumerate(runs) if run.destination_end > start), len(runs))
-        # The first run of a chunk begins at a line. Others of the chunk follow it without a gap.
-        while 0 < kept < len(runs) and runs[kept].source == runs[kept - 1].source_end:
+        # The first run of a chunk begins at a line. Others of the chunk follow it without a gap. Rows have
+        # no such gaps, and each run begins at one.
+        in_rows = request.flow.lines is not None and request.flow.lines.unit == "rows"
+        while not in_rows and 0 < kept < len(runs) and runs[kept].source == runs[kept - 1].source_end:
             kept -= 1
         if not kept:
             kept_from = offsets.low

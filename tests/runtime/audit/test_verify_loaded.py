@@ -152,12 +152,13 @@ def planned(
     compacted: bool = False,
     start: int = 5,
     end: int = 70,
+    form: SourceFormat = "text",
 ) -> PlannedPartition:
     at, ids = TopicPartition("inbox", 1), {"inbox": ID} if there else {}
     made = read or progress(0, 0, *THREE, end=90)
     made = replace(made, destination_topic="inbox", destination_topic_id=known)
     logs = PartitionLogs(ids, {at: LogBounds(start, end)}, frozenset(["inbox"] if compacted else []))
-    offsets, asked = OffsetMap([made.open_span()]), request(reading_files(Path("/in")))
+    offsets, asked = OffsetMap([made.open_span()]), request(reading_files(Path("/in"), form))
     return loaded_file(asked, 0, PartitionKey("f", name, 1), made, offsets, LEFT, logs, 60)
 
 
@@ -203,17 +204,20 @@ def test_records_behind_an_open_transaction_of_others_are_awaited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "low", "why"),
+    ("start", "low", "why", "form"),
     [
-        (5, 0, ""),
-        (7, 0, ""),  # inside the first run: its task notes how many lines are gone
-        (10, 0, ""),  # the first chunk is read from its beginning, where a line begins
-        (11, 60, "retention passed at dc1"),
-        (22, 90, "retention passed at dc1"),
+        (5, 0, "", "text"),
+        (7, 0, "", "text"),  # inside the first run: its task notes how many lines are gone
+        (10, 3, "retention passed at dc1", "parquet"),
+        (10, 0, "", "text"),  # the first chunk is read from its beginning, where a line begins
+        (11, 60, "retention passed at dc1", "text"),
+        (22, 90, "retention passed at dc1", "text"),
     ],
 )
-def test_lines_whose_records_retention_deleted_are_not_read(start: int, low: int, why: str) -> None:
-    found = planned("a.log", start=start)
+def test_lines_whose_records_retention_deleted_are_not_read(
+    start: int, low: int, why: str, form: SourceFormat
+) -> None:
+    found = planned("a.log", start=start, form=form)
     assert [(one.low, one.high) for one in found.pieces] == ([(low, 90)] if low < 90 else [])
     assert [(gone.low, gone.end, gone.why) for gone in found.not_comparable] == (
         [(0, low, why)] if why else []
