@@ -267,22 +267,22 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         with as_audit_failure(access.destination.cluster):
-            if await ledger_of(destination, access.destination.cluster) is None:
-                return []
+            opened = await ledger_of(destination, access.destination.cluster)
+        if opened is None:
+            return []
         source, _ = await open_if_answering(access, stack)
         with as_audit_failure(access.destination.cluster):
-            return await losses_between(access, source, destination)
+            return await losses_between(access, source, destination, opened.ledger)
 
 
 async def losses_between(
-    access: FlowAccess, source: KafkaCluster | None, destination: KafkaCluster
+    access: FlowAccess, source: KafkaCluster | None, destination: KafkaCluster, ledger: Ledger
 ) -> list[GroupLoss]:
     """Returns the loss of each group at two open clusters.
 
     Where the source fails meanwhile, the groups' offsets are those of the checkpoints. Raises AuditFailure
     and WireError of the destination.
     """
-    ledger = (await existing_ledger(destination, access.destination.cluster)).ledger
     offsets = {
         GroupPartition(key.group, key.topic, key.partition): checkpoint.source
         for key, checkpoint in (await _checkpoints(access, destination)).items()

@@ -12,7 +12,7 @@ from runtime.audit.offsets.locate import locate_between
 from runtime.audit.offsets.offsets import losses_between, offsets_between
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.results.groups import LocatedRecord
+from runtime.contract.results.groups import GroupLoss, LocatedRecord
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
@@ -46,6 +46,13 @@ def going_away(answers: Callable[..., Any], calls: int) -> Callable[..., Any]:
     return answer
 
 
+async def losses(world: Ending) -> list[GroupLoss]:
+    source, destination = clusters(world)
+    return await losses_between(
+        ACCESS, source, destination, (await existing_ledger(destination, "dc2")).ledger
+    )
+
+
 async def test_a_group_is_translated() -> None:
     seen = await offsets_between(ACCESS, "billing", *clusters(Ending({}, {"billing": 7})))
     (row,) = seen.partitions
@@ -67,7 +74,7 @@ async def test_a_source_that_goes_away_meanwhile_is_named_and_its_checkpoints_ar
     (row,) = seen.partitions
     assert (seen.source_answers, row.source, row.as_of_ms) == (False, 6, 9)
     assert "it went away" in seen.source_why
-    (loss,) = await losses_between(ACCESS, *clusters(world))
+    (loss,) = await losses(world)
     assert (loss.group, loss.exact) == ("billing", 1)
 
 
@@ -85,7 +92,7 @@ async def test_a_ledger_that_cannot_be_read_is_no_source_that_does_not_answer(
 async def test_a_group_that_cannot_be_read_at_the_destination_does_not_count_as_moved() -> None:
     world = Ending({}, {"billing": 7, "audit": 8})
     world.destination.unreadable["billing"] = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
-    audit, billing = await losses_between(ACCESS, *clusters(world))
+    audit, billing = await losses(world)
     assert (audit.exact, billing.exact, billing.kept) == (1, 0, 1)
     assert billing.why == "its offsets at dc2 can't be read: GROUP_AUTHORIZATION_FAILED"
 
