@@ -5,7 +5,7 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -223,15 +223,23 @@ async def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED)
     return await execute(plan, request, interaction)
 
 
-def review(plan: Plan, request: ChangeRequest, interaction: Interaction) -> None:
-    """Shows a plan that is executed in parts, and asks. Failure: it has errors, or breaks a rule."""
+def review(plan: Plan, request: ChangeRequest, interaction: Interaction) -> Plan:
+    """Judges a plan by the rules, shows it and asks; returns it with the verdicts.
+
+    Failure: it has errors, or breaks a rule.
+    """
     plan = with_diagnostics(plan, verdicts_on(plan, request.policies))
     interaction.progress(PlanReady(plan))
-    errors = [diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR]
-    if errors:
-        raise Failure(errors, worst(errors))
+    _refuse_errors(plan.diagnostics)
     if plan.steps:
         interaction.require(ApprovePlan(plan))
+    return plan
+
+
+def _refuse_errors(diagnostics: Iterable[Diagnostic]) -> None:
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.severity is Severity.ERROR]
+    if errors:
+        raise Failure(errors, worst(errors))
 
 
 async def execute(
@@ -245,7 +253,7 @@ async def execute(
     wait_for: Collection[str] | None = (),
     stale: str = _RUN_AGAIN,
 ) -> ApplyResult:
-    """Judges a plan by the rules, shows it and asks unless it is approved, and executes its steps.
+    """Reviews a plan unless it is approved, and executes its steps.
 
     Failure: the plan has errors, or breaks a rule. What the rules say of a plan that is approved is reported
     beside it: its digest stays that of the plan that people approved.
@@ -255,23 +263,19 @@ async def execute(
     partition may wait for a decision at the end; None is every flow. `stale` is the hint where the plan no
     longer holds.
     """
-    verdicts = verdicts_on(plan, request.policies)
-    if not approved:
-        plan = with_diagnostics(plan, verdicts)
-        interaction.progress(PlanReady(plan))
-    new = [verdict for verdict in verdicts if verdict not in plan.diagnostics]
-    errors = [diagnostic for diagnostic in (*plan.diagnostics, *new) if diagnostic.severity is Severity.ERROR]
-    if errors:
-        raise Failure(errors, worst(errors))
     reported = DiagnosticCollector(interaction.progress)
-    reported.notice(*new)
+    if approved:
+        verdicts = verdicts_on(plan, request.policies)
+        new = [verdict for verdict in verdicts if verdict not in plan.diagnostics]
+        _refuse_errors((*plan.diagnostics, *new))
+        reported.notice(*new)
+    else:
+        plan = review(plan, request, interaction)
     if not plan.steps:
         if write is not None:
             write()
         waits = await waiting(plan, request.timeout_ms, only=wait_for, progress=reported)
         return _ended(ApplyEnded(plan, waits=waits), reported)
-    if not approved:
-        interaction.require(ApprovePlan(plan))
     endpoints = endpoints_of(plan.connections.values(), trusted)
     if trusted is not None:
         check_jobs(plan, trusted)
