@@ -10,6 +10,7 @@ from planner.config.files import topology_files, write_edited
 from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.flows.edits import TopologyEdits
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import checked
@@ -30,6 +31,18 @@ def test_an_edited_text_is_read_in_place_of_its_file(tmp_path: Path) -> None:
     for path in (file, tmp_path):
         assert checked(path, (), edited={file: after}).topology.flows["there"].state == "paused"
         assert checked(path, ()).topology.flows["there"].state == "active"
+
+
+def test_a_state_that_is_set_elsewhere_too_is_no_effect_of_its_edit(tmp_path: Path) -> None:
+    file = shop(tmp_path, FLOWS)
+    before = checked(file, ()).topology
+    edits = TopologyEdits()
+    edits.set_state(before.flows["there"], "paused")
+
+    edits.check(checked(file, (), edited=edits.texts).topology)
+    assert edits.flows == ["there"]
+    with pytest.raises(Failure, match="the state of flow there is set elsewhere"):
+        edits.check(before)
 
 
 def test_a_file_is_replaced_with_its_mode_and_link(tmp_path: Path) -> None:
