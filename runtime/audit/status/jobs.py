@@ -82,6 +82,9 @@ def judge(
         state, why = DOWN, f"it has never run at {destination}"
         if now is None:
             state, why = UNKNOWN, f"{destination} does not answer: whether the job runs is not known"
+        elif name in now.reported.unreadable:
+            _, wrong = now.reported.unreadable[name]
+            state, why = UNKNOWN, f"its heartbeat can't be read, as one of another release: {wrong}"
         return JobReports(
             JobHealth(name=name, destination=destination, up=False, state=state, why=why, flows=list(flows))
         )

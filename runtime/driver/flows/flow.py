@@ -345,16 +345,12 @@ class DriverFlow:
 
     async def _take_over(self) -> None:
         """Takes the flow over; one that has ended, or fails over, is not copied before. Raises WireError."""
-        if self.spec.state in ENDED:
-            await self.shared.ledger.decided(self.name)
-            last = self.shared.ledger.generation(self.name)
-            if last is not None and last.state == self.spec.state and last.note != _GROUPS_LEFT:
-                self.taken = last
-                self._enter(FlowPhase.ENDED)
-                return
-            if self.spec.state == "failed_over":
-                self._enter(FlowPhase.ENDING)
-                return
+        if self.spec.state == "failed_over":
+            self._enter(FlowPhase.ENDING)
+            return
+        if self.spec.state == "promoted" and await self._has_ended():
+            self._enter(FlowPhase.ENDED)
+            return
         if self.spec.state == "paused":
             await self._write_generation("paused")
         else:
@@ -510,6 +506,9 @@ class DriverFlow:
         Records of a promoted flow that arrived before the fence are copied first: it must lose nothing.
         """
         state = self.spec.state
+        if await self._retry_until_done(self._has_ended):
+            self._enter(FlowPhase.ENDED)
+            return
         await self._retry_until_done(lambda: self._write_generation(state, note=_GROUPS_LEFT))
         if state == "promoted":
             await self._retry_until_done(lambda: self._count_behind(self.partitions))
@@ -520,16 +519,26 @@ class DriverFlow:
         self._enter(FlowPhase.ENDED)
         log_event("flow_ended", key=self.name, flow=self.name, state=state, generation=self.generation)
 
+    async def _has_ended(self) -> bool:
+        """Returns whether the ledger says that every step of the flow's end is complete: none is repeated."""
+        await self.shared.ledger.decided(self.name)
+        last = self.shared.ledger.generation(self.name)
+        if last is None or last.state != self.spec.state or last.note == _GROUPS_LEFT:
+            return False
+        self.taken = last
+        return True
+
     async def _complete_end(self) -> None:
         """Translates the groups a last time and commits the generation without the note."""
+        if await self._has_ended():
+            return
         if self.shared.ledger.all_progress(self.name):
             last_sync = FinalGroupSync(self.job, self.spec, self.shared, self.selected, self._wait_for)
             self._group_notes = await last_sync.run()
         last = await self._newest_generation()
-        if last.note == _GROUPS_LEFT:
-            promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
-            now_ms = int(time.time() * 1000)
-            await self._commit(replace(last, note="", written_at=now_ms, promoted=promoted, promoting=[]))
+        promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
+        now_ms = int(time.time() * 1000)
+        await self._commit(replace(last, note="", written_at=now_ms, promoted=promoted, promoting=[]))
 
     async def _commit(self, record: Generation) -> Generation:
         await self.shared.leadership.ensure()

@@ -117,7 +117,8 @@ def balance(
                 units[slot].append(_Unit([key], weight, ()))
                 continue
             unit = together.get((slot, flow_key), _Unit([], 0.0, ()))
-            together[slot, flow_key] = _Unit([*unit.keys, key], unit.weight + weight, ())
+            unit.keys.append(key)
+            together[slot, flow_key] = unit._replace(weight=unit.weight + weight)
         for (slot, _), unit in together.items():
             units[slot].append(unit)
         for moved, slot in _level(units, load, min_gap):

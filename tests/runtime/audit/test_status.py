@@ -516,6 +516,13 @@ def test_a_report_that_the_driver_removed_is_gone() -> None:
     assert (table.reports, list(before.reports)) == ({}, [(JOB, 0)])
 
 
+def test_a_job_whose_heartbeat_is_of_another_release_is_unknown_and_has_run() -> None:
+    unread = with_reported(told(), jobs={}, unreadable={JOB: (b"", "status: another shape")})
+    (seen_job,) = seen(unread).jobs
+    assert (seen_job.state, seen_job.up) == ("unknown", False)
+    assert seen_job.why == "its heartbeat can't be read, as one of another release: status: another shape"
+
+
 def test_a_partition_that_moved_between_slots_counts_once_in_the_report_that_is_newer() -> None:
     """The former slot reports it too, until its next report."""
     before, after = report(said(S.COPYING, 90, 120), age_ms=2_000), report(said(S.COPYING, 100, 120))

@@ -113,9 +113,12 @@ class Driver:
         assert self.flow.phase in {P.TAKING_OVER, P.DRAINING, P.ENDING}, "no other phase writes generations"
         self.clusters.refuse("commit")
         self.clusters.write(records)
-        generation = records.get(GenerationKey(FLOW))
+        generation, newest = records.get(GenerationKey(FLOW)), self.clusters.generation
+        if isinstance(generation, Generation) and generation.note and newest is not None:
+            repeated = newest.ended and newest.state == generation.state
+            assert not repeated, "its groups may have continued at the destination meanwhile"
         if isinstance(generation, Generation) and generation.note:
-            self.ended_at = {topic: self.clusters._end(topic) for topic in TOPICS}
+            self.ended_at = {key.topic: self.clusters._end(key.topic) for key in self.flow.partitions}
         self.clusters.refuse("lost")
 
 
