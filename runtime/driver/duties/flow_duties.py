@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -171,6 +172,12 @@ async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes:
             notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
 
 
+async def _once_taken(flow: DriverFlow, duty: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Runs a duty once the flow is taken over: the ledger may say that it has ended, or is another job's."""
+    await flow.is_taken.wait()
+    await duty()
+
+
 class _Duties(Struct):
     """The running duties of one flow, and the notes about what they could not do."""
 
@@ -203,7 +210,7 @@ class FlowDuties:
         self.schema_actions: Counter[tuple[str, str]] = Counter()
 
     def restart(self, flow: DriverFlow) -> None:
-        """Restarts the duties of a flow whose new version has started.
+        """Restarts the duties of a flow whose new version has started; they begin once it is taken over.
 
         A flow that was released, or that another job has, gets none: its group counts are kept.
         """
@@ -216,24 +223,27 @@ class FlowDuties:
             duties.groups = before.groups if before is not None else None
             return
         job, notes = self._spec(), duties.notes
-        work: dict[str, Coroutine[None, None, None]] = {}
+        work: dict[str, Callable[[], Coroutine[None, None, None]]] = {}
         if flow.spec.state in _SYNCED:
             reader = self._readers.setdefault(flow.spec.source, CommittedOffsetsReader())
             duties.groups = GroupSync(job, flow.spec, flow.shared, reader, notes, flow.draining)
             if before is not None and before.groups is not None:
                 duties.groups.inherit(before.groups)
-            work["groups"] = duties.groups.run()
+            work["groups"] = duties.groups.run
         if flow.spec.state == "paused":
-            work["source ends"] = publish_source_ends(flow, notes)
+            work["source ends"] = partial(publish_source_ends, flow, notes)
         if flow.spec.state == "active":
             router = router_of(job)
             acls = AclSync(flow, job.topology, router.routes[flow.name], job.routes, self._rules, notes)
-            work["ACLs"] = acls.run()
-            work["schemas"] = SubjectSync(flow, router, notes, self.schema_actions).run()
-            work["cleaning of the offset map"] = clean_periodically(flow.spec, flow.shared, notes)
-            work["origin commits"] = commit_at_origin(flow, self._positions, notes)
+            work["ACLs"] = acls.run
+            work["schemas"] = SubjectSync(flow, router, notes, self.schema_actions).run
+            work["cleaning of the offset map"] = partial(clean_periodically, flow.spec, flow.shared, notes)
+            work["origin commits"] = partial(commit_at_origin, flow, self._positions, notes)
             self._heartbeats.add(flow.spec, notes)
-        duties.tasks = [self._tasks.spawn(duty, f"{name} of {flow.name}") for name, duty in work.items()]
+        duties.tasks = [
+            self._tasks.spawn(_once_taken(flow, duty), f"{name} of {flow.name}")
+            for name, duty in work.items()
+        ]
 
     def retain_only(self, flows: Collection[str]) -> None:
         """Ends the duties of all flows except these."""

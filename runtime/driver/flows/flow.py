@@ -193,7 +193,8 @@ class DriverFlow:
 
     The driver takes it over, which writes its generation (R3). Then its copier does passes; one that fails is
     repeated, and stops no other flow (R7). `phase` is how far it is. `taken` is the generation as this driver
-    last wrote it. `partitions` are those that are copied now. `copier_of` makes the copier.
+    last wrote it; `is_taken` is set once it copies the flow, or has paused it. `partitions` are those that
+    are copied now. `copier_of` makes the copier.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class DriverFlow:
         self.shared = shared
         self.phase = FlowPhase.TAKING_OVER
         self.taken: Generation | None = None
+        self.is_taken = asyncio.Event()
         self.partitions: dict[PartitionKey, AssignedPartition] = {}
         self.accepted: frozenset[PartitionKey] = frozenset()
         self.draining = DrainingTopics()
@@ -223,6 +225,7 @@ class DriverFlow:
         if before.phase is not FlowPhase.RELEASED:
             self.taken = before.taken
             self.phase = self._phase_once_taken() if before.active else before.phase
+            self.is_taken = before.is_taken
             self.why = before.why if before.phase is FlowPhase.SUPERSEDED else ""
         self.partitions = before.partitions
         self.accepted = before.accepted
@@ -335,6 +338,8 @@ class DriverFlow:
         """Changes the phase, by the table of phases."""
         assert phase in NEXT_PHASES[self.phase], f"{self.phase} → {phase}"
         self.phase = phase
+        if self.active or phase is FlowPhase.PAUSED:
+            self.is_taken.set()
         self.shared.changed()
 
     def _phase_once_taken(self) -> FlowPhase:

@@ -231,12 +231,17 @@ async def test_a_flow_that_this_driver_does_not_have_any_more_has_no_duties(phas
     shared = SimpleNamespace(clusters=Unreached())
     flow = SimpleNamespace(name="a", spec=job.flows[0], shared=shared, phase=FlowPhase.PAUSED)
     flow.copier, flow.draining = SimpleNamespace(mirrors=True), DrainingTopics()
+    flow.is_taken = asyncio.Event()
     tasks = BackgroundTasks()
     duties = FlowDuties(lambda: job, cast(Any, shared.clusters), tasks, list)
     duties.restart(cast(DriverFlow, flow))
     groups = duties._by_flow["a"].groups
     assert {task.get_name() for task in tasks._tasks} == {"groups of a", "source ends of a"}
     await permits.settled()
+    assert not duties._by_flow["a"].notes  # the ledger may say that it has ended
+    flow.is_taken.set()
+    await permits.settled()
+    assert duties._by_flow["a"].notes.keys() == {"source", "groups"}
     flow.phase = phase
     duties.restart(cast(DriverFlow, flow))
     await permits.settled()

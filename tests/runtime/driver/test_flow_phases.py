@@ -261,6 +261,7 @@ class Flows(VirtualTimeMachine):
     def slots_copy_only_a_flow_that_was_taken_over(self) -> None:
         flow = self.flow
         assert not flow.active or flow.generation > 0
+        assert flow.is_taken.is_set() or not (flow.active or flow.phase is P.PAUSED)
         assert flow.active == (flow.phase in {P.STARTING, P.COPYING, P.DRAINING})
         assert flow.phase is not P.SUPERSEDED or (not flow.partitions and "has it now" in flow.why)
 
@@ -294,6 +295,7 @@ class Flows(VirtualTimeMachine):
             assert self.foreign
         elif "by the ledger" in self.flow.why:  # an older spec of a flow that has ended
             assert self.flow.phase in {P.TAKING_OVER, P.ENDING}
+            assert not self.flow.is_taken.is_set(), "its groups would be synced"
         else:
             assert self.flow.phase is ENDS[self.spec.state], self.flow.view()
             view = self.flow.view()
