@@ -328,7 +328,6 @@ class FlowCopy:
         """Counts a committed transaction, and settles the states of its partitions."""
         self._counters.committed(event, now_ms())
         self._foreign.committed(event.copies)
-        self._reader.committed(event.copies)
         # Bad records hold a partition back as queued batches do, and are not sent as batches.
         passed = [one.copy for one in event.entries if one.step is not None and one.step.quarantined]
         self._reader.batches_sent(passed)

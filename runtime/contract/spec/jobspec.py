@@ -135,9 +135,9 @@ class CopySettings(SpecStruct, frozen=True, kw_only=True):
     """Configures how a slot copies. The defaults are for a slot of 1 GB with one core.
 
     `buffer_bytes` bounds the bytes that are fetched and not yet acknowledged (R8); a single larger batch may
-    exceed it. After a fetch that brought all there was, the next one waits until its records are committed,
-    at most `linger_ms`. A transaction is committed when nothing is left to send and never later than
-    `transaction_ms`, or half of a flow's rpo; brokers abort a transaction after `transaction_timeout_ms`.
+    exceed it. After a fetch that brought all there was, the next one follows after `linger_ms`. A transaction
+    is committed when nothing is left to send and never later than `transaction_ms`, or half of a flow's rpo;
+    brokers abort a transaction after `transaction_timeout_ms`.
     """
 
     lanes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2

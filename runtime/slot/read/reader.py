@@ -121,8 +121,7 @@ class BrokerIntake:
         self._changed: dict[PartitionCopy, None] = {}
         self._held_back: dict[PartitionCopy, None] = {}
         self._requested: dict[PartitionCopy, tuple[int, int]] = {}
-        self._uncommitted: dict[PartitionCopy, None] = {}
-        self._all_committed = asyncio.Event()
+        self._queued: list[PartitionCopy] = []
         self._wake = asyncio.Event()
         self._share = 0
         self._idle_since = time.monotonic()
@@ -144,7 +143,6 @@ class BrokerIntake:
             del self._rewrites[copy]
             for partitions in (self._changed, self._held_back, self._requested):
                 partitions.pop(copy, None)
-            self.committed(copy)
             self._leave_idle_session()
             if not self.copies and self._overdue is not None and not self._overdue.expired():
                 answered_s = self._session.limits.max_wait_ms / 1000 + _OVERDUE_S
@@ -159,12 +157,6 @@ class BrokerIntake:
         """Handles that batches left a partition's queue: one that was held back is fetched again."""
         if copy in self._held_back and copy.queued_bytes < self._settings.partition_fetch_bytes:
             self.mark_changed(copy)
-
-    def committed(self, copy: PartitionCopy) -> None:
-        """Handles that a transaction with a partition has ended, or that the partition leaves the intake."""
-        self._uncommitted.pop(copy, None)
-        if not self._uncommitted:
-            self._all_committed.set()
 
     async def run(self) -> None:
         """Fetches until it is cancelled. Raises WireError when the broker does not answer."""
@@ -334,8 +326,8 @@ class BrokerIntake:
     async def _pace(self, answers: Sequence[FetchedPartition]) -> None:
         """Adapts the share to the response's size, and waits after a response that brought all there was.
 
-        Records that arrive meanwhile could not be sent before the transaction of these has ended, so the next
-        fetch brings them together. Where that takes longer than `linger_ms`, they are fetched in advance.
+        Records that arrive meanwhile travel together. Without the wait, the next transaction would follow as
+        soon as the brokers answer, and many small ones cost them more than the records in them.
         """
         size = sum(len(answer.records) for answer in answers)
         share = max(self._share, self._shares.least_bytes())
@@ -343,13 +335,9 @@ class BrokerIntake:
             self._share = min(share * 2, self._settings.fetch_bytes)
         elif size * 8 < share:
             self._share = share // 2
-        if self._uncommitted and not any(copy.behind for copy in self._uncommitted):
-            self._all_committed.clear()
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._settings.linger_ms / 1000, self._all_committed.set)
-            await self._all_committed.wait()
-            timer.cancel()
-        self._uncommitted.clear()
+        queued, self._queued = self._queued, []
+        if queued and not any(copy.behind for copy in queued):
+            await asyncio.sleep(self._settings.linger_ms / 1000)
 
     async def _queue_response(self, answers: Sequence[FetchedPartition]) -> None:
         """Queues the batches of a response; their memory counts against the budget until release."""
@@ -471,7 +459,7 @@ class BrokerIntake:
                 self._budget.take(size)
         batches = [QueuedBatch(out, epoch, held.view()) for out, epoch in filtered.outgoing]
         if batches:
-            self._uncommitted[copy] = None
+            self._queued.append(copy)
         copy.fetched(batches, filtered.cursor, filtered.dropped, self._held(filtered.quarantined))
         self._bucket.take(size)
         self.mark_changed(copy)
@@ -564,13 +552,6 @@ class SourceReader:
             intake = self._intakes.get(copy)
             if intake is not None:
                 intake.batches_sent(copy)
-
-    def committed(self, copies: Iterable[PartitionCopy]) -> None:
-        """Handles that a transaction with these partitions has ended."""
-        for copy in copies:
-            intake = self._intakes.get(copy)
-            if intake is not None:
-                intake.committed(copy)
 
     def _intake(self, node: int, share: int) -> BrokerIntake:
         """Returns the intake of a leader for a share of its partitions, and starts it where there is none."""

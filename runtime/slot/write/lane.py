@@ -36,6 +36,7 @@ _COORDINATOR_AWAY = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
+_MARKERS_S = 0.001  # A transaction's markers usually follow its end within this time.
 _WINDOW_TO_CLOSE_RATIO = 20  # Closing a transaction may take at most this fraction (1/20) of its window.
 
 
@@ -118,6 +119,7 @@ class Lane:
         self._transaction = Transaction(0.0)
         self._drain_requested = False
         self._close_s = 0.005
+        self._committed_at = 0.0
         self._failures = 0
 
     # The partitions of the lane
@@ -252,7 +254,8 @@ class Lane:
             closing_at = await self._write_in_time(tx)
             if tx.joined:
                 await self._end(tx)
-                self._close_s += (self._loop.time() - closing_at - self._close_s) / 4
+                self._committed_at = self._loop.time()
+                self._close_s += (self._committed_at - closing_at - self._close_s) / 4
         except TransactionFailure as failure:
             self._enter(LaneState.RECOVERING)
             await self._recover(tx, failure)
@@ -285,10 +288,12 @@ class Lane:
         batches then need not wait for the coordinator, nor for the markers of the transaction before. The
         longest duration is such that closing costs little of the time, and never longer than the rpo allows.
         """
-        if self._active:
-            await self._add(tx, [*self._joining.take(), *self._joining.take_active(self.copies)])
         window = min(max(_WINDOW_TO_CLOSE_RATIO * self._close_s, 0.05), self._settings.longest_s)
         try:
+            if self._active:
+                await self._await_markers()
+            if self._active and self.state is LaneState.SENDING:
+                await self._add(tx, [*self._joining.take(), *self._joining.take_active(self.copies)])
             while True:
                 self._wake.clear()
                 tx.check()
@@ -308,6 +313,17 @@ class Lane:
                     await self._wake.wait()
         finally:
             self._timer.cancel()
+
+    async def _await_markers(self) -> None:
+        """Waits for the markers of the transaction before, unless a batch is queued or the lane is to end.
+
+        Until they are written, the coordinator refuses partitions that join ahead.
+        """
+        until = self._committed_at + _MARKERS_S
+        while self._loop.time() < until and not self._joining and self.state is LaneState.SENDING:
+            self._wake.clear()
+            self._timer.set(until)
+            await self._wake.wait()
 
     def _due(self, tx: Transaction, window: float) -> bool:
         """Returns whether the transaction should end, by its age, its size, or for lack of more batches.

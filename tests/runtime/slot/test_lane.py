@@ -212,6 +212,7 @@ async def active(
         assert len(bench.destination.joins) == 1
         bench.queue()
         await bench.commits()
+        await until(lambda: len(bench.destination.joins) == 3)
         await passes()
         yield bench
 
@@ -224,6 +225,35 @@ async def test_a_partition_that_carried_data_twice_joins_the_next_transaction_ah
         bench.queue()
         await bench.commits()
         assert bench.destination.ends == 3
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("event", "joins", "ends"),
+    [("nothing", 3, 2), ("a batch", 3, 3), ("the end of the lane", 2, 2)],
+)
+async def test_a_partition_joins_ahead_once_the_last_markers_are_due_or_a_batch_waits(
+    event: str, joins: int, ends: int
+) -> None:
+    bench, loop = Bench(settings=replace(SETTINGS, ahead_s=30.0)), asyncio.get_running_loop()
+    bench.copy.resume()
+    async with running(bench.lane):
+        await bench.commits()
+        await passes()
+        bench.queue()
+        await bench.commits()
+        committed_at = loop.time()
+        await passes()
+        assert (len(bench.destination.joins), loop.time()) == (2, committed_at)
+        match event:
+            case "a batch":
+                bench.queue()
+            case "the end of the lane":
+                bench.lane.drain()
+            case _:
+                await asyncio.sleep(0.001)
+        await passes()
+        assert (len(bench.destination.joins), bench.destination.ends) == (joins, ends)
 
 
 @virtual
@@ -376,8 +406,10 @@ async def test_a_partition_with_data_in_every_eighth_transaction_waits_for_its_b
                 bench.lane.offer(seldom)
             bench.queue()
             await bench.commits()
+            joins_ahead = number > 0
+            await until(lambda: often.in_transaction == joins_ahead)  # noqa: B023 - it ends before
             await passes()
-            assert (often.in_transaction, seldom.in_transaction) == (number > 0, False)
+            assert (often.in_transaction, seldom.in_transaction) == (joins_ahead, False)
 
 
 # What an open transaction may still commit
