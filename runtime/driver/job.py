@@ -242,8 +242,10 @@ class JobRunner:
         )
 
     async def _until_done(self, duty: Callable[[], Awaitable[T]], what: str) -> T:
-        """Retries a duty until it succeeds. Raises StoppedMeanwhile."""
+        """Retries a duty until it succeeds. Raises StoppedMeanwhile, or the failure of the job."""
         while not self._stopping.is_set():
+            if self._tasks.failed.done():
+                self._tasks.failed.result()
             try:
                 result = await duty()
             except WireError as error:

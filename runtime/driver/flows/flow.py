@@ -552,9 +552,13 @@ class DriverFlow:
         return record
 
     async def _newest_generation(self) -> Generation:
-        """Reads the flow's generation. Raises what `own_generation` raises."""
+        """Reads the flow's generation; a commit without an answer counts.
+
+        Raises what `own_generation` raises.
+        """
         await self.shared.ledger.decided(self.name)
-        return self.own_generation()
+        self.taken = self.own_generation()
+        return self.taken
 
     def own_generation(self) -> Generation:
         """Returns the flow's generation as the ledger was read last.

@@ -108,7 +108,7 @@ class FlowManager:
         Raises WireError.
         """
         await asyncio.gather(*map(self._stop_task, self.by_name))
-        unfenced = await self._stop_generations(self.by_name, of=("active",))
+        unfenced = await self._stop_generations(self.by_name, of=("active", "stopped"))
         await asyncio.gather(*(self._fence_later(name, ids) for name, ids in unfenced.items()))
 
     def _start(self, flow: DriverFlow) -> None:
@@ -142,11 +142,14 @@ class FlowManager:
             await asyncio.sleep(_POLL_S)
 
     async def _stop_generations(
-        self, names: Iterable[str], of: Collection[str] = ("active", "paused", "promoted", "failed_over")
+        self,
+        names: Iterable[str],
+        of: Collection[str] = ("active", "paused", "promoted", "failed_over", "stopped"),
     ) -> dict[str, dict[str, str]]:
         """Commits generations that stop the flows, then fences every transactional id (R3).
 
-        Flows whose generation has another state than those of `of` stay unchanged.
+        Flows whose generation has another state than those of `of` stay unchanged. A flow that this driver
+        has stopped already is stopped again: its ids may not all be fenced.
 
         Returns, by flow, the ids that could not be fenced, with the reason: a slot that still runs could copy
         on under them. A flow that another job has taken over stays unchanged.

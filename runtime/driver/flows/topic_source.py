@@ -106,8 +106,9 @@ class TopicSource(RecordSource[FilePosition]):
         """Returns the first positions of new partitions and of new lineages, before any is copied (R1).
 
         `start` applies to topics without a position when the selection begins. Partitions and topics that
-        appear later, and a topic that was made again, start at their first record. So the selection begins
-        once the leaders of all partitions that `start` is for have answered. Raises WireError.
+        appear later, and a topic that was made again, start at their first record. So a flow begins once the
+        leaders of all partitions that `start` is for have answered; one that copies does not wait for those
+        of a topic that an edit adds (R7). Raises WireError.
         """
         answering = [partition for partition in partitions if partition.start >= 0]
         new = [partition for partition in answering if partition.key not in positions]
@@ -125,7 +126,7 @@ class TopicSource(RecordSource[FilePosition]):
             for partition in partitions
             if partition.start < 0 and partition.key.topic not in topics
         ]
-        if begins and silent and not isinstance(self._flow.spec.start, Earliest):
+        if begins and silent and not positions and not isinstance(self._flow.spec.start, Earliest):
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"where {silent[0]} begins")
         by_start = [partition.key.at for partition in new if begins and partition.key.topic not in topics]
         at = await resolve_start(cluster, by_start, self._flow.spec.start) if by_start else {}

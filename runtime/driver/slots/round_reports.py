@@ -80,14 +80,14 @@ class RoundReports:
     async def _report_periodically(self) -> None:
         """Sends reports until cancelled; what could not be sent is sent with the next ones."""
         while True:
-            with contextlib.suppress(WireError):
-                await self.report_once()
+            await self.report_once()
             await asyncio.sleep(_EVERY_S)
 
     async def report_once(self) -> None:
-        """Sends the status of each flow when it changed, and at least every five seconds. Raises WireError.
+        """Sends the status of each flow when it changed, and at least every five seconds.
 
-        The report of a flow that has left the job is deleted.
+        The report of a flow that has left the job is deleted. One that can't be sent does not hold up those
+        of other flows (R7).
         """
         copiers = self._copiers()
         self.reports = {
@@ -96,8 +96,9 @@ class RoundReports:
         for report in self.reports.values():
             self._on_report(report)
         for number in self._sent.keys() - self.reports.keys():
-            await self._send(number, None)
-            del self._sent[number]
+            with contextlib.suppress(WireError):
+                await self._send(number, None)
+                del self._sent[number]
         for number, report in self.reports.items():
             sent, status = self._sent.get(number), report.status
             if (
@@ -105,8 +106,9 @@ class RoundReports:
                 or status.at_ms - sent.at_ms >= _REPEAT_MS
                 or (status.flows, status.partitions) != (sent.flows, sent.partitions)
             ):
-                await self._send(number, job_status.encode(report))
-                self._sent[number] = status
+                with contextlib.suppress(WireError):
+                    await self._send(number, job_status.encode(report))
+                    self._sent[number] = status
 
     async def _send(self, number: int, value: bytes | None) -> None:
         await self._context.leadership.ensure()

@@ -311,3 +311,25 @@ TestFlows.settings = settings(max_examples=30, stateful_step_count=20, deadline=
 
 def test_every_phase_can_be_reached_and_only_a_released_flow_ends_for_good() -> None:
     assert_reachable(NEXT_PHASES, P.TAKING_OVER, P.RELEASED, P)
+
+
+@pytest.mark.parametrize("answered", range(3))
+def test_topics_are_promoted_although_the_answer_to_a_commit_was_lost(answered: int) -> None:
+    """An apply waits until the flow says that they are. The commit behind `answered` others has no answer."""
+    walk = Flows()
+    walk.begin("active", promoted=True)
+    before = walk.clusters.write
+
+    def write(values: Mapping[LedgerKey, LedgerValue]) -> None:
+        nonlocal answered
+        before(values)
+        if GenerationKey(FLOW) in values:
+            walk.clusters.refusals["lost"] = int(answered == 0)
+            answered -= 1
+
+    walk.clusters.write = write  # type: ignore[method-assign]
+    walk.run(walk._succeed())
+    for _ in range(4):
+        walk.act(walk._slots_copy, 30.0)
+    assert answered < 0
+    walk.teardown()

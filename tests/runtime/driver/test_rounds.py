@@ -185,9 +185,14 @@ class Topic(TransactionalTopics):
 
     def __init__(self) -> None:
         super().__init__({naming.STATUS: []})
+        self.refused = set[int]()
+        self._calls = 0
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         assert isinstance(request, ProduceRequest)
+        self._calls += 1
+        if self._calls - 1 in self.refused:
+            raise WireError("it is too large")
         return await self.start(request, 1.0)
 
     def sent(self) -> list[tuple[int, bool]]:
@@ -197,6 +202,19 @@ class Topic(TransactionalTopics):
             for _, record in written
             if (key := decode_key(record.key)) is not None
         ]
+
+
+async def test_a_report_that_is_refused_does_not_hold_up_those_of_other_flows() -> None:
+    flows = [SimpleNamespace(name=name, copier=copier(Source({}), Sink())) for name in ("a", "b")]
+    context, status = SimpleNamespace(job="job", driver="driver"), Topic()
+    context.destination, context.leadership = status, Flow().shared.leadership
+    reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), cast(Any, None), lambda _: None)
+    status.refused = {0}
+    await reports.report_once()
+    assert status.sent() == [(1, True)]
+    status.refused = set()
+    await reports.report_once()
+    assert status.sent() == [(0, True)]
 
 
 async def test_a_flow_keeps_its_number_when_another_one_leaves_the_job() -> None:

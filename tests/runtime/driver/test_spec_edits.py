@@ -19,6 +19,7 @@ from runtime.driver.flows.flow import DriverFlow, FlowPhase
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.job import JobRunner
+from runtime.driver.leadership import StatusTopicLost
 from runtime.driver.process import SpecFile
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, WireError
@@ -205,6 +206,19 @@ class Closing:
 
     async def close(self) -> None:
         self.is_closed = True
+
+
+async def test_a_job_that_starts_ends_where_it_fails_while_it_waits_for_a_cluster() -> None:
+    """It would wait for ever where its status topic was deleted: only its next start makes that again."""
+    runner = JobRunner(SPEC, {}, cast(SpecFile, None))
+
+    async def deleted() -> None:
+        if not runner._tasks.failed.done():
+            runner._tasks.failed.set_exception(StatusTopicLost("gone"))
+        raise WireError("the status topic is unknown")
+
+    with pytest.raises(StatusTopicLost):
+        await asyncio.wait_for(runner._until_done(deleted, "dc2"), 60)
 
 
 async def test_a_job_says_that_it_was_stopped_although_a_flow_cannot_be_stopped_in_the_ledger() -> None:

@@ -111,9 +111,10 @@ async def test_a_driver_that_was_succeeded_while_it_waited_fences_no_id_any_more
 
 
 @virtual
-async def test_the_ids_of_a_flow_that_was_removed_are_fenced_until_none_is_left() -> None:
-    """The coordinator of one does not answer for a while."""
-    before = replace(BEFORE, driver="driver-2", transactional_ids=OLD)
+@pytest.mark.parametrize("state", ["active", "stopped"])
+async def test_the_ids_of_a_flow_that_was_removed_are_fenced_until_none_is_left(state: FlowState) -> None:
+    """The coordinator of one does not answer for a while. `stopped`: the first attempt fenced none."""
+    before = replace(BEFORE, driver="driver-2", transactional_ids=OLD, state=state)
     record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(before))
     destination = Destination()
     destination.silent_for = {OLD[1]}
