@@ -141,7 +141,6 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     from planner.cli.view import emit_each
     from planner.render.reports.cutovers import wave_lines
     from planner.workflows.flows.cutover import cutover
-    from runtime.contract.results.waves import WaveState
 
     result = cutover(request, output.interaction())
     if output.as_json:
@@ -151,7 +150,7 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     back = f"repl cutover {request.cutover} --wave {result.wave.wave} --back"
     if result.exit_code is ExitCode.DONE and request.switch:
         click.echo("Next: start its consumers at the source, then its producers", err=True)
-    elif result.exit_code is ExitCode.DONE and request.back and result.wave.state is WaveState.RETURNING:
+    elif result.switch_follows:
         click.echo(f"Next: stop its producers at the destination, then {back} --switch", err=True)
     return result.exit_code
 

@@ -42,10 +42,8 @@ async def read_jobs(
     }
     live = {name for name, old in age.items() if old <= FRESH_MS} - doubtful
     if doubtful or table.unreadable:
-        wait_s = max((FRESH_MS - age.get(name, 0)) / 1000 for name in (*doubtful, *table.unreadable))
-        live |= await _with_heartbeat(
-            {*doubtful, *table.unreadable}, table, reader, max(SECOND_CHECK_S, wait_s)
-        )
+        wait_s = max([SECOND_CHECK_S, *((FRESH_MS - age[name]) / 1000 for name in doubtful)])
+        live |= await _with_heartbeat({*doubtful, *table.unreadable}, table, reader, wait_s)
     return tuple(_live_job(name, cluster, table, live) for name in sorted({*table.jobs, *table.unreadable}))
 
 

@@ -57,10 +57,14 @@ if TYPE_CHECKING:
 
 
 class CutoverResult(Struct, frozen=True):
-    """The wave after the command, and the last apply; None where the wave had moved before."""
+    """The wave after the command, and the last apply; None where the wave had moved before.
+
+    `switch_follows`: what was new is copied back, and `--back --switch` returns the clients.
+    """
 
     wave: WaveProgress
     applied: ApplyResult | None = None
+    switch_follows: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
@@ -248,7 +252,12 @@ class WaveMove:
         edits = TopologyEdits()
         promote_edit(edits, before, wave)
         applied = self._applied = await apply_edited(
-            edits, self._request, self._interaction, reviewed=self._reviewed, check_plan=check_plan
+            edits,
+            self._request,
+            self._interaction,
+            reviewed=self._reviewed,
+            check_plan=check_plan,
+            decisive=sorted(wave.left or wave.topics),
         )
         if applied.complete:
             moved = checked(self._request.path, self._request.var_files).topology
@@ -418,7 +427,7 @@ async def _return_moved(
         topology = checked(request.path, request.var_files).topology
     failbacks = [back for back in pending_failbacks(topology, source) if back.flow.name in flows]
     applied = await copy_back(topology, failbacks, request, interaction)
-    return CutoverResult(await _progress(wave, request), applied)
+    return CutoverResult(await _progress(wave, request), applied, switch_follows=applied.complete)
 
 
 def check_returns_alone(

@@ -102,12 +102,14 @@ async def apply_edited(
     wait_for: Collection[str] = (),
     reviewed: Plan | None = None,
     check_plan: Callable[[Plan], None] = lambda _: None,
+    decisive: Collection[str] | None = None,
 ) -> ApplyResult:
     """Plans the edited texts, asks, writes the files right before the first step, and applies.
 
     `check_plan` raises Failure where the plan may not be applied. `given_up` is a cluster that is waited for
     only briefly. The apply is not complete while a partition of the flows in `wait_for` waits for a decision.
     `reviewed` is a plan that was approved: a plan whose changes are all among its own does not ask again.
+    Nothing is written where the plan can't change any of the `decisive` flows; without them, of those edited.
     """
     before = {file: file.read_bytes() for file in edits.texts}
     changed = {
@@ -118,10 +120,8 @@ async def apply_edited(
     plan = await plan_edited(edits, request, interaction, given_up=given_up)
     check_plan(plan)
     unknown = {change.address for change in plan.changes if change.action is Action.UNKNOWN}
-    edited = [flow_address(name) for name in edits.flows]
-    can_apply = not edited or any(
-        address not in unknown for address in edited
-    )  # else the edit changes nothing
+    flows = [flow_address(name) for name in (edits.flows if decisive is None else decisive)]
+    can_apply = not flows or any(address not in unknown for address in flows)
     return await execute(
         plan,
         request,
