@@ -146,7 +146,7 @@ class CopySettings(SpecStruct, frozen=True, kw_only=True):
     fetch_bytes: Held = 16 << 20
     partition_fetch_bytes: Held = 4 << 20
     fetch_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=CENTURY_MS)] = 500
-    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=CENTURY_MS)] = 5
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=CENTURY_MS)] = 3
     transaction_ms: Interval = 2_000
     transaction_bytes: Size = 256 << 20
     transaction_timeout_ms: Interval = 30_000
