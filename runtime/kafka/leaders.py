@@ -121,7 +121,7 @@ async def _ask(
 ) -> dict[TopicPartition, A | ErrorCode]:
     async def send(questions: dict[TopicPartition, _Question[Q]]) -> Answers[A]:
         """Sends the questions of all callers in one request."""
-        longest = max(question.within for question in questions.values())
+        longest = max(DEFAULT_S, *(question.within for question in questions.values()))
         abouts = {at: question.about for at, question in questions.items()}
         return await cluster.call(node, request(abouts), CONTROL, longest)
 
