@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import read_status
@@ -25,7 +26,7 @@ from tests.records import PATIENCE_S, all_in_sync
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
 from tests.runtime.slot.lossy_proxy import Lost, losing_ends
-from tests.runtime.slot.world import Driver, Side, assigned, at_end, copying, flow_spec, in_state, until
+from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, copying, flow_spec, in_state, until
 
 pytestmark = pytest.mark.integration
 
@@ -210,7 +211,10 @@ async def test_an_unclean_election_at_the_destination_stops_the_partition(
     so too, from the ledger.
     """
     lab, sides = breakable
-    orders = copying(sides, fresh, create=False)
+    # The open transaction has no coordinator until a broker has started: that may take longer than 10 s.
+    orders = copying(
+        sides, fresh, create=False, settings=structs.replace(FAST, transaction_timeout_ms=120_000)
+    )
     orders.source.create(orders.topic)
     unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     place(orders.destination, orders.topic, [[1, 2]], **unclean)

@@ -303,12 +303,20 @@ class Driver:
 
     @asynccontextmanager
     async def running(self, assignment: Assignment, slot: int = 0) -> AsyncIterator[Slot]:
-        """A slot in this process, drained at the end."""
+        """A slot in this process, drained at the end. A test fails at once where its slot ends before."""
         made = Slot(self.spec(slot), assignment, {})
-        task = asyncio.create_task(made.run())
+        task, test = asyncio.create_task(made.run()), asyncio.current_task()
+        assert test is not None
+        task.add_done_callback(cancel := lambda _: test.cancel())
         try:
             yield made
+        except asyncio.CancelledError:
+            if not task.done():
+                raise
+            test.uncancel()
+            raise AssertionError(f"the slot ended: {task.result()}") from None
         finally:
+            task.remove_done_callback(cancel)
             made.stop()
             await asyncio.wait_for(task, PATIENCE_S)
 
