@@ -25,7 +25,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Refusal, WireError
-from runtime.kafka.fetch import fetch_committed
+from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import known_offsets, log_start, offsets_of, topic_configs
@@ -52,7 +52,7 @@ async def _fetch(
     topic_id: bytes | None = None,
 ) -> FetchedPartition:
     """Fetches once what a read_committed reader may read. Raises WireError, RecordsExpired."""
-    answer = await fetch_committed(cluster, at, position, max_bytes, purpose, topic_id=topic_id)
+    answer = await fetch_loaded(cluster, at, position, max_bytes, purpose, topic_id=topic_id)
     if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
         start = await log_start(cluster, at)
         if start > position:

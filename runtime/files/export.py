@@ -30,7 +30,7 @@ from runtime.files.manifest import ManifestFolder, as_unavailable
 from runtime.files.tasks import RoundTicket, TaskKind
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
-from runtime.kafka.fetch import fetch_committed
+from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.schemas.client import RegistryUnavailable
@@ -231,9 +231,7 @@ class _PartitionExport:
 
         async def fetched() -> FetchedPartition:
             await asyncio.sleep(self._bucket.wait_s())
-            answer = await fetch_committed(
-                self._cluster, at, position, _FETCH_BYTES, "files", topic_id=topic_id
-            )
+            answer = await fetch_loaded(self._cluster, at, position, _FETCH_BYTES, "files", topic_id=topic_id)
             self._bucket.take(len(answer.records))
             return answer
 

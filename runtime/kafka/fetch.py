@@ -83,20 +83,21 @@ async def fetch_once(
     return answer
 
 
-async def fetch_committed(
+async def fetch_loaded(
     cluster: KafkaCluster,
     at: TopicPartition,
     offset: int,
     most_bytes: int,
     purpose: str,
     *,
+    isolation: Isolation = Isolation.READ_COMMITTED,
     topic_id: bytes | None = None,
 ) -> FetchedPartition:
     """Fetches as `fetch_once` does, and waits for records that the broker has to load.
 
     A broker with older segments in remote storage answers without records, and without an error, where it
     has not loaded them in time. A log always ends with a batch, whatever compaction removed. So without
-    records there are none below the last stable offset. Raises a BrokerError where they do not come.
+    records there are none below the end of what is read. Raises a BrokerError where they do not come.
     """
     for wait_ms in _LOAD_WAITS_MS:
         answer = await fetch_once(
@@ -105,13 +106,16 @@ async def fetch_committed(
             offset,
             most_bytes,
             purpose,
+            isolation=isolation,
             wait_ms=wait_ms,
             topic_id=topic_id,
             within=wait_ms / 1000 + cluster.settings.request_timeout_s,
         )
-        if answer.error or len(answer.records) or offset >= answer.last_stable_offset:
+        committed_only = isolation is Isolation.READ_COMMITTED
+        end = answer.last_stable_offset if committed_only else answer.high_watermark
+        if answer.error or len(answer.records) or offset >= end:
             return answer
-    why = f"no records from offset {offset} on, though the log goes on to {answer.last_stable_offset}"
+    why = f"no records from offset {offset} on, though the log goes on to {end}"
     raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(at), why)
 
 
@@ -120,7 +124,7 @@ async def holds_record(cluster: KafkaCluster, at: TopicPartition, offset: int) -
 
     Raises WireError.
     """
-    answer = await fetch_once(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
+    answer = await fetch_loaded(cluster, at, offset, 1, "look", isolation=Isolation.READ_UNCOMMITTED)
     for member in walk(answer.records, at).sets:
         if member.base_offset <= offset < member.next_offset:
             return not (isinstance(member, Batch) and member.control)

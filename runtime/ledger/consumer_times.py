@@ -25,7 +25,7 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.fetch import fetch_committed
+from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of
 from runtime.kafka.records import InternalRecord
@@ -61,7 +61,7 @@ async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> 
 
 async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[Record]:
     """Returns the committed records of one fetch. Raises WireError where they are not loaded in time."""
-    answer = await fetch_committed(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
+    answer = await fetch_loaded(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
     aborted = AbortedTransactions(answer.aborted)
     kept = [one for one in walk(answer.records, at).sets if not isinstance(one, Batch) or aborted.keeps(one)]
     return [record for one in kept for record in records(one, at)]

@@ -33,7 +33,7 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.rename import Table
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.fetch import fetch_committed
+from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, register
@@ -140,7 +140,7 @@ class PartitionReplay(RepeatedCopy):
         position, copied, destination_end = stretch.low, 0, -1
         while position < stretch.end:
             at, most_bytes = self._source_partition, self._request.bytes
-            answer = await fetch_committed(self._source, at, position, most_bytes, "salvage")
+            answer = await fetch_loaded(self._source, at, position, most_bytes, "salvage")
             if answer.error is not ErrorCode.NONE:
                 raise BrokerError(answer.error, str(at))
             kept = self._keep(answer, position, stretch.end)

@@ -10,7 +10,7 @@ from runtime.batch.failure import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.fetch import fetch_committed
+from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.timing import in_time
 
 MOST = 50  # partitions in one inspection: a batch may have a megabyte
@@ -43,7 +43,7 @@ async def first_missing(
 
 async def _timestamp(cluster: KafkaCluster, key: PartitionKey, position: int) -> int | None:
     at = key.at
-    answer = await fetch_committed(cluster, at, position, _MIN_FETCH_BYTES, "look")
+    answer = await fetch_loaded(cluster, at, position, _MIN_FETCH_BYTES, "look")
     behind = (member for member in walk(answer.records, at).sets if member.next_offset > position)
     first = next(behind, None)
     if isinstance(first, Batch):

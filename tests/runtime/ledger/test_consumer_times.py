@@ -40,7 +40,7 @@ class Log:
         start = self.start
         return {AT: start if isinstance(start, ErrorCode) else ListedOffset(start, -1, 0)}
 
-    async def fetch_committed(
+    async def fetch_loaded(
         self, cluster: object, at: TopicPartition, offset: int, *_: object
     ) -> FetchedPartition:
         self.fetched.append(offset)
@@ -52,7 +52,7 @@ class Log:
 async def time_in(log: Log, committed: int) -> int | None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(consumer_times, "list_offsets", log.list_offsets)
-        patch.setattr(consumer_times, "fetch_committed", log.fetch_committed)
+        patch.setattr(consumer_times, "fetch_loaded", log.fetch_loaded)
         return await time_at(cast(KafkaCluster, None), AT, committed)
 
 
