@@ -33,7 +33,7 @@ from runtime.driver.duties.flow_duties import FlowDuties
 from runtime.driver.flows.flows import FlowManager
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.kubernetes import KubernetesExecutors
-from runtime.driver.leadership import DriverFenced, DriverWriter, Leadership
+from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.driver.metrics import JobMetrics, ReplicaCounts, flow_snapshots
 from runtime.driver.process import JvmSilent, SpecFile
 from runtime.driver.slots.channel import (
@@ -153,8 +153,8 @@ class JobRunner:
                 if ended is not None:
                     return ended
             # The driver's transactional id fences every older driver of the job (R10).
-            writer = await self._until_done(
-                lambda: DriverWriter.open(cluster, spec.job), f"the coordinator at {name}"
+            leadership = await self._until_done(
+                lambda: Leadership.open(cluster, spec.job, self.status), f"the coordinator at {name}"
             )
             log_event(
                 "driver_started",
@@ -168,16 +168,16 @@ class JobRunner:
             before = await self._until_done(lambda: read_reported(cluster), name)
             # A command after the first heartbeat is for this driver, however long Spark takes to start.
             control_offset = await self._until_done(lambda: end_of(cluster, naming.CONTROL), name)
-            self._leadership = Leadership(writer, self.status)
-            await self._until_done(self._leadership.send_heartbeat, name)
+            self._leadership = leadership
+            await self._until_done(leadership.send_heartbeat, name)
             log_event("driver_leading", job=spec.job, driver=self.driver)
             self.leading.set()
             # Spark takes seconds to start, in which a standby must not take the job over.
-            self._tasks.spawn(self._leadership.run(), "leadership")
+            self._tasks.spawn(leadership.run(), "leadership")
             # A stop takes effect at once, a new spec once the flows have started.
             self._tasks.spawn(self._read_commands(cluster, control_offset), "commands")
             self._application = await self._unless_ended(self._await_spark(application, spark_cluster))
-            await self._start(cluster, before, writer, self._leadership)
+            await self._start(cluster, before, leadership)
             self._editing = self._tasks.spawn(self._commands.run(), "edits")
             await self._until_ended()
             await self._stop_gracefully()
@@ -297,13 +297,7 @@ class JobRunner:
         self._trouble = ""
         return result
 
-    async def _start(
-        self,
-        destination: KafkaCluster,
-        before: JobStatusTable,
-        writer: DriverWriter,
-        leadership: Leadership,
-    ) -> None:
+    async def _start(self, destination: KafkaCluster, before: JobStatusTable, leadership: Leadership) -> None:
         """Starts the flows and the slots. `before` is what the driver before this one reported.
 
         The end offset of the status topic is read before the flows start, so that no report is missed.
@@ -322,7 +316,6 @@ class JobRunner:
             clusters=self._clusters,
             destination=destination,
             ledger=await self._until_done(lambda: Ledger.open(destination), spec.destination),
-            writer=writer,
             leadership=leadership,
             application=application,
             changed=self._changed,

@@ -1,9 +1,7 @@
 """Writes under the driver's transactional id, and confirms that this driver still holds it (R10).
 
-Each action is confirmed before it begins.
-
-`DriverWriter` commits heartbeats, generations and first positions. `Leadership` sends the heartbeat. A
-heartbeat that was committed seconds ago proves that no other driver ran the job at that moment.
+Each action is confirmed before it begins. A heartbeat that was committed seconds ago proves that no other
+driver ran the job at that moment.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from runtime.contract.records import job_status
 from runtime.contract.records.control import driver_transactional_id
@@ -53,46 +52,6 @@ _Records = Mapping[LedgerKey, LedgerValue | None]
 _TOGETHER = 10_000  # ledger records of several callers in one transaction
 
 
-class DriverWriter:
-    """A DriverWriter commits records under the driver's transactional id, one transaction at a time.
-
-    Ledger records of several callers that wait at the same time are one transaction, so a job takes many
-    flows over in a few transactions. At most one of these waits before a heartbeat.
-
-    Its methods raise DriverFenced when the id is lost for good, and WireError for failures that a retry may
-    solve.
-    """
-
-    def __init__(self, transactions: TransactionWriter) -> None:
-        self._transactions = transactions
-        # The records of one flow that a broker refuses must not stop another flow (R7).
-        self._commits = Gathered(self._commit, _TOGETHER, apart=lambda error: isinstance(error, BrokerError))
-
-    @classmethod
-    async def open(cls, cluster: KafkaCluster, job: str) -> DriverWriter:
-        """Initialises the driver's transactional id, which fences any earlier driver of the job.
-
-        Raises WireError.
-        """
-        return cls(await TransactionWriter.open(cluster, driver_transactional_id(job), TIMEOUT_MS))
-
-    async def commit(self, records: _Records) -> None:
-        """Commits ledger records in one transaction, perhaps together with those of other callers."""
-        await self._commits.ask(records)
-
-    async def _commit(self, records: _Records) -> None:
-        with _as_driver_fenced():
-            await self._transactions.commit(records)
-
-    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
-        """Commits records of the status topic.
-
-        Once it returns, no other driver had initialised the id at the moment of the commit.
-        """
-        with _as_driver_fenced():
-            await self._transactions.commit({}, {at: batches_of(records)}, within=_HEARTBEAT_WITHIN_S)
-
-
 @contextmanager
 def _as_driver_fenced() -> Iterator[None]:
     """Converts an error that means a fence into DriverFenced."""
@@ -110,25 +69,58 @@ def clock_with_sleep() -> float:
 
 
 class Leadership:
-    """A heartbeat commits the job's status under the driver's transactional id.
+    """Writes under the driver's transactional id, one transaction at a time, and confirms that it is held.
 
-    Each duty first confirms that a heartbeat was committed seconds ago, so this process was the job's driver
-    then (R10).
+    A heartbeat commits the job's status. Each duty first confirms that a heartbeat was committed seconds ago,
+    so this process was the job's driver then (R10).
+
+    Ledger records of several callers that wait at the same time are one transaction, so a job takes many
+    flows over in a few transactions. At most one of these waits before a heartbeat.
+
+    Its methods raise DriverFenced when the id is lost for good, and WireError for failures that a retry may
+    solve.
     """
 
     def __init__(
         self,
-        writer: DriverWriter,
+        transactions: TransactionWriter,
         status: Callable[[], JobStatus],
         clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
-        self._writer = writer
+        self._transactions = transactions
+        # The records of one flow that a broker refuses must not stop another flow (R7).
+        self._commits = Gathered(self._commit, _TOGETHER, apart=lambda error: isinstance(error, BrokerError))
         self._status = status
         self._clock = clock
         self._beat_at = float("-inf")
         self._beating = asyncio.Lock()
         self._wake = asyncio.Event()
         self.trouble = ""
+
+    @classmethod
+    async def open(cls, cluster: KafkaCluster, job: str, status: Callable[[], JobStatus]) -> Self:
+        """Initialises the driver's transactional id, which fences any earlier driver of the job.
+
+        Raises WireError.
+        """
+        writer = await TransactionWriter.open(cluster, driver_transactional_id(job), TIMEOUT_MS)
+        return cls(writer, status)
+
+    async def commit(self, records: _Records) -> None:
+        """Commits ledger records in one transaction, perhaps together with those of other callers."""
+        await self._commits.ask(records)
+
+    async def _commit(self, records: _Records) -> None:
+        with _as_driver_fenced():
+            await self._transactions.commit(records)
+
+    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
+        """Commits records of the status topic.
+
+        Once it returns, no other driver had initialised the id at the moment of the commit.
+        """
+        with _as_driver_fenced():
+            await self._transactions.commit({}, {at: batches_of(records)}, within=_HEARTBEAT_WITHIN_S)
 
     @property
     def age_s(self) -> float:
@@ -152,7 +144,7 @@ class Leadership:
         )
         async with self._beating:
             began = self._clock()
-            await self._writer.commit_status(at(naming.STATUS), [record])
+            await self.commit_status(at(naming.STATUS), [record])
             self._beat_at = began
 
     def request_heartbeat(self) -> None:

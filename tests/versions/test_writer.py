@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from runtime.contract.client.settings import wire_settings
-from runtime.driver.leadership import DriverFenced, DriverWriter
+from runtime.contract.records.job_status import JobStatus
+from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.driver.slots.channel import at
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.kafka.records import InternalRecord
@@ -30,6 +31,10 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabKafkaCluster]:
         lab.down(purge=True)
 
 
+async def leading(cluster: LostAnswer, job: str) -> Leadership:
+    return await Leadership.open(cluster, job, lambda: JobStatus(job, "t", "d", "running", 0, 0))
+
+
 def heartbeat(text: str) -> list[InternalRecord]:
     return [InternalRecord(b"heartbeat", text.encode())]
 
@@ -46,7 +51,7 @@ def test_a_writer_goes_on_after_a_lost_answer(old: LabKafkaCluster) -> None:
     create_topic(old.client, "renewed")
 
     async def work(cluster: LostAnswer) -> None:
-        writer = await DriverWriter.open(cluster, "renewed")
+        writer = await leading(cluster, "renewed")
         cluster.lose = 1
         with pytest.raises(Disconnected):
             await writer.commit_status(at("renewed"), heartbeat("one"))
@@ -60,11 +65,11 @@ def test_a_replaced_writer_cannot_renew_its_id(old: LabKafkaCluster) -> None:
     create_topic(old.client, "replaced")
 
     async def work(cluster: LostAnswer) -> None:
-        first = await DriverWriter.open(cluster, "replaced")
+        first = await leading(cluster, "replaced")
         cluster.lose = 1
         with pytest.raises(Disconnected):
             await first.commit_status(at("replaced"), heartbeat("first"))
-        second = await DriverWriter.open(cluster, "replaced")
+        second = await leading(cluster, "replaced")
         with pytest.raises(DriverFenced) as fenced:
             await first.commit_status(at("replaced"), heartbeat("zombie"))
         assert isinstance(fenced.value.__cause__, BrokerError)

@@ -102,7 +102,7 @@ async def clean_periodically(flow: FlowSpec, shared: DriverContext, notes: dict[
         try:
             await shared.leadership.ensure()
             maps = records.maps_by(shared.ledger).reader
-            await clean_map(maps, shared.destination, shared.writer, flow.name)
+            await clean_map(maps, shared.destination, shared.leadership, flow.name)
             notes.pop("offset map", None)
         except (WireError, *READ_FAILURES) as error:
             notes["offset map"] = f"its segments were not merged or trimmed: {error}"

@@ -293,5 +293,5 @@ async def _sides(
 
 async def _commit(shared: DriverContext, flow: str, records: Records) -> None:
     await shared.leadership.ensure()
-    await shared.writer.commit(records)
+    await shared.leadership.commit(records)
     await shared.ledger.decided(flow)

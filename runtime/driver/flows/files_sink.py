@@ -209,7 +209,7 @@ class FilesSink(RecordSink[FilePosition]):
         self._compaction.apply(commit)
         self.stats = stats
         _failpoint("before_ledger")
-        await shared.writer.commit(self._changed_progress())
+        await shared.leadership.commit(self._changed_progress())
 
     def _next_commit(self) -> Commit:
         """Returns the commit behind the last one, without positions and files."""

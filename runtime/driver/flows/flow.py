@@ -547,7 +547,7 @@ class DriverFlow:
 
     async def _commit(self, record: Generation) -> Generation:
         await self.shared.leadership.ensure()
-        await self.shared.writer.commit({GenerationKey(self.name): record})
+        await self.shared.leadership.commit({GenerationKey(self.name): record})
         self.taken = record
         return record
 

@@ -173,7 +173,7 @@ class FlowManager:
             ids |= dict.fromkeys(last.transactional_ids, name)
         unfenced: dict[str, dict[str, str]] = {}
         if records:
-            await shared.writer.commit(records)
+            await shared.leadership.commit(records)
             for transactional_id, why in (await fence(shared.destination, ids)).items():
                 unfenced.setdefault(ids[transactional_id], {})[transactional_id] = why
         for key, record in records.items():

@@ -37,7 +37,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
-from runtime.driver.leadership import DriverWriter, Leadership
+from runtime.driver.leadership import Leadership
 from runtime.driver.slots.membership import NO_SLOTS, Membership, SlotLayout
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
@@ -69,7 +69,6 @@ class DriverContext(Struct, frozen=True):
     clusters: DriverClusters
     destination: KafkaCluster
     ledger: Ledger
-    writer: DriverWriter
     leadership: Leadership
     application: SparkSlotRunner
     changed: Callable[[], None] = lambda: None
@@ -129,7 +128,7 @@ async def take_over(
         promoting=_still_promoted(spec, last.promoting),
     )
     record = with_life_of(before, record)
-    await shared.writer.commit({GenerationKey(spec.name): record})
+    await shared.leadership.commit({GenerationKey(spec.name): record})
     stuck = await fence(shared.destination, last.transactional_ids)
     while stuck:
         (first, why), more = next(iter(stuck.items())), len(stuck) - 1
@@ -138,7 +137,7 @@ async def take_over(
         await shared.leadership.ensure()  # the slots of a driver that succeeded this one have the same ids
         stuck = await fence(shared.destination, stuck)
     if older:  # they were listed until now so that the next driver would fence them if this one died before
-        await shared.writer.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
+        await shared.leadership.commit({GenerationKey(spec.name): replace(record, transactional_ids=mine)})
     await shared.ledger.decided(spec.name)
     return record
 
@@ -256,7 +255,7 @@ async def commit_begun(
     note: dict[LedgerKey, LedgerValue | None] = {}
     if mine.begun != selection(spec):
         note[GenerationKey(spec.name)] = replace(mine, begun=selection(spec), awaited=sorted(awaited))
-    await commit_first_positions(shared.writer, shared.ledger, first, note)
+    await commit_first_positions(shared.leadership, shared.ledger, first, note)
     await shared.ledger.decided(spec.name)
 
 
@@ -291,7 +290,7 @@ async def restart(
             for key, first in fresh.items()
         }
     await shared.leadership.ensure()
-    await shared.writer.commit({GenerationKey(spec.name): done, **records})
+    await shared.leadership.commit({GenerationKey(spec.name): done, **records})
     await shared.ledger.decided(spec.name)
     if start is not None:
         log.info("flow_restarted", key=spec.name, flow=spec.name, partitions=len(records))

@@ -98,7 +98,7 @@ class TopicSink(RecordSink[Progress]):
         await shared.leadership.ensure()
         self._in_doubt = True
         await self.fence()
-        await shared.writer.commit({ProgressKey(key): position for key, position in moved.items()})
+        await shared.leadership.commit({ProgressKey(key): position for key, position in moved.items()})
         await shared.ledger.refresh(self._flow.name)
         await self._decided(moved)
 

@@ -19,7 +19,7 @@ from runtime.driver.application import SparkSlotRunner
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, FinalGroupSync, GroupSync
 from runtime.driver.flows.start import DriverContext
-from runtime.driver.leadership import DriverWriter, Leadership
+from runtime.driver.leadership import Leadership
 from runtime.groups.translation import Checkpoints
 from runtime.kafka.cluster import KafkaCluster, opened
 from runtime.ledger.ledger import Ledger
@@ -97,9 +97,8 @@ async def driving(
     try:
         destination = await clusters.cluster(flow.destination)
         at_writer = await open_writer.enter_async_context(await writer_cluster.open(destination.settings))
-        writer = await DriverWriter.open(at_writer, spec.job)
-        leadership = Leadership(
-            writer, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0)
+        leadership = await Leadership.open(
+            at_writer, spec.job, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0)
         )
         yield (
             spec,
@@ -109,7 +108,6 @@ async def driving(
                 clusters=clusters,
                 destination=destination,
                 ledger=await Ledger.open(destination),
-                writer=writer,
                 leadership=leadership,
                 application=cast(SparkSlotRunner, None),  # nothing is copied
             ),

@@ -18,18 +18,16 @@ from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.leadership import (
     FRESH_S,
     DriverFenced,
-    DriverWriter,
     Leadership,
     StatusTopicLost,
 )
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.records import InternalRecord
 from tests.fakes.clock import virtual
 from tests.fakes.permits import settled
 from tests.waiting import until
 
-STATUS = TopicPartition("__repl.status", 0)
+RUNNING = JobStatus("j", "t", "d", "running", 0, 0)
 
 
 class Transactions:
@@ -37,7 +35,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self.flows: list[list[str]] = []  # of each transaction; a heartbeat has none
-        self.writer = DriverWriter(self)  # type: ignore[arg-type]
+        self.leadership = Leadership(self, lambda: RUNNING)  # type: ignore[arg-type]
         self._ended: asyncio.Queue[Exception | None] = asyncio.Queue()
         self._lock = asyncio.Lock()
 
@@ -55,7 +53,7 @@ class Transactions:
                 raise error
 
     async def start(self, *flows: str) -> list[asyncio.Task[None]]:
-        tasks = [asyncio.create_task(self.writer.commit({GenerationKey(flow): None})) for flow in flows]
+        tasks = [asyncio.create_task(self.leadership.commit({GenerationKey(flow): None})) for flow in flows]
         await settled()
         return tasks
 
@@ -95,7 +93,7 @@ async def test_callers_that_wait_share_the_next_transaction_and_its_end(
 async def test_a_heartbeat_waits_for_one_transaction_of_ledger_records_at_most() -> None:
     scene = Transactions()
     same = [task for _ in range(5) for task in await scene.start("a")]  # one key: five transactions
-    beat = asyncio.create_task(scene.writer.commit_status(STATUS, [InternalRecord(b"k", b"v")]))
+    beat = asyncio.create_task(scene.leadership.send_heartbeat())
     await settled()
     await scene.end(None, None)
     assert beat.done()
@@ -146,12 +144,18 @@ class Leader:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.now, self.beats, self.answer = 100.0, 0, None
-        status = JobStatus("j", "t", "d", "running", 0, 0)
-        self.leadership = Leadership(self, lambda: status, clock or (lambda: self.now))  # type: ignore[arg-type]
+        self.leadership = Leadership(self, lambda: RUNNING, clock or (lambda: self.now))  # type: ignore[arg-type]
 
     answer: Exception | None
 
-    async def commit_status(self, at: TopicPartition, records: Sequence[InternalRecord]) -> None:
+    async def commit(
+        self,
+        records: Mapping[LedgerKey, LedgerValue | None],
+        batches: Mapping[TopicPartition, Sequence[Batch]],
+        *,
+        within: float,
+    ) -> None:
+        assert list(batches) == [TopicPartition("__repl.status", 0)]
         if self.answer is not None:
             raise self.answer
         self.beats += 1
@@ -183,15 +187,19 @@ async def test_a_driver_whose_status_topic_was_deleted_ends_so_that_the_next_one
         await asyncio.wait_for(running, 60)
 
 
-@pytest.mark.parametrize("answer", [DriverFenced("90"), Disconnected("dc2", "gone", sent=True)])
+@pytest.mark.parametrize(
+    ("answer", "raised"), [(FENCED, DriverFenced), (Disconnected("dc2", "gone", sent=True), Disconnected)]
+)
 @pytest.mark.parametrize("before", [True, False])
-def test_a_driver_that_was_replaced_or_gets_no_answer_acts_no_more(answer: Exception, before: bool) -> None:
+def test_a_driver_that_was_replaced_or_gets_no_answer_acts_no_more(
+    answer: Exception, raised: type[Exception], before: bool
+) -> None:
     leader = Leader()
     if before:
         leader.ensure()
         leader.now += 60
     leader.answer = answer
-    with pytest.raises(type(answer)):
+    with pytest.raises(raised):
         leader.ensure()
 
 

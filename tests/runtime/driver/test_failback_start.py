@@ -37,7 +37,7 @@ async def started(mine: Generation, spec: FlowSpec, *, source_has_ledger: bool =
     at_destination = InternalTopics({naming.LEDGER: stored({GenerationKey("flow"): mine})})
     ledger, writer = await Ledger.open(cast(KafkaCluster, at_destination)), Writer()
     await ledger.decided("flow")
-    shared = SimpleNamespace(ledger=ledger, leadership=writer, writer=writer)
+    shared = SimpleNamespace(ledger=ledger, leadership=writer)
     source = InternalTopics({naming.LEDGER: [], naming.OFFSET_MAP: []})
     if not source_has_ledger:
         source.gone |= {naming.LEDGER, naming.OFFSET_MAP}

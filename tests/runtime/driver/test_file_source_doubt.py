@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.application import TasksFailed
@@ -17,7 +18,7 @@ from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.start import DriverContext
-from runtime.driver.leadership import DriverWriter
+from runtime.driver.leadership import Leadership
 from runtime.files.source.load import FileLoad, LoadTicket, load
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
@@ -74,7 +75,9 @@ class Tasks:
         return await asyncio.to_thread(lambda: list(load(tickets)))
 
 
-class Leading:
+class Leading(Leadership):
+    """Needs no heartbeat."""
+
     async def ensure(self) -> None: ...
 
 
@@ -100,8 +103,9 @@ async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
         clusters=DriverClusters(job.job, clusters, {}),
         destination=destination,
         ledger=await Ledger.open(destination),
-        writer=await DriverWriter.open(destination, job.job),
-        leadership=cast(Any, Leading()),
+        leadership=await Leading.open(
+            destination, job.job, lambda: JobStatus(job.job, "t", "driver", "running", 0, 0)
+        ),
         application=cast(Any, tasks),
     )
     flow = DriverFlow(spec, job, shared, copier_of)

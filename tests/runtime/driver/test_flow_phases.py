@@ -92,7 +92,6 @@ class Driver:
                 clusters=self.clusters,
                 destination=self.clusters,
                 ledger=self.ledger,
-                writer=self,
                 leadership=self,
                 membership=self,
                 layout=NO_SLOTS,

@@ -52,7 +52,7 @@ async def generation(shared: DriverContext, flow: str) -> Generation:
 async def died_before_the_groups(sides: Mapping[str, Side], flow: FlowSpec) -> None:
     async with driving(sides, flow, (), "promoting") as (_, shared):
         last = await generation(shared, flow.name)
-        await shared.writer.commit({GenerationKey(flow.name): replace(last, promoting=flow.promoted)})
+        await shared.leadership.commit({GenerationKey(flow.name): replace(last, promoting=flow.promoted)})
 
 
 def topics_of(work: DriverFlow) -> set[str]:

@@ -164,9 +164,7 @@ async def test_a_destination_that_does_not_answer_for_a_moment_ends_no_driver_th
     leading = SimpleNamespace(ensure=lambda: asyncio.sleep(0), request_heartbeat=lambda: None)
     runner._application = cast(Any, SimpleNamespace(id="", master=""))
     runner._destination, runner._leadership = cast(KafkaCluster, destination), cast(Any, leading)
-    await runner._start(
-        cast(KafkaCluster, destination), JobStatusTable(), cast(Any, None), cast(Any, leading)
-    )
+    await runner._start(cast(KafkaCluster, destination), JobStatusTable(), cast(Any, leading))
     assert runner.status().state == "running"
     assert destination.answered == [ListOffsetsRequest, ProduceRequest]
     await runner._tasks.end_all()

@@ -81,7 +81,6 @@ async def taken_over(
         spec=SimpleNamespace(copy=CopySettings(lanes=1, spare_lanes=0)),
         ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
         destination=destination,
-        writer=destination,
         leadership=destination,
     )
     taken = await take_over(spec, cast(DriverContext, shared), "id-1", waits, opposite=opposite)
@@ -122,7 +121,6 @@ async def test_the_ids_of_a_flow_that_was_removed_are_fenced_until_none_is_left(
         driver="driver-2",
         ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
         destination=destination,
-        writer=destination,
         leadership=destination,
         membership=SimpleNamespace(holds=lambda _: False),
         changed=lambda: None,

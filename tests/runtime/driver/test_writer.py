@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from runtime.contract.client import settings as client
-from runtime.driver.leadership import DriverFenced, DriverWriter
+from runtime.contract.records.job_status import JobStatus
+from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.driver.slots.channel import at
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
@@ -18,6 +19,10 @@ from tests.fakes.transactions import HaltingProduce, LostAnswer
 from tests.records import create_topic
 
 pytestmark = pytest.mark.integration
+
+
+async def leading(cluster: KafkaCluster, job: str) -> Leadership:
+    return await Leadership.open(cluster, job, lambda: JobStatus(job, "t", "d", "running", 0, 0))
 
 
 def beat(name: str) -> list[InternalRecord]:
@@ -64,11 +69,11 @@ def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, t
 
     async def work(cluster: LostAnswer) -> None:
         job = fresh("job")
-        old = await DriverWriter.open(cluster, job)
+        old = await leading(cluster, job)
         cluster.lose = 1
         with pytest.raises(Disconnected):
             await old.commit_status(at(topic), beat("old"))
-        new = await DriverWriter.open(cluster, job)
+        new = await leading(cluster, job)
         with pytest.raises(DriverFenced):
             await old.commit_status(at(topic), beat("zombie"))
         await new.commit_status(at(topic), beat("new"))
@@ -79,7 +84,7 @@ def test_a_replaced_driver_that_lost_its_connection_does_not_come_back(at_dc2, t
 
 def test_a_driver_that_lost_an_answer_goes_on(at_dc2, topic, fresh):
     async def work(cluster: LostAnswer) -> None:
-        writer = await DriverWriter.open(cluster, fresh("job"))
+        writer = await leading(cluster, fresh("job"))
         cluster.lose = 1
         with pytest.raises(Disconnected):
             await writer.commit_status(at(topic), beat("one"))
@@ -93,7 +98,7 @@ def test_what_was_half_written_when_its_task_was_cancelled_is_never_committed(at
     """An edit of a flow cancels its task, whatever that is at."""
 
     async def work(cluster: HaltingProduce) -> None:
-        writer = await DriverWriter.open(cluster, fresh("job"))
+        writer = await leading(cluster, fresh("job"))
         large = [InternalRecord(name, bytes(BATCH_BYTES)) for name in (b"half", b"other half")]
         writing = asyncio.create_task(writer.commit_status(at(topic), large))
         while cluster.sent < 2:
