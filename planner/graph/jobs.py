@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-import msgspec
+from msgspec import structs
 
 from planner.graph.acl_protection import job_principal
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, ReplicationLoop
@@ -37,6 +37,7 @@ from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionResult
+from runtime.contract.spec.transform import TransformSpec
 
 
 def flows_of(
@@ -176,12 +177,12 @@ def jobs_of(
 def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobSpec:
     """Returns the spec by which a standby starts a running job: its flows, on the clusters of this topology.
 
-    The running spec comes from a record of the destination. No record decides which clusters are reached and
-    how, or what Spark runs: that is the topology's. Raises KeyError for a cluster or an endpoint that it
-    does not declare.
+    The running spec comes from a record of the destination. No record decides which clusters, endpoints and
+    registries are reached and how, or what Spark runs: that is the topology's. Raises KeyError for one that
+    it does not declare.
     """
     job = topology.job(running.job)
-    return msgspec.structs.replace(
+    return structs.replace(
         running,
         clusters={
             name: _cluster(topology.clusters[name], Observed({}), running, folder)
@@ -189,7 +190,10 @@ def standby_spec(running: JobSpec, topology: Topology, folder: PurePath) -> JobS
         },
         launch=launch_spec(job),
         metrics=job.metrics,
-        flows=[_with_declared_folder(flow, topology, folder) for flow in running.flows],
+        flows=[
+            _with_declared_registries(_with_declared_folder(flow, topology, folder), topology)
+            for flow in running.flows
+        ],
         registries=registries_of(topology, topology.flows.values(), folder),
     )
 
@@ -204,6 +208,23 @@ def _with_declared_folder(flow: FlowSpec, topology: Topology, base: PurePath) ->
         client=client_settings(endpoint, base),
         recursive=endpoint.recursive,
     )
+
+
+def _with_declared_registries(flow: FlowSpec, topology: Topology) -> FlowSpec:
+    """Returns a running flow whose transform asks this topology's registries, and no others.
+
+    Raises KeyError where the topology declares none for it.
+    """
+    if flow.transform is None or not flow.transform.registries:
+        return flow
+    declared = topology.job_flows[flow.name].transform or TransformSpec()
+    forms = {"value": flow.transform.value, "key": flow.transform.key}
+    for part, form in forms.items():
+        registry: RegistrySpec | None = getattr(declared, part).registry
+        if form.registry is not None and registry is None:
+            raise KeyError(f"the registry of flow.{flow.name}")
+        forms[part] = structs.replace(form, registry=registry if form.registry is not None else None)
+    return structs.replace(flow, transform=structs.replace(flow.transform, **forms))
 
 
 def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:

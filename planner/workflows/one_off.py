@@ -36,6 +36,7 @@ from planner.workflows.interaction import (
     silent,
     under_way,
 )
+from planner.workflows.preflight import check_registries
 from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
 from planner.workflows.topology import job_flow_of
@@ -227,14 +228,14 @@ async def try_transform(request: TryFlowRequest, progress: ProgressHandler = sil
                 source=flow.source,
             )
         )
+    check_registries(flow)  # Spark gets the secrets of these alone, and not what this machine allows
     if request.sample is not None:
         records, source = list(sample_of(request.sample))[: request.limit], str(request.sample)
     else:
         records, source = await _newest(topology, flow, request), flow.source_cluster
     if not records:
         return TrialReport(flow=flow.name, source=source, transform=transform, results=[])
-    registries = [form.registry for form in (transform.value, transform.key) if form.registry is not None]
-    settings = [value for registry in registries for value in registry.client.values()]
+    settings = [value for registry in transform.registries for value in registry.client.values()]
     variables = {value["env"] for value in settings if isinstance(value, dict) and "env" in value}
     outcome = await _evaluated(
         TryRequest(flow.name, transform, records), {flow.name: transform}, topology, progress, variables

@@ -14,7 +14,7 @@ from planner.graph.jobs import client_settings, registries_of, registry_specs
 from planner.model.address import flow_address, job_address
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, folder_of
 from planner.model.plan import Plan
-from planner.model.topology import Topology
+from planner.model.topology import Flow, Topology
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob
 from planner.plan.steps.restores import RestoreRecords
 from runtime.contract.client.secrets import ClientSecrets
@@ -24,12 +24,13 @@ from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec
-from runtime.schemas.client import address_of
 
 
 def check_stores(topology: Topology) -> None:
-    """Checks how the object stores of a topology are reached, as clusters are checked: addresses, variables
-    and files must be among those that this machine allows. Failure names all that are not.
+    """Checks how the object stores of a topology, and the registries of its transforms, are reached.
+
+    Addresses, variables and files must be among those that this machine allows, as those of clusters. Failure
+    names all that are not.
     """
     problems: list[Diagnostic] = []
     for name, endpoint in sorted(topology.endpoints.items()):
@@ -41,8 +42,24 @@ def check_stores(topology: Topology) -> None:
             secrets.check_store(endpoint.folder, client)
         except ClientSettingsError as wrong:
             problems.append(_not_allowed(f"endpoint {name}", wrong, endpoint.source))
+    problems += [problem for flow in topology.job_flows.values() for problem in _registry_problems(flow)]
     if problems:
         raise Failure(problems)
+
+
+def check_registries(flow: Flow) -> None:
+    """Checks how the registries of a flow's transform are reached. Failure names all that are not allowed."""
+    if problems := list(_registry_problems(flow)):
+        raise Failure(problems)
+
+
+def _registry_problems(flow: Flow) -> Iterator[Diagnostic]:
+    secrets = ClientSecrets(os.environ, ())
+    for registry in flow.transform.registries if flow.transform is not None else ():
+        try:
+            secrets.check_registry(registry.url, registry.client)
+        except ClientSettingsError as wrong:
+            yield _not_allowed(f"the schema registry of flow.{flow.name}", wrong, flow.source)
 
 
 def schema_registries(
@@ -62,7 +79,7 @@ def schema_registries(
         own = Path(folder / folder_of(declared.source))
         secrets = ClientSecrets(os.environ, (own,) if trusted is None else trusted)
         try:
-            secrets.check_all(address_of(registry), registry.client)
+            secrets.check_registry(registry.url, registry.client)
         except ClientSettingsError as wrong:
             problems.append(_not_allowed(f"the schema registry of {name}", wrong, declared.source))
     if problems:
@@ -125,7 +142,7 @@ def _launched_here(plan: Plan) -> Iterator[JobSpec]:
 
 
 def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
-    """Checks the clusters and the object stores in the steps of a saved plan: the same limits hold for them.
+    """Checks which clusters, stores and registries the steps of a saved plan reach: the same limits hold.
 
     `trusted` are the folders whose files they may refer to where REPL_ALLOW_FILES is not set.
     """
@@ -142,6 +159,8 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
                 secrets.check_all(cluster.bootstrap, cluster.client)
             for endpoint in spec.stores.values():
                 secrets.check_store(endpoint.folder, endpoint.client)
+            for _, registry in (*spec.registries.items(), *spec.transform_registries):
+                secrets.check_registry(registry.url, registry.client)
         except (ClientSettingsError, BadJobSpec) as wrong:
             problems.append(error(str(wrong), address=str(step.address), code="secret"))
     if problems:

@@ -71,6 +71,6 @@ def _spec(request: StandbyRequest, running: JobSpec) -> JobSpec:
         raise StandbyRefused("; ".join(str(diagnostic) for diagnostic in failure.diagnostics)) from failure
     except KeyError as missing:
         raise StandbyRefused(
-            f"the running job reaches the cluster {missing}, which this topology does not declare — bring the"
+            f"the running job reaches {missing.args[0]}, which this topology does not declare — bring the"
             " topology of this machine up to date"
         ) from missing

@@ -30,13 +30,7 @@ def references(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
     clients += [(name, endpoint.client) for name, endpoint in sorted(spec.stores.items())]
     clients += [(f"registry of {name}", each.client) for name, each in sorted(spec.registries.items())]
     if spec.launch.launcher in ("local", "kubernetes"):
-        clients += [
-            (f"registry of {flow.name}", form.registry.client)
-            for flow in spec.flows
-            if flow.transform is not None
-            for form in (flow.transform.value, flow.transform.key)
-            if form.registry is not None
-        ]
+        clients += [(f"registry of {flow}", each.client) for flow, each in spec.transform_registries]
     for name, client in clients:
         for key, value in sorted(client.items()):
             if isinstance(value, dict):
@@ -58,6 +52,11 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
             secrets.check_store(endpoint.folder, endpoint.client)
         except ClientSettingsError as wrong:
             raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
+    for name, registry in (*sorted(spec.registries.items()), *spec.transform_registries):
+        try:
+            secrets.check_registry(registry.url, registry.client)
+        except ClientSettingsError as wrong:
+            raise LaunchError(f"registry of {name}: {wrong.key}: {wrong.why}", wrong.hint) from None
 
 
 def referenced_variables(spec: JobSpec) -> list[str]:

@@ -532,11 +532,10 @@ class _Address(NamedTuple):
 
     @classmethod
     def of(cls, spec: RegistrySpec, environ: Mapping[str, str]) -> _Address:
+        settings = ClientSecrets(environ).resolve_registry(spec.url, spec.client)
         parts = urllib.parse.urlsplit(spec.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ClientSettingsError("registry.url", "is no web address", "write it as https://host:8081")
+        assert parts.hostname is not None, "the address was checked"
         port = parts.port or _PORTS[parts.scheme]
-        settings = ClientSecrets(environ).resolve(address_of(spec), spec.client)
         headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
         if "sasl.username" in settings:
             pair = f"{settings['sasl.username']}:{settings.get('sasl.password', '')}"
@@ -572,13 +571,6 @@ def summary(found: RegisteredSchema) -> SchemaVersion:
 def _summaries(page: Sequence[RegisteredSchema]) -> dict[tuple[str, int], SchemaVersion]:
     """Returns the versions without their texts. Large texts take long: a thread does it."""
     return {(found.subject, found.version): summary(found) for found in page}
-
-
-def address_of(spec: RegistrySpec) -> str:
-    """Returns the host and the port that requests go to."""
-    parts = urllib.parse.urlsplit(spec.url)
-    named = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{named}:{parts.port or _PORTS[parts.scheme]}"
 
 
 def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:

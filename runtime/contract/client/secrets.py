@@ -26,6 +26,7 @@ import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from runtime.contract.client import keys as client_keys
 from runtime.contract.client import stores
@@ -326,6 +327,30 @@ class ClientSecrets:
                 self._check_location(key, Path(str(value)))
             elif not isinstance(value, str):
                 self._check_reference(key, value)
+
+    def resolve_registry(self, url: str, client: Mapping[str, Value]) -> dict[str, str]:
+        """Returns the text of every setting of a schema registry's client.
+
+        Raises ClientSettingsError for the first one that can't be read.
+        """
+        self.check_registry(url, client)
+        return {key: self.text(key, value) for key, value in client.items()}
+
+    def check_registry(self, url: str, client: Mapping[str, Value]) -> None:
+        """Checks every setting of a schema registry's client, and the address that its requests go to.
+
+        It reads nothing. Raises ClientSettingsError for the first one that is not allowed.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+        except ValueError:
+            host, port = None, None
+        if not host or port is None:
+            raise ClientSettingsError("url", "is no web address", "write it as https://host:8081")
+        self._check_address("url", host, port)
+        for key, value in client.items():
+            self.check(key, value)
 
     def _check_address(self, key: str, host: str, port: int) -> None:
         if not self._allowed.allows_address(host, port):

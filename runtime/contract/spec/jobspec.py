@@ -213,6 +213,12 @@ class JobSpec(SpecStruct, frozen=True, kw_only=True):
         """Whether the flows of the job copy in rounds of tasks, because an end of each is files."""
         return any(flow.endpoint is not None for flow in self.flows)
 
+    @property
+    def transform_registries(self) -> list[tuple[str, RegistrySpec]]:
+        """The schema registries that transforms decode by, each with its flow."""
+        transforms = [(flow.name, flow.transform) for flow in self.flows if flow.transform is not None]
+        return [(flow, registry) for flow, transform in transforms for registry in transform.registries]
+
     def flow(self, name: str) -> FlowSpec:
         """Returns the flow of this name."""
         return next(flow for flow in self.flows if flow.name == name)

@@ -159,6 +159,12 @@ class TransformSpec(SpecStruct, frozen=True, kw_only=True):
         return self.on_bad_record == "quarantine"
 
     @property
+    def registries(self) -> tuple[RegistrySpec, ...]:
+        """The schema registries that values and keys are decoded by."""
+        forms = (self.value, self.key)
+        return tuple(form.registry for form in forms if form.registry is not None)
+
+    @property
     def expressions(self) -> list[str]:
         """Every expression, in a fixed order: `where`, then those of `set` by path."""
         found = [self.where] if self.where is not None else []
