@@ -170,6 +170,43 @@ def test_the_pull_request_is_told_why_there_is_no_plan(machine: Machine, pipelin
         assert condition.startswith(f"always() && steps.{before}.outcome != 'skipped'")
 
 
+OUTPUTS = ("plan.md", "plan.html", "plan.repl", "plan.err", "plan.env", "comment.md", "note.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("platform", ["github", "gitlab", "atlantis"])
+def test_no_file_of_a_pull_request_is_taken_for_an_output(
+    platform: str, machine: Machine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A link in its place would take a text of the author to a file of the runner, or upload that file."""
+    profile = tmp_path_factory.mktemp("home") / ".profile"
+    profile.write_text("mine\n")
+    for name in OUTPUTS:
+        (machine.folder / name).symlink_to(profile)
+    (machine.folder / "topology" / "t.yaml").write_text('apiVersion: repl/v1\nname: shop\n"$(id)": []\n')
+    allowed = dict.fromkeys(ALLOWED, "")
+    match platform:
+        case "github":
+            machine.run("plan", "plan", ends=ExitCode.ERROR, **allowed)
+            machine.run("plan", "comment")
+            assert "No plan could be made" in machine.comments[-1]["body"]
+        case "gitlab":
+            plan = gitlab()["plan"]
+            machine.script("\n".join(plan["script"]), ExitCode.ERROR, **allowed, **plan["variables"])
+            machine.script(plan["after_script"][0], CI_MERGE_REQUEST_IID="7")
+            assert len(machine.comments) == 1
+        case "atlantis":
+            steps = yaml.safe_load((PIPELINES / "atlantis-repos.yaml").read_text())["workflows"]["repl"]
+            forged = machine.folder / "forged.plan"
+            forged.write_text("{}")
+            script = "\n".join(one["run"] for one in steps["plan"]["steps"])
+            machine.script(f"cd topology\n{script}", ExitCode.ERROR, **allowed, PLANFILE=str(forged))
+            assert not forged.exists()
+    assert profile.read_text() == "mine\n"
+    uploaded = () if platform == "atlantis" else ("plan.md", "plan.html", "plan.repl")
+    assert not any((machine.folder / name).is_symlink() for name in uploaded)
+
+
 @pytest.mark.integration
 def test_its_steps_do_what_they_say(machine: Machine, lab: Lab, fresh):
     made = at(lab, fresh("piped"), machine.folder / "topology")
