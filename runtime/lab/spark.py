@@ -28,6 +28,7 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from runtime.contract.extras import Extra, missing_extra, spark_package
+from runtime.java import find_java
 from runtime.lab import processes
 from runtime.lab.files import (
     LabError,
@@ -39,7 +40,7 @@ from runtime.lab.files import (
     size_of,
     write,
 )
-from runtime.lab.kit import IvyDependency, IvyRequest, Report, classpath, find_java, silent
+from runtime.lab.kit import IvyDependency, IvyRequest, Report, classpath, silent
 from runtime.lab.ports import free_ports, require_free_port
 
 HADOOP_VERSION = "3.5.0"  # that of pyspark's own jars
@@ -170,7 +171,7 @@ class LabSpark:
         and no cluster that it created.
         """
         with changing(self.home, f"repl lab spark {self.kind} up"):
-            java = find_java()
+            java = str(find_java(os.environ, LabError))
             self.stored = self._load()
             new = self.stored is None
             if self.stored is None:

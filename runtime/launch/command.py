@@ -1,4 +1,4 @@
-"""Prepares spark-submit: its Java, command line and settings, and the zip of sources for workers.
+"""Prepares spark-submit: its command line and settings, and the zip of sources for workers.
 
 Settings go into a file that only its owner can read, not on the command line, which every user of the machine
 can read. A Spark application that is no job runs to its end in the foreground, and its output is passed on
@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,58 +26,9 @@ from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.whole_file import write_private
+from runtime.java import find_java
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import without_operator_keys
-
-OLDEST = 17
-_HINT = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
-
-
-def find_java(environ: Mapping[str, str]) -> Path:
-    """Returns the java of JAVA_HOME, or else of PATH. Raises LaunchError."""
-    java = _java_path(environ)
-    # Java 8 calls itself 1.8.0_302, and early builds have names like 26-ea.
-    numbers = [int(number) for number in re.findall(r"\d+", _version(java).removeprefix("1."))]
-    version = numbers[0] if numbers else 0
-    if version < OLDEST:
-        raise LaunchError(f"Spark needs Java {OLDEST} or newer; {java} is Java {version}", _HINT)
-    return java
-
-
-def _java_path(environ: Mapping[str, str]) -> Path:
-    home = environ.get("JAVA_HOME")
-    if home:
-        java = Path(home) / "bin" / "java"
-        if not java.is_file():
-            raise LaunchError(
-                f"JAVA_HOME is {home}, but there is no {java}", f"correct it, or {_HINT.split(' or ')[0]}"
-            )
-        return java
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path is None:
-        raise LaunchError(f"Spark needs Java {OLDEST} or newer; no java was found on PATH", _HINT)
-    return Path(on_path)
-
-
-def _version(java: Path) -> str:
-    """Returns the version from the `release` file of the Java folder, which is faster than `java
-    -version`.
-    """
-    try:
-        release = (java.resolve().parent.parent / "release").read_text()
-        if match := re.search(r'JAVA_VERSION="([^"]+)"', release):
-            return match[1]
-    except OSError:
-        pass  # a Java folder without the file: run `java -version` instead
-    try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LaunchError(f"{java} could not be run: {error}", _HINT) from error
-    match = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
-    if match is None:
-        raise LaunchError(f"{java} -version names no version: {answer.stderr.strip()[:200]!r}", _HINT)
-    return match[1]
-
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
 

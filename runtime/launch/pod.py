@@ -16,10 +16,10 @@ from runtime.contract.launching import EXECUTOR_POD, LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobExit, JobSpec
 from runtime.contract.whole_file import write_private
+from runtime.java import find_java
 from runtime.launch import manifest
 from runtime.launch.command import (
     driver_application,
-    find_java,
     properties,
     properties_file,
     spark_home,

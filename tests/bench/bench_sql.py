@@ -31,9 +31,9 @@ from confluent_kafka.admin import AdminClient
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.java import find_java
 from runtime.lab import kit
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.kit import find_java
 from runtime.lab.lab import Lab
 from tests.bench.copy.fill import multiply, preload
 from tests.bench.copy.job import Job
@@ -164,7 +164,7 @@ def compiled(folder: Path) -> Path | None:
     """The classes of ParseJson; None where there is no Java compiler."""
     if shutil.which("javac") is None:
         return None
-    jar = kit.classpath(find_java(), mirror_maker.JARS)
+    jar = kit.classpath(str(find_java(os.environ)), mirror_maker.JARS)
     subprocess.run(["javac", "-cp", jar, "-d", str(folder), str(SMT)], check=True)
     return folder
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runtime.contract.extras import spark_package
+from runtime.java import find_java
 from runtime.lab.files import exclusive
-from runtime.lab.kit import cache_folder, find_java
+from runtime.lab.kit import cache_folder
 from runtime.lab.ports import free_ports
 from tests.labs import WITH_PARENT
 from tests.records import wait_for
@@ -37,7 +38,7 @@ _LOOPBACK = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def apicurio(log: Path) -> Iterator[str]:
     """Yields the address of a registry that is empty. What it says goes to `log`."""
     port = next(free_ports())
-    command = [*WITH_PARENT, find_java(), *_JVM, "-jar", str(_runner())]
+    command = [*WITH_PARENT, str(find_java(os.environ)), *_JVM, "-jar", str(_runner())]
     variables = {"QUARKUS_HTTP_HOST": "127.0.0.1", "QUARKUS_HTTP_PORT": str(port)}
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
     with log.open("wb") as output:
@@ -83,7 +84,7 @@ def _fetched(scratch: Path) -> Path:
     (ivy,) = (package / "jars").glob("ivy-*.jar")
     (scratch / "ivy.xml").write_text(_MODULE)
     (scratch / "settings.xml").write_text(_SETTINGS)
-    command = [find_java(), f"-Divy.default.ivy.user.dir={scratch / 'ivy'}", "-jar", str(ivy)]
+    command = [str(find_java(os.environ)), f"-Divy.default.ivy.user.dir={scratch / 'ivy'}", "-jar", str(ivy)]
     command += ["-settings", str(scratch / "settings.xml"), "-cache", str(scratch / "cache")]
     command += ["-ivy", str(scratch / "ivy.xml"), "-retrieve", str(scratch / "[artifact].[ext]")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -1,11 +1,13 @@
 """A real MirrorMaker 2 in dedicated mode, as `connect-mirror-maker.sh` starts it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runtime.java import find_java
 from runtime.lab import kit
 from runtime.lab.files import log4j2
-from runtime.lab.kit import IvyDependency, IvyRequest, find_java
+from runtime.lab.kit import IvyDependency, IvyRequest
 
 VERSION = "4.3.1"  # 4.4.0 was published without it
 JARS = IvyRequest(
@@ -39,7 +41,7 @@ def command(file: Path, configuration: Mapping[str, str], jvm: Sequence[str] = S
     logging = file.with_name("mirror-log4j2.properties")
     file.write_text("".join(f"{key} = {value}\n" for key, value in configuration.items()))
     logging.write_text(log4j2("INFO"))
-    java = find_java()
+    java = str(find_java(os.environ))
     return [
         *(java, *jvm, "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={logging}"),
         *("-cp", kit.classpath(java, JARS)),

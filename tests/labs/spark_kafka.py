@@ -9,6 +9,7 @@ those of the Kafka client, as JSON.
 
 import base64
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,8 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runtime.java import find_java
 from runtime.lab import kit
-from runtime.lab.kit import IvyDependency, IvyRequest, find_java
+from runtime.lab.kit import IvyDependency, IvyRequest
 
 VERSION = "4.2.0"  # 4.3.0 is not published yet
 JARS = IvyRequest(
@@ -70,7 +72,7 @@ def _query(
 ) -> None:
     from pyspark.sql import SparkSession
 
-    folder = kit.classpath(find_java(), JARS).removesuffix("/*")
+    folder = kit.classpath(str(find_java(os.environ)), JARS).removesuffix("/*")
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(str(jar) for jar in sorted(Path(folder).glob("*.jar"))))

@@ -14,9 +14,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from runtime.java import find_java
 from runtime.lab.files import LabBusy, exclusive
 from runtime.lab.kit import cache_folder
-from runtime.launch.command import JVM, find_java, spark_home
+from runtime.launch.command import JVM, spark_home
 from tests.commands import environment
 from tests.labs import WITH_PARENT
 from tests.processes import TEST_RUN

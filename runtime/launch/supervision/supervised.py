@@ -17,8 +17,9 @@ from pathlib import Path
 
 from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.java import find_java
 from runtime.launch import processes
-from runtime.launch.command import ROOT, check_secret, find_java, spark_home, spark_submit
+from runtime.launch.command import ROOT, check_secret, spark_home, spark_submit
 from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
 from runtime.launch.launcher import check_references, job_environment
 from runtime.launch.supervision.supervisor import marked

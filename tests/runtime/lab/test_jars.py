@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from runtime.java import find_java
 from runtime.lab import kit
 from runtime.lab.cluster import KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabError
-from runtime.lab.kit import SETTINGS, UNPINNED, IvyDependency, IvyRequest, find_java
+from runtime.lab.kit import SETTINGS, UNPINNED, IvyDependency, IvyRequest
 from tests.commands import environment
 from tests.labs import mirror_maker
 
@@ -23,11 +24,17 @@ pytestmark = pytest.mark.integration
 
 THING = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
 FETCH = """
+import os
+from runtime.java import find_java
 from runtime.lab import kit
-from runtime.lab.kit import IvyDependency, IvyRequest, find_java
+from runtime.lab.kit import IvyDependency, IvyRequest
 request = IvyRequest("thing-1.0", (IvyDependency("org.example", "thing", "1.0", transitive=True),), count=2)
-print(kit.classpath(find_java(), request, lambda what, done, total: print(done, total)))
+print(kit.classpath(str(find_java(os.environ)), request, lambda what, done, total: print(done, total)))
 """
+
+
+def java() -> str:
+    return str(find_java(os.environ))
 
 
 def publish(root: Path, name: str, content: bytes, *needs: str) -> None:
@@ -70,7 +77,7 @@ def left_over(cache: Path) -> list[str]:
 
 def test_fetched_once_with_what_it_needs(repository: Path) -> None:
     steps: list[tuple[int, int]] = []
-    classpath = kit.classpath(find_java(), THING, lambda _, done, total: steps.append((done, total)))
+    classpath = kit.classpath(java(), THING, lambda _, done, total: steps.append((done, total)))
     folder = kit.cache_folder() / "thing-1.0"
     assert classpath == f"{folder}/*"
     assert sorted(path.name for path in folder.glob("*.jar")) == ["part-1.0.jar", "thing-1.0.jar"]
@@ -84,7 +91,7 @@ def test_fetched_once_with_what_it_needs(repository: Path) -> None:
     "damage", ["cut", "same size, other bytes", "a jar gone", "a jar too many", "no list", "half a list"]
 )
 def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None:
-    kit.classpath(find_java(), THING)
+    kit.classpath(java(), THING)
     folder = kit.cache_folder() / "thing-1.0"
     jar, listing = folder / "thing-1.0.jar", folder / kit.MANIFEST
     whole = jar.read_bytes()
@@ -102,7 +109,7 @@ def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None
         case "half a list":
             listing.write_text(listing.read_text()[:20])
     assert not kit.whole(folder)
-    kit.classpath(find_java(), THING)
+    kit.classpath(java(), THING)
     assert kit.whole(folder)
     assert jar.read_bytes() == whole
 
@@ -110,12 +117,12 @@ def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None
 def test_a_damaged_cache_without_network_is_not_used(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kit.classpath(find_java(), THING)
+    kit.classpath(java(), THING)
     folder = kit.cache_folder() / "thing-1.0"
     (folder / "part-1.0.jar").write_bytes(b"half")
     monkeypatch.setenv(SETTINGS, settings(tmp_path / "gone.xml", "http://127.0.0.1:1/"))
     with pytest.raises(LabError, match=r"could not be fetched: .*Connection refused.* — check the network"):
-        kit.classpath(find_java(), THING)
+        kit.classpath(java(), THING)
     assert not kit.whole(folder)
 
 
@@ -124,7 +131,7 @@ def test_a_set_without_pins_is_refused_where_the_operator_does_not_take_it(
 ) -> None:
     monkeypatch.delenv(UNPINNED)
     with pytest.raises(LabError, match=r"thing-1.0 have no pinned checksums — choose one of .*kafka-4.4.0"):
-        kit.classpath(find_java(), THING)
+        kit.classpath(java(), THING)
     assert not (kit.cache_folder() / "thing-1.0").exists()
 
 
@@ -135,7 +142,7 @@ def test_a_repository_that_gives_another_jar_than_the_pinned_one_is_refused(
     """Its own checksum files fit: whoever exchanges a jar there can exchange them, too."""
     right = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in repository.rglob("*.jar")}
     monkeypatch.setattr(kit, "_pins", lambda _file: {"thing-1.0": right})
-    kit.classpath(find_java(), THING)
+    kit.classpath(java(), THING)
     pins = dict(right)
     match forged:
         case "a jar too many":
@@ -146,7 +153,7 @@ def test_a_repository_that_gives_another_jar_than_the_pinned_one_is_refused(
             pins[jar] = "0" * 64
     monkeypatch.setattr(kit, "_pins", lambda _file: {"thing-1.0": pins})
     with pytest.raises(LabError, match=r"of thing-1.0 is not the one that was pinned: nothing of it is used"):
-        kit.classpath(find_java(), THING)
+        kit.classpath(java(), THING)
 
 
 def test_the_versions_that_were_seen_to_run_are_pinned() -> None:

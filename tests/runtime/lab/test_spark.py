@@ -79,7 +79,7 @@ def test_yarn_has_no_port_but_on_the_loopback_and_the_memory_that_was_chosen(tmp
 
 @pytest.fixture
 def java(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "find_java", lambda: "java")
+    monkeypatch.setattr(spark, "find_java", lambda *_: "java")
 
 
 @pytest.mark.usefixtures("java")
@@ -187,7 +187,7 @@ def test_a_first_up_that_fails_leaves_no_cluster(tmp_path: Path, monkeypatch: py
         cluster.up()
     assert not cluster.folder.exists()
     monkeypatch.setattr(spark, "classpath", lambda *_: "jars")
-    monkeypatch.setattr(spark, "find_java", lambda: sys.executable)  # a daemon that ends at once
+    monkeypatch.setattr(spark, "find_java", lambda *_: sys.executable)  # a daemon that ends at once
     with pytest.raises(LabError, match=r"(resourcemanager|nodemanager\d) died\."):
         cluster.up()
     assert (cluster.folder / "resourcemanager.log").exists()

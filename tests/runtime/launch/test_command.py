@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from runtime.contract.launching import LaunchError
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.java import find_java
 from runtime.launch.command import (
     HEARTBEATS,
     check_secret,
-    find_java,
     properties,
     properties_file,
     spark_home,
