@@ -38,7 +38,9 @@ def topology_files(path: Path, not_these: Iterable[Path] = ()) -> tuple[Path, ..
         raise Failure(error(f"{path}: no such file or folder", "name the topology's file or folder"))
     if not path.is_dir():
         _refuse_links_elsewhere([path], None)
+        _refuse_folders_elsewhere(path.parent)
         return (path,)
+    _refuse_folders_elsewhere(path)
     excluded = {other.resolve() for other in not_these}
     files = sorted(file for file in _walk(path) if not (excluded and file.resolve() in excluded))
     if not files:
@@ -63,6 +65,24 @@ def _refuse_links_elsewhere(files: Iterable[Path], folders: tuple[Path, ...] | N
                 error(
                     f"{file} is a link to a file outside the topology's folder",
                     f"put the file itself there; or the operator adds its folder to {ALLOW_FILES}",
+                )
+            )
+
+
+def _refuse_folders_elsewhere(folder: Path) -> None:
+    """Refuses a folder below the current one that a link takes out of it, unless the operator allows it.
+
+    A checkout may have a link in the place of the folder that the operator names. Where REPL_ALLOW_FILES is
+    not set, every folder is allowed.
+    """
+    allowed, here = Allowances.of(os.environ), Path.cwd()
+    for part in (folder, *folder.parents):
+        leads_out = part.is_symlink() and part.absolute().is_relative_to(here)
+        if leads_out and not part.resolve().is_relative_to(here) and not allowed.allows_file(part, None):
+            raise Failure(
+                error(
+                    f"{part} is a link to a folder outside the current one",
+                    f"name the folder itself; or the operator adds it to {ALLOW_FILES}",
                 )
             )
 

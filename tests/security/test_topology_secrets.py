@@ -120,6 +120,26 @@ def test_a_link_in_the_topologys_folder_shows_no_other_file(
         assert "unknown key" in command("validate", own).err
 
 
+@pytest.mark.parametrize("named", ["topology", "topology/inner", "topology/outside.yaml"])
+def test_a_link_in_the_place_of_the_topologys_folder_shows_no_other_file(
+    named: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout has what a pull request made of it, and the pipeline names a folder in it."""
+    (tmp_path / "outside" / "inner").mkdir(parents=True)
+    for folder in (tmp_path / "outside", tmp_path / "outside" / "inner"):
+        (folder / "outside.yaml").write_text(f"name: '{CANARY} *'\n")
+    (tmp_path / "checkout").mkdir()
+    monkeypatch.chdir(tmp_path / "checkout")
+    Path("topology").symlink_to(tmp_path / "outside")
+    for path in (named, Path(named).absolute()):
+        monkeypatch.setenv("REPL_ALLOW_FILES", "/run/secrets")
+        ended = command("validate", path)
+        assert (ended.code, CANARY in ended.err) == (ExitCode.ERROR, False)
+        assert "topology is a link to a folder outside the current one" in ended.err
+        monkeypatch.setenv("REPL_ALLOW_FILES", str(tmp_path / "outside"))
+        assert CANARY in command("validate", path).err
+
+
 @contextmanager
 def listener() -> Iterator[tuple[str, list[bytes]]]:
     """A broker of somebody else: it takes what it is sent, and says nothing."""
