@@ -114,8 +114,15 @@ def user() -> str:
 
 
 def git_commit(folder: Path, *, edited: bool) -> str | None:
-    """Returns the commit of the topology's folder, marked `-dirty` if it was edited; None outside of Git."""
+    """Returns the commit of the topology's folder, marked `-dirty` if it was edited; None outside of Git.
+
+    Git takes a folder with the files `HEAD` and `config` for a repository of its own, and `git status` runs
+    commands that this `config` names. Both may be files of a pull request: no such repository is asked.
+    """
     try:
+        repository = Path(_git(folder, "rev-parse", "--absolute-git-dir"))
+        if folder.resolve().is_relative_to(repository.resolve()):
+            return None
         commit = _git(folder, "rev-parse", "HEAD")
         edited = edited or bool(_git(folder, "status", "--porcelain", "--", "."))
     except (OSError, subprocess.SubprocessError):
