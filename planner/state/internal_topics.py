@@ -21,9 +21,8 @@ from planner.model.topology import OnRemove, QuotaEntity
 from runtime.contract.records import record_values, registry
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.records.registry import OwnershipRecord
-from runtime.contract.spec import naming
 from runtime.contract.spec.naming import REGISTRY
-from runtime.contract.spec.topic_settings import InternalSpec, at_destination
+from runtime.contract.spec.topic_settings import InternalSpec, at_destination, of_plans
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.changes import CreateTopicsRequest, NewTopic
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
@@ -95,37 +94,7 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
     return RegistryEntry(address, **kept)
 
 
-DAY_MS = 24 * 3_600_000
-_REPLICATION = 3
 _PAUSE_S = 0.1
-
-_SMALL = {
-    "segment.bytes": str(16 << 20),
-    "min.cleanable.dirty.ratio": "0.1",
-    "delete.retention.ms": str(DAY_MS),
-}
-
-
-_OF_A_DESTINATION = {topic.name: topic for topic in at_destination()}
-_PARTITIONS = {name: one.partitions for name, one in _OF_A_DESTINATION.items()}
-
-
-def configs(topic: str, internal: InternalSpec) -> dict[str, str]:
-    """Returns the settings that an internal topic needs."""
-    match topic:
-        case naming.REGISTRY:
-            return {"cleanup.policy": "compact", **_SMALL}
-        case naming.LEASE:
-            return {
-                "cleanup.policy": "delete",
-                "retention.ms": str(DAY_MS),
-                "segment.bytes": str(1 << 20),
-                "message.timestamp.type": "LogAppendTime",
-            }
-        case _ if topic in _OF_A_DESTINATION:
-            return dict(_OF_A_DESTINATION[topic].config)
-        case _:
-            return {"cleanup.policy": "delete", "retention.ms": str(internal.retention_ms)}
 
 
 async def ensure(client: ClusterClient, topics: Sequence[str], internal: InternalSpec) -> None:
@@ -137,15 +106,10 @@ async def ensure(client: ClusterClient, topics: Sequence[str], internal: Interna
         ]
         if not missing:
             return
-        replication = internal.replication or min(_REPLICATION, len(cluster.brokers))
         wanted = [
-            NewTopic(
-                topic,
-                _PARTITIONS.get(topic, 1),
-                replication,
-                {**configs(topic, internal), "min.insync.replicas": str(max(1, replication - 1))},
-            )
-            for topic in missing
+            NewTopic(topic.name, topic.partitions, *topic.durable(internal, len(cluster.brokers)))
+            for topic in (*at_destination(), *of_plans(internal))
+            if topic.name in missing
         ]
         refused = await _create(client, wanted)
     except ClusterFailure as failure:

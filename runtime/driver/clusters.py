@@ -211,7 +211,6 @@ async def _closed(clusters: Collection[_ClusterEntry]) -> None:
     await asyncio.gather(*(entry.cluster.close() for entry in clusters if entry.cluster is not None))
 
 
-_REPLICAS = 3
 _LEADERS_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 
@@ -235,12 +234,10 @@ async def ensure(clusters: DriverClusters, name: str, topics: Sequence[InternalT
     missing = [topic for topic in topics if listed[topic.name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     if not missing:
         return
-    replicas = spec.internal.replication or min(_REPLICAS, max(len(cluster.brokers), 1))
-    wanted = []
-    for topic in missing:
-        copies = topic.replication or replicas
-        config = {**topic.config, "min.insync.replicas": str(max(1, copies - 1))}
-        wanted.append(NewTopic(topic.name, topic.partitions, copies, config))
+    brokers = len(cluster.brokers)
+    wanted = [
+        NewTopic(topic.name, topic.partitions, *topic.durable(spec.internal, brokers)) for topic in missing
+    ]
     refused = await (await clusters.admin(name)).create(wanted)
     if refused:
         first, why = next(iter(refused.items()))

@@ -239,6 +239,14 @@ class InternalTopic(Struct, frozen=True):
     config: Mapping[str, str]
     replication: int | None = None
 
+    def durable(self, internal: InternalSpec, brokers: int) -> tuple[int, dict[str, str]]:
+        """Returns the replication and the settings of a new topic, as durable as so many brokers allow."""
+        replicas = self.replication or internal.replication or min(_REPLICAS, max(brokers, 1))
+        return replicas, {**self.config, "min.insync.replicas": str(max(1, replicas - 1))}
+
+
+_REPLICAS = 3
+
 
 def _compacted(segment_bytes: int, dirty_ratio: str) -> dict[str, str]:
     """Returns the settings of a compacted internal topic.
@@ -293,6 +301,28 @@ def timestamps(internal: InternalSpec) -> InternalTopic:
         "retention.ms": str(retention),
     }
     return InternalTopic(naming.TIMESTAMPS, kept.partitions, config, kept.replication)
+
+
+def of_plans(internal: InternalSpec) -> tuple[InternalTopic, ...]:
+    """Returns the topics in which the planner keeps its leases, what it owns, and its history."""
+    registry = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(16 << 20),
+        "min.cleanable.dirty.ratio": "0.1",
+        "delete.retention.ms": str(_DAY_MS),
+    }
+    lease = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(_DAY_MS),
+        "segment.bytes": str(1 << 20),
+        "message.timestamp.type": "LogAppendTime",
+    }
+    history = {"cleanup.policy": "delete", "retention.ms": str(internal.retention_ms)}
+    return (
+        InternalTopic(naming.REGISTRY, 1, registry),
+        InternalTopic(naming.LEASE, 1, lease),
+        InternalTopic(naming.HISTORY, 1, history),
+    )
 
 
 def at_source() -> tuple[InternalTopic, ...]:

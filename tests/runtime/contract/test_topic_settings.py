@@ -12,6 +12,7 @@ from runtime.contract.spec.topic_settings import (
     TimestampsSpec,
     TopicSettings,
     at_destination,
+    of_plans,
     supported,
     timestamps,
 )
@@ -127,3 +128,22 @@ def test_a_compacted_topic_never_loses_its_end_to_an_unclean_election() -> None:
     compacted = [topic for topic in at_destination() if topic.config["cleanup.policy"] == "compact"]
     assert {topic.name for topic in compacted} >= {LEDGER, OFFSET_MAP, PRODUCERS}
     assert {topic.config["unclean.leader.election.enable"] for topic in compacted} == {"false"}
+
+
+@pytest.mark.parametrize(
+    ("internal", "brokers", "replicas", "in_sync"),
+    [
+        (InternalSpec(), 5, 3, "2"),
+        (InternalSpec(), 2, 2, "1"),
+        (InternalSpec(), 1, 1, "1"),
+        (InternalSpec(replication=5), 3, 5, "4"),  # which the brokers refuse
+    ],
+)
+def test_an_internal_topic_is_as_durable_as_the_brokers_allow(
+    internal: InternalSpec, brokers: int, replicas: int, in_sync: str
+) -> None:
+    for topic in (*at_destination(), *of_plans(internal)):
+        made, config = topic.durable(internal, brokers)
+        assert (made, config["min.insync.replicas"]) == (replicas, in_sync)
+    kept = TimestampsSpec(replication=2)
+    assert timestamps(InternalSpec(timestamps=kept)).durable(internal, brokers)[0] == 2
