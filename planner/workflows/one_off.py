@@ -62,7 +62,7 @@ from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from runtime.schemas.stored import BackedUpSchemas
 
 if TYPE_CHECKING:
-    from runtime.replay.request import RestoredIds
+    from runtime.replay.request import RestoredIds, RestorePartition
 
 
 async def on_spark(
@@ -291,32 +291,27 @@ class SparkRestorer:
         self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
     ) -> dict[str, StepResult]:
         from runtime import replay as application
+        from runtime.audit.ledger import AuditFailure
         from runtime.files.manifest import EndpointUnavailable, ManifestProblem
-        from runtime.replay.request import RestoreRequest, RestoreTopic, decode_outcome, encode_request
+        from runtime.replay.request import RestoreRequest, decode_outcome, encode_request
 
         try:
-            ids = await self._ids(steps)
+            ids, parts = await self._ids(steps), await self._parts(endpoint, steps)
         except (EndpointUnavailable, ManifestProblem) as problem:
             return {step.id: failed(f"the backup: {problem}") for step in steps}
         except (RegistryUnavailable, SchemaNotCopied) as problem:
             return {step.id: failed(str(problem)) for step in steps}
+        except AuditFailure as failure:
+            return {step.id: failed(f"{failure.cluster}: {failure.why}; {_AGAIN}") for step in steps}
         request = RestoreRequest(
             backup=steps[0].backup,  # a plan restores one backup
             name=endpoint.cluster,
             cluster=self._spec(endpoint),
-            topics=[
-                RestoreTopic(
-                    topic=step.restored.source,
-                    topic_id=step.restored.source_id,
-                    into=step.topic,
-                    ends=dict(enumerate(step.restored.ends)),
-                    ids=ids.get(step.topic),
-                )
-                for step in steps
-            ],
+            parts=parts,
+            ids=ids,
         )
         main = Path(application.__file__).with_name("main.py")
-        progress = self._counting(sum(len(step.restored.ends) for step in steps))
+        progress = self._counting(len(parts))
         try:
             text = await on_spark(main, encode_request(request), "restore: ", progress)
         except Failure as failure:
@@ -359,6 +354,32 @@ class SparkRestorer:
                 step.topic: await restored_ids(source, registry, step.restored.source, step.topic)
                 for step in steps
             }
+
+    async def _parts(
+        self, endpoint: ClusterEndpoint, steps: Sequence[RestoreRecords]
+    ) -> list["RestorePartition"]:
+        """Returns the partitions to restore. Raises AuditFailure."""
+        from runtime.audit.ledger import AuditFailure
+        from runtime.replay.request import RestorePartition
+        from runtime.replay.target import target_topics
+
+        cluster = endpoint.cluster
+        targets = await target_topics(self._spec(endpoint), cluster, [step.topic for step in steps])
+        if missing := [step.topic for step in steps if step.topic not in targets]:
+            raise AuditFailure(cluster, f"there is no topic {missing[0]}", "plan again")
+        return [
+            RestorePartition(
+                step.backup.flow,
+                step.restored.source,
+                number,
+                step.topic,
+                targets[step.topic].max_message_bytes,
+                topic_id=step.restored.source_id,
+                end=end,
+            )
+            for step in steps
+            for number, end in enumerate(step.restored.ends)
+        ]
 
     async def _backed_up(self, backup: BackupState) -> BackedUpSchemas:
         """Returns the schemas of a backup. Raises EndpointUnavailable, ManifestProblem."""

@@ -17,7 +17,7 @@ from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded
 from runtime.replay.replay import orphan_uncopied
 from runtime.replay.request import ReplayRequest, decode_copied, decode_request, encode_request
-from runtime.replay.restore import partitions_of
+from runtime.replay.restore import with_files
 from runtime.replay.schemas import register_kept
 from runtime.replay.task import copy_encoded
 
@@ -39,7 +39,7 @@ def _copied(arguments: argparse.Namespace) -> SparkOutcome[list[ReplayedPartitio
             name, transform = f"repl salvage {request.flow.name}", request.flow.transform
             per_core = _REPLAYS_PER_CORE if transform is None else 1
         else:
-            request = replace(request, topics=[], parts=partitions_of(request))
+            request = with_files(request)
             name = f"repl restore {request.backup.flow}"
     except FlowNotEnded as refused:
         return SparkOutcome(why=str(refused))

@@ -10,15 +10,12 @@ from runtime.batch.schema_ids import SchemaMissing
 from runtime.kafka.errors import WireError
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.transaction_writer import is_fenced, may_succeed_later
+from runtime.replay.request import CopyStopped
 from runtime.slot.failpoints import from_environment
 
 PAUSE_S: Final = 0.5
 _AFTER_SCHEMAS: Final = "register the schema at the destination, or make both registries answer, then go on"
 failpoint = from_environment(os.environ)
-
-
-class CopyStopped(Exception):
-    """The partition can't be copied completely, or its content is not the expected one; the text says why."""
 
 
 class RepeatedCopy:

@@ -40,8 +40,8 @@ from runtime.ledger.ledger import Ledger, register
 from runtime.ledger.offset_maps import OffsetMapReader
 from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
-from runtime.replay.repeated_copy import CopyStopped, RepeatedCopy, failpoint
-from runtime.replay.request import ReplayRequest
+from runtime.replay.repeated_copy import RepeatedCopy, failpoint
+from runtime.replay.request import CopyStopped, ReplayRequest
 from runtime.replay.schemas import ReplayedSchemas
 from runtime.schemas.copier import SchemaCopier
 from runtime.schemas.id_map import SchemaIdMap

@@ -1,48 +1,15 @@
-"""Reads the topics that a replay writes to, and checks whether the salvaged records fit there."""
+"""Checks whether salvaged records fit the topics that a replay writes to, and makes its partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
-from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.records.control import AssignedPartition, LimitedTopic
 from runtime.contract.results.records import SalvagedPartition
-from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.transform import TransformSpec, quarantine_topic
-from runtime.kafka.errors import ErrorCode
-
-
-class ReplayTarget(Struct, frozen=True):
-    """Describes a topic of the destination.
-
-    `appends`: it replaces a record's timestamp by the broker's time.
-    """
-
-    partitions: int
-    max_message_bytes: int
-    appends: bool
-
-
-async def targets(destination: ClusterSpec, name: str, topics: Sequence[str]) -> dict[str, ReplayTarget]:
-    """Returns the topics that exist at the destination. Raises AuditFailure."""
-    async with open_spec(destination, name) as cluster:
-        known = await cluster.topics(topics, fresh=True)
-        existing = {name: topic for name, topic in known.items() if topic.error is ErrorCode.NONE}
-        settings = await settings_of(
-            cluster, name, sorted(existing), ["max.message.bytes", "message.timestamp.type"]
-        )
-    return {
-        name: ReplayTarget(
-            len(topic.partitions),
-            int(settings[name]["max.message.bytes"]),
-            settings[name]["message.timestamp.type"] == "LogAppendTime",
-        )
-        for name, topic in existing.items()
-    }
+from runtime.replay.target import TargetTopic
 
 
 def quarantines_of(salvaged: Sequence[SalvagedPartition], transform: TransformSpec | None) -> list[str]:
@@ -55,7 +22,7 @@ def quarantines_of(salvaged: Sequence[SalvagedPartition], transform: TransformSp
 def unfit(
     salvaged: Sequence[SalvagedPartition],
     to: str | None,
-    known: Mapping[str, ReplayTarget],
+    known: Mapping[str, TargetTopic],
     transform: TransformSpec | None = None,
 ) -> dict[str, str]:
     """Returns why the replay is impossible, with what to do about it; empty where it is possible."""
@@ -89,7 +56,7 @@ def unfit(
 
 
 def parts(
-    salvaged: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, ReplayTarget], flow: FlowSpec
+    salvaged: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, TargetTopic], flow: FlowSpec
 ) -> list[AssignedPartition]:
     """Returns the partitions to replay, as a slot of the flow would copy them."""
     quarantines = quarantines_of(salvaged, flow.transform)

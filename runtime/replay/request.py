@@ -8,6 +8,7 @@ import msgspec
 
 from runtime.audit.ledger import SparkOutcome
 from runtime.contract.records.control import AssignedPartition
+from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import BackupState, DataFile
 from runtime.contract.results.records import ReplayedPartition
 from runtime.contract.spec.cluster import ClusterSpec
@@ -15,6 +16,10 @@ from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.schemas import RecordPart, RegistrySpec
 
 RESTORED: Final = "are equal to the backup"  # the line of a partition that is restored ends so
+
+
+class CopyStopped(Exception):
+    """The partition can't be copied completely, or its content is not the expected one; the text says why."""
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, tag="replay"):
@@ -51,46 +56,44 @@ class RestoredIds(msgspec.Struct, frozen=True):
     every: bool
 
 
-class RestoreTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """Names a topic of a backup, the topic that it is restored into, and where each partition ends.
+class RestorePartition(AssignedPartition, frozen=True, kw_only=True):
+    """Describes a partition to restore: its files, cut off at `end`. The application adds the files.
 
-    `ids` are written into its records; without them, the records keep theirs.
+    `flow` is that of the backup, `topic` and `topic_id` are the topic's name and id there.
     """
 
-    topic: str
     topic_id: str
-    into: str
-    ends: dict[int, int]
-    ids: RestoredIds | None = None
-
-
-class RestorePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a partition to restore: its files, cut off at `end`."""
-
-    topic: str
-    topic_id: str
-    into: str
-    partition: int
     end: int
-    max_message_bytes: int
-    files: list[DataFile]
-    ids: RestoredIds | None = None
+    files: list[DataFile] = msgspec.field(default_factory=list)
+
+    @property
+    def key(self) -> PartitionKey:
+        return restore_key(self.flow, self.destination_topic, self.partition)
+
+
+def restore_key(flow: str, into: str, partition: int) -> PartitionKey:
+    """Returns the ledger's name of a restored partition. No flow of a topology has such a name."""
+    return PartitionKey(f"restore:{flow}:{into}", into, partition)
 
 
 class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
     """Describes a restore. It holds no secret: the cluster holds references, as in a job's spec.
 
-    The application makes `parts` of the topics, and a task gets some of them. A transaction holds about
-    `bytes` of one partition. A partition that makes no progress for `within_s` fails.
+    `ids` are written into the records, by the topic that these go into; without them, records keep theirs. A
+    transaction holds about `bytes` of one partition. A partition that makes no progress for `within_s` fails.
     """
 
     backup: BackupState
     name: str
     cluster: ClusterSpec
-    topics: list[RestoreTopic]
-    parts: list[RestorePartition] = []
+    parts: list[RestorePartition]
+    ids: dict[str, RestoredIds] = {}
     bytes: int = 16 << 20
     within_s: float = 30.0
+
+    def into(self, part: AssignedPartition) -> str:
+        """Returns the topic that the records of a partition are copied to."""
+        return part.destination_topic
 
 
 encode_request = msgspec.json.encode

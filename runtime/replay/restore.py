@@ -14,15 +14,14 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from runtime.audit.on_spark import show
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     OpenTransactionTimeout,
     RecordsExpired,
     bounds_of,
-    fetch_records,
-    open_spec,
-    settings_of,
 )
 from runtime.batch import (
     AbortedTransactions,
@@ -41,7 +40,6 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
-from runtime.contract.spec.naming import is_other_topic
 from runtime.files.backup import (
     BackedUpRecords,
     check_file,
@@ -60,9 +58,9 @@ from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import TransactionWriter
-from runtime.replay.repeated_copy import PAUSE_S, CopyStopped, RepeatedCopy, failpoint
-from runtime.replay.request import RESTORED, RestorePartition, RestoreRequest
-from runtime.replay.restore_target import restore_key
+from runtime.replay.repeated_copy import PAUSE_S, RepeatedCopy, failpoint
+from runtime.replay.request import RESTORED, CopyStopped, RestorePartition, RestoreRequest
+from runtime.replay.restore_target import earlier_restore
 from runtime.replay.schemas import with_restored_ids
 from runtime.slot.partition import now_ms
 
@@ -71,41 +69,23 @@ _FETCH_BYTES: Final = 8 << 20
 _SHOW_EVERY_S: Final = 5.0
 
 
-def partitions_of(request: RestoreRequest) -> list[RestorePartition]:
-    """Returns the partitions to restore, the largest first.
+def with_files(request: RestoreRequest) -> RestoreRequest:
+    """Returns the request with the files of its partitions, the largest partition first.
 
-    Raises ManifestProblem, EndpointUnavailable, AuditFailure.
+    Raises ManifestProblem, EndpointUnavailable.
     """
-    state, topics = request.backup, request.topics
+    state = request.backup
     backup = read_backup(state.folder, state.flow, state.commit, state.digest, state.client)
-
-    async def settings() -> dict[str, dict[str, str]]:
-        async with open_spec(request.cluster, request.name) as cluster:
-            names = [topic.into for topic in topics]
-            return await settings_of(cluster, request.name, names, ["max.message.bytes"])
-
-    limits = asyncio.run(settings())
-    partitions = []
-    for topic in topics:
-        lineages = backup.lineages.get(topic.topic, ())
-        lineage = next((lineage for lineage in lineages if lineage.topic_id == topic.topic_id), None)
+    parts = []
+    for part in request.parts:
+        lineages = backup.lineages.get(part.topic, ())
+        lineage = next((lineage for lineage in lineages if lineage.topic_id == part.topic_id), None)
         if lineage is None:
-            what = f"the backup holds no topic {topic.topic} with the id {topic.topic_id}"
+            what = f"the backup holds no topic {part.topic} with the id {part.topic_id}"
             raise ManifestProblem(f"{what}: plan again")
-        partitions += [
-            RestorePartition(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                into=topic.into,
-                partition=partition,
-                end=end,
-                max_message_bytes=int(limits[topic.into]["max.message.bytes"]),
-                files=files_up_to(lineage.files.get(partition, ()), end),
-                ids=topic.ids,
-            )
-            for partition, end in sorted(topic.ends.items())
-        ]
-    return sorted(partitions, key=lambda part: -sum(file.size for file in part.files))
+        files = files_up_to(lineage.files.get(part.partition, ()), part.end)
+        parts.append(replace(part, files=files))
+    return replace(request, parts=sorted(parts, key=lambda part: -sum(file.size for file in part.files)))
 
 
 class PartitionRestore(RepeatedCopy):
@@ -118,8 +98,8 @@ class PartitionRestore(RepeatedCopy):
 
     def __init__(self, request: RestoreRequest, part: RestorePartition, cluster: KafkaCluster) -> None:
         self._request, self._part, self._cluster = request, part, cluster
-        self._key = restore_key(request.backup.flow, part.into, part.partition)
-        self._at = TopicPartition(part.into, part.partition)
+        self._key = part.key
+        self._at = self._key.at
         self._where = TopicPartition(part.topic, part.partition)
         self._folder = ManifestFolder(request.backup.folder, request.backup.flow, request.backup.client)
         self._shown_at = time.monotonic()
@@ -135,9 +115,7 @@ class PartitionRestore(RepeatedCopy):
 
     async def _write(self) -> Progress:
         """Writes the records behind the committed position. Raises WireError."""
-        transactional_id = (
-            f"repl.restore.{self._request.backup.flow}.{self._part.into}.{self._part.partition}"
-        )
+        transactional_id = f"repl.restore.{self._part.flow}.{self._at.topic}.{self._at.partition}"
         writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=failpoint)
         progress = await self._committed()
         self.records = progress.records
@@ -170,28 +148,25 @@ class PartitionRestore(RepeatedCopy):
             if deadline.over():
                 raise CopyStopped(f"{self._at}: a transaction of an earlier restore is not decided yet")
             await asyncio.sleep(PAUSE_S)
-        topic = (await self._cluster.topics([self._part.into], fresh=True))[self._part.into]
+        topic = (await self._cluster.topics([self._at.topic], fresh=True))[self._at.topic]
         if topic.error is not ErrorCode.NONE:
-            raise BrokerError(topic.error, self._part.into)
+            raise BrokerError(topic.error, self._at.topic)
         source_id = bytes.fromhex(self._part.topic_id)
-        start, end = (await bounds_of(self._cluster, [self._at], self._request.within_s))[self._at]
-        if committed is not None and not is_other_topic(committed.destination_topic_id, topic.id):
-            if is_other_topic(committed.source_topic_id, source_id):
-                raise CopyStopped(f"{self._at} holds records of another topic of the backup: delete it first")
-            if end < committed.destination_end:
+        log = (await bounds_of(self._cluster, [self._at], self._request.within_s))[self._at]
+        earlier = await earlier_restore(self._cluster, self._at, topic.id, source_id, committed, log)
+        if earlier is not None:
+            if log.end < earlier.destination_end:
                 raise CopyStopped(
                     f"{self._at} lost records that were restored: delete it, and restore it again"
                 )
-            return committed
-        if await fetch_records(self._cluster, self._at, start, end, 1):
-            raise CopyStopped(f"{self._at} holds records that this restore has not written")
+            return earlier
         return first_progress(
             generation=_GENERATION,
             source_topic_id=source_id,
-            destination_topic=self._part.into,
+            destination_topic=self._at.topic,
             destination_topic_id=topic.id,
             position=0,
-            destination_end=end,
+            destination_end=log.end,
             now_ms=now_ms(),
         )
 
@@ -230,11 +205,12 @@ class PartitionRestore(RepeatedCopy):
 
     def _with_ids(self, outgoing: Iterable[OutgoingBatch], spec: RewriteSpec) -> Iterator[OutgoingBatch]:
         """Yields the batches with the ids of schemas that the cluster's registry gave."""
+        ids = self._request.ids.get(self._at.topic)
         for out in outgoing:
-            if self._part.ids is None:
+            if ids is None:
                 yield out
             else:
-                yield from with_restored_ids(out, self._part.ids, spec)
+                yield from with_restored_ids(out, ids, spec)
 
     async def _commit(
         self, writer: TransactionWriter, before: Progress, chunk: Sequence[OutgoingBatch], position: int

@@ -9,39 +9,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from runtime.audit.ledger import existing_ledger, ledger_of
-from runtime.audit.partition_logs import bounds_of, fetch_records, open_spec
-from runtime.contract.records.ledger import PartitionKey
+from runtime.audit.partition_logs import LogBounds, bounds_of, fetch_records, open_spec
+from runtime.contract.records.ledger import Progress
 from runtime.contract.records.manifest import SnapshotOffset
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.naming import is_other_topic
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import commit_many
+from runtime.replay.request import CopyStopped, restore_key
+from runtime.replay.target import TargetTopic, existing_topics
 
 _CONNECTED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def restore_key(flow: str, into: str, partition: int) -> PartitionKey:
-    """Returns the ledger's name of a restored partition. No flow of a topology has such a name."""
-    return PartitionKey(f"restore:{flow}:{into}", into, partition)
-
-
-class TargetTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes a topic of the cluster. `foreign` names a partition that holds records which no restore of
-    this backup wrote; empty where there is none. `restored` says whether a restore of it has begun.
-    """
-
-    partitions: int
-    foreign: str = ""
-    restored: bool = False
-
-
-async def target_topics(
+async def restore_targets(
     spec: ClusterSpec, name: str, flow: str, sources: Mapping[str, str], within_s: float
 ) -> dict[str, TargetTopic]:
     """Returns those of the topics that exist. `sources` maps each to the id of the topic that is restored.
@@ -49,30 +37,48 @@ async def target_topics(
     Raises AuditFailure.
     """
     async with open_spec(spec, name) as cluster:
-        known = await cluster.topics(sorted(sources), fresh=True)
-        existing = {name: topic for name, topic in known.items() if topic.error is ErrorCode.NONE}
+        targets = await existing_topics(cluster, name, sources)
         wanted = [
-            TopicPartition(name, number) for name, topic in existing.items() for number in topic.partitions
+            TopicPartition(name, number)
+            for name, topic in targets.items()
+            for number in range(topic.partitions)
         ]
         logs = await bounds_of(cluster, wanted, within_s)
         opened = await ledger_of(cluster, name)
-        targets: dict[str, TargetTopic] = {}
-        for name, topic in existing.items():
-            foreign, restored = "", False
-            for number in sorted(topic.partitions):
-                key, at = restore_key(flow, name, number), TopicPartition(name, number)
-                progress = None
-                if opened is not None:
-                    await opened.ledger.refresh(key.flow)
-                    progress = opened.ledger.committed(key)
-                if progress is not None and not is_other_topic(progress.destination_topic_id, topic.id):
-                    restored = True
-                    if is_other_topic(progress.source_topic_id, bytes.fromhex(sources[name])):
-                        foreign = foreign or f"{name}-{number}"
-                elif await fetch_records(cluster, at, *logs[at], 1):  # an aborted restore leaves none
-                    foreign = foreign or f"{name}-{number}"
-            targets[name] = TargetTopic(partitions=len(topic.partitions), foreign=foreign, restored=restored)
+        for at in wanted:
+            key, topic = restore_key(flow, *at), targets[at.topic]
+            committed = None
+            if opened is not None:
+                await opened.ledger.refresh(key.flow)
+                committed = opened.ledger.committed(key)
+            source_id = bytes.fromhex(sources[at.topic])
+            try:
+                if await earlier_restore(cluster, at, topic.id, source_id, committed, logs[at]) is not None:
+                    targets[at.topic] = replace(topic, restored=True)
+            except CopyStopped:
+                targets[at.topic] = replace(topic, foreign=topic.foreign or str(at))
         return targets
+
+
+async def earlier_restore(
+    cluster: KafkaCluster,
+    at: TopicPartition,
+    topic_id: bytes,
+    source_id: bytes,
+    committed: Progress | None,
+    log: LogBounds,
+) -> Progress | None:
+    """Returns the committed progress if it is that of a restore of this source; None where nothing is there.
+
+    Raises CopyStopped where the partition holds records of another source, and WireError.
+    """
+    if committed is not None and not is_other_topic(committed.destination_topic_id, topic_id):
+        if is_other_topic(committed.source_topic_id, source_id):
+            raise CopyStopped(f"{at} holds records of another topic of the backup: delete it first")
+        return committed
+    if await fetch_records(cluster, at, *log, 1):  # an aborted restore leaves none
+        raise CopyStopped(f"{at} holds records that this restore has not written")
+    return None
 
 
 async def restore_offsets(

@@ -11,8 +11,7 @@ from runtime.audit.registries import open_registries
 from runtime.batch import BatchFailure, OutgoingBatch, RewriteSpec
 from runtime.batch.schema_ids import SchemaIds, SchemaMissing, schema_ids, source_offset, with_records
 from runtime.contract.spec.schemas import PARTS, SchemaSync
-from runtime.replay.repeated_copy import CopyStopped
-from runtime.replay.request import ReplayRequest, RestoredIds
+from runtime.replay.request import CopyStopped, ReplayRequest, RestoredIds
 from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaFinder, SchemaNotCopied
 from runtime.schemas.id_map import SchemaIdMap

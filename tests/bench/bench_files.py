@@ -37,7 +37,7 @@ from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
 from runtime.lab.lab import Lab
-from runtime.replay.task import restore_partitions
+from runtime.replay.task import copy_partitions
 from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
 from tests.ports import free_port
 from tests.records import create_topic
@@ -97,12 +97,12 @@ def restore_once(
     create_topic(dc1.client, into, PARTITIONS)
     make_ledger(dc1)
     cluster = ClusterSpec(bootstrap=through or dc1.bootstrap)
-    request, parts = restoring(folder, topic, into, "dc1", cluster)
+    request = restoring(folder, topic, into, "dc1", cluster)
     away = f" {DELAY_MS} ms" if through else ""
     for what in ("restore", "compare"):
         with measured(brokers) as row:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                done = runner.run(restore_partitions(request, parts))
+                done = runner.run(copy_partitions(request))
             assert [part.unread for part in done] == [""] * PARTITIONS, done
             records = sum(one.records for one in done)
             print(row(f"{what:<8} {load.name}{away}", records, records * load.value_bytes), flush=True)

@@ -29,7 +29,7 @@ from runtime.kafka.errors import WireError
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.replay import request as replay
-from runtime.replay.task import replay_partitions, restore_partitions
+from runtime.replay.task import copy_partitions
 from runtime.slot.slot import Slot, SlotEnd
 from tests.runtime.slot.world import Driver, Side
 from tests.spark.backups import BackupWriter
@@ -196,7 +196,7 @@ def replaying(
     )
 
     def begin() -> bool:
-        return _copied(replay_partitions(request, parts))
+        return _copied(copy_partitions(request))
 
     return RepeatedTask(begin)
 
@@ -207,11 +207,11 @@ def restoring(
     """Backs a topic up into a folder, and restores it into another topic of the destination."""
     folder.mkdir()
     BackupWriter(cluster, folder).round(topic, snapshot=False)
-    request, parts = restore_of(folder, topic, into, "dc2", through, max_message_bytes=_MAX_MESSAGE_BYTES)
+    request = restore_of(folder, topic, into, "dc2", through, max_message_bytes=_MAX_MESSAGE_BYTES)
     request = replace(request, bytes=8_000)
 
     def begin() -> bool:
-        return _copied(restore_partitions(request, parts))
+        return _copied(copy_partitions(request))
 
     return RepeatedTask(begin)
 

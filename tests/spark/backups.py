@@ -45,25 +45,25 @@ def restoring(
     cluster: ClusterSpec,
     *,
     max_message_bytes: int = 1_048_588,
-) -> tuple[RestoreRequest, list[RestorePartition]]:
+) -> RestoreRequest:
     """A restore of all of a topic's backup into a topic of this cluster, as `repl restore` asks for it."""
     backup = read_backup(str(folder), FLOW)
     lineage = backup.topics()[topic]
     state = BackupState(folder=str(folder), flow=FLOW, commit=backup.commit, digest=backup.digest)
-    request = RestoreRequest(backup=state, name=name, cluster=cluster, topics=[])
     parts = [
         RestorePartition(
-            topic=topic,
+            FLOW,
+            topic,
+            number,
+            into,
+            max_message_bytes,
             topic_id=lineage.topic_id,
-            into=into,
-            partition=number,
             end=position.position,
-            max_message_bytes=max_message_bytes,
             files=lineage.files.get(number, []),
         )
         for number, position in sorted(lineage.positions.items())
     ]
-    return request, parts
+    return RestoreRequest(backup=state, name=name, cluster=cluster, parts=parts)
 
 
 def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int, partition: int = 0) -> None:

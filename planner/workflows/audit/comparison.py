@@ -224,13 +224,14 @@ async def replay_salvage(
 async def _replay_request(
     to: str | None, job: JobSpec, flow: FlowSpec, seen: Salvage, within_s: float
 ) -> ReplayRequest:
-    from runtime.replay.replay_target import parts, quarantines_of, targets, unfit
+    from runtime.replay.replay_target import parts, quarantines_of, unfit
+    from runtime.replay.target import target_topics
 
     wanted, transform = seen.replayable, flow.transform
     destination = job.clusters[flow.destination]
     named = {partition.destination_topic for partition in wanted} | ({to} if to is not None else set())
     topics = sorted(named.union(quarantines_of(wanted, transform)))
-    existing = await answered(targets(destination, seen.destination, topics))
+    existing = await answered(target_topics(destination, seen.destination, topics))
     misfits = unfit(wanted, to, existing, transform)
     problems = [error(f"{seen.destination}: {what}", hint) for what, hint in misfits.items()]
     if problems:

@@ -42,7 +42,8 @@ from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import regex
 from runtime.contract.spec.topic_settings import supported
 from runtime.files.backup import PartitionCut
-from runtime.replay.restore_target import TargetTopic, target_topics
+from runtime.replay.restore_target import restore_targets
+from runtime.replay.target import TargetTopic
 
 _TOPIC = "{topic}"
 
@@ -103,7 +104,7 @@ class _Planned:
         sources = {into: read.topics[name].topic_id for name, into in self._names.items()}
         spec = destination_spec(self._cluster, Path.cwd())
         existing = await answered(
-            target_topics(spec, self._cluster.name, read.backup.flow, sources, request.timeout_ms / 1000)
+            restore_targets(spec, self._cluster.name, read.backup.flow, sources, request.timeout_ms / 1000)
         )
         backup = RestoredBackup(
             read.endpoint.name,

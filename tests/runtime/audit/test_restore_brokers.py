@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from runtime.lab.lab import Lab
-from runtime.replay.task import restore_partitions
+from runtime.replay.task import copy_partitions
 from tests.runtime.slot.world import Side
 from tests.spark.backups import BackupWriter, restoring
 
@@ -20,8 +20,8 @@ PARTITIONS = 2
 
 def restored(folder: Path, side: Side, topic: str, into: str) -> list[tuple[int, str]]:
     """Restores a topic, and returns the records and the problem of each partition."""
-    request, parts = restoring(folder, topic, into, side.name, side.spec())
-    return [(part.records, part.unread) for part in asyncio.run(restore_partitions(request, parts))]
+    request = restoring(folder, topic, into, side.name, side.spec())
+    return [(part.records, part.unread) for part in asyncio.run(copy_partitions(request))]
 
 
 def unfinished(side: Side, topic: str, transactional_id: str) -> Producer:

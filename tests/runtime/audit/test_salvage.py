@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch import Batch
 from runtime.batch.spec import QuarantineLimit
@@ -20,8 +21,9 @@ from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.replay.replay import PartitionReplay, replayed_spec
-from runtime.replay.replay_target import ReplayTarget, parts, unfit
+from runtime.replay.replay_target import parts, unfit
 from runtime.replay.request import ReplayRequest
+from runtime.replay.target import TargetTopic
 from runtime.sql.transformer import Transformer
 from tests.fakes.one_broker import OneBroker, answered
 from tests.runtime.batch.forge import batch_bytes, record
@@ -30,7 +32,8 @@ from tests.runtime.sql.test_transformer import Answers
 
 Bases = Mapping[TopicPartition, Sequence[int]]
 
-ROOMY, APPENDS = ReplayTarget(4, 1_000, appends=False), ReplayTarget(4, 1_000, appends=True)
+ROOMY = TargetTopic(id=b"", partitions=4, max_message_bytes=1_000, appends=False)
+APPENDS = replace(ROOMY, appends=True)
 QUARANTINE = "dc1.orders.quarantine"
 QUARANTINING = TransformSpec(where="offset >= 0", on_bad_record="quarantine")
 PLAIN = TransformSpec(where="true")
@@ -68,7 +71,7 @@ APPEND_TIME = "aside would take the time of the replay for the records' own"
     ],
 )
 def test_a_topic_fits_the_salvaged_records_or_not(
-    found: SalvagedPartition, to: str | None, known: dict[str, ReplayTarget], problem: str | None
+    found: SalvagedPartition, to: str | None, known: dict[str, TargetTopic], problem: str | None
 ) -> None:
     for transform in (None, PLAIN):
         assert list(unfit([found], to, known, transform)) == ([problem] if problem else [])
@@ -89,7 +92,7 @@ def test_a_topic_fits_the_salvaged_records_or_not(
     ],
 )
 def test_a_replay_that_quarantines_needs_a_topic_for_bad_records_alone(
-    found: SalvagedPartition, to: str, known: dict[str, ReplayTarget], problem: str | None, hint: str
+    found: SalvagedPartition, to: str, known: dict[str, TargetTopic], problem: str | None, hint: str
 ) -> None:
     problems = unfit([found], to, known, QUARANTINING)
     assert list(problems) == ([problem] if problem else [])
@@ -98,7 +101,7 @@ def test_a_replay_that_quarantines_needs_a_topic_for_bad_records_alone(
 
 def test_a_replay_knows_its_mirror_its_target_and_where_bad_records_go() -> None:
     """The quarantine's partition is that of the mirror, modulo the partitions of the quarantine."""
-    known = {"aside": ROOMY, QUARANTINE: ReplayTarget(3, 2_000, appends=True)}
+    known = {"aside": ROOMY, QUARANTINE: replace(APPENDS, partitions=3, max_message_bytes=2_000)}
     assert parts([salvaged()], "aside", {"aside": ROOMY}, flow_spec("one")) == [ORDERS]
     quarantining = flow_spec("one", transform=QUARANTINING)
     (part,) = parts([salvaged(3)], "aside", known, quarantining)

@@ -22,7 +22,7 @@ from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.replay.request import ReplayRequest
-from runtime.replay.task import replay_partitions
+from runtime.replay.task import copy_partitions
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
@@ -150,7 +150,7 @@ def test_two_at_once_double_nothing(sides: Mapping[str, Side], fresh: Fresh) -> 
     )
 
     def one() -> ReplayedPartition:
-        (copied,) = asyncio.run(replay_partitions(request, [part]))
+        (copied,) = asyncio.run(copy_partitions(request))
         return copied
 
     with ThreadPoolExecutor(3) as threads:

@@ -8,8 +8,7 @@ import pytest
 from runtime.batch import OutgoingBatch, Record, RewriteSpec, prepare, records
 from runtime.contract.records.manifest import StoredSchemas, StoredVersion
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
-from runtime.replay.repeated_copy import CopyStopped
-from runtime.replay.request import RestoredIds
+from runtime.replay.request import CopyStopped, RestoredIds
 from runtime.replay.schemas import restored_ids, with_restored_ids
 from runtime.schemas.client import SchemaRegistry
 from runtime.schemas.copier import SchemaNotCopied
