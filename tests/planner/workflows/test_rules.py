@@ -11,7 +11,7 @@ from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.model.plan import Plan
-from planner.model.topology import Cluster, Policies, Rule
+from planner.model.topology import Cluster, Job, Policies, Rule
 from planner.plan.make import plan_from
 from planner.state import planfile
 from planner.workflows import rules
@@ -71,6 +71,22 @@ def test_the_rules_that_the_docs_show(on, day: int, planned_changes: list[Change
     plan = judged(planned(*planned_changes, labels=LABELS), [FILE])
     assert [text.rpartition("(rule ")[2][:-1] for text in refused(plan)] == broken
     assert worst(plan.diagnostics) is (ExitCode.REFUSED if broken else ExitCode.DONE)
+
+
+@pytest.mark.parametrize(
+    ("job", "passes"),
+    [
+        ({}, True),
+        ({"conf": {"spark.network.timeout": "60s"}, "options": {"queue": "etl"}}, True),
+        ({"conf": {"spark.driver.extraJavaOptions": "-javaagent:/tmp/evil.jar"}}, False),
+        ({"options": {"python": "/tmp/evil"}}, False),
+    ],
+)
+def test_a_job_runs_no_code_of_a_topology(on, job: dict[str, Any], passes: bool) -> None:
+    on(MONDAY)
+    shop = replace(topology(flow()), jobs={"dc2": Job("dc2", **job)})
+    found = refused(judged(plan_of(shop), [FILE]))
+    assert ["(rule jobs-run-no-other-code)" in one for one in found] == ([] if passes else [True])
 
 
 @pytest.mark.parametrize(
