@@ -19,9 +19,10 @@ from planner.model.topology import QUOTA_KEYS, AclRule, OnRemove, QuotaEntity
 from planner.model.topology.quotas import number, number_text
 from runtime.contract.records.ledger import Generation
 from runtime.contract.records.registry import ANNOUNCED
-from runtime.contract.spec.acls import FENCE, PROTECTION
+from runtime.contract.spec.acls import EVERYONE, FENCE, PROTECTION
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.schemas import SubjectNames
+from runtime.contract.spec.topic_settings import LIFTED
 from runtime.schemas.versions import SchemaVersion
 
 CONFIG = "config."
@@ -61,8 +62,12 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     @property
     def before(self) -> dict[str, str]:
-        """Returns the values to restore after a failback, by setting; "" if the topic had none of its own."""
-        return {key.removeprefix(BEFORE): value for key, value in self.spec.items() if key.startswith(BEFORE)}
+        """Returns the values to restore after a failback, by setting; "" if the topic had none of its own.
+
+        Those of other settings than a failback lifts were not written by repl, and are left out.
+        """
+        kept = ((key, self.spec.get(BEFORE + key)) for key in sorted(LIFTED))
+        return {key: value for key, value in kept if value is not None}
 
     def number(self, key: str) -> int | None:
         """Returns the applied partitions or replication; None where they were left to the cluster."""
@@ -105,8 +110,15 @@ class RegistryEntry(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     @property
     def is_replaced(self) -> bool:
-        """Returns whether the entry is of a rule that `protect: acl` has taken away."""
-        return REPLACED in self.spec
+        """Returns whether the entry is of a rule that `protect: acl` has taken away.
+
+        It takes rules away that let everyone write topics. An entry of another rule was not written by repl:
+        nothing is made of it.
+        """
+        rule = AclRule.recorded(self.address.cluster or "", self.spec) if REPLACED in self.spec else None
+        if rule is None or rule.resource_type != "TOPIC" or rule.principal != EVERYONE:
+            return False
+        return rule.lets_write
 
     @property
     def limits(self) -> dict[str, float]:

@@ -41,6 +41,9 @@ BOUNDS = {
 # Kafka before 3.6 has one bound for both directions.
 _BEFORE, _OLD_BOUND = "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"
 
+# What a failback may lift, and restores.
+LIFTED = frozenset({*BOUNDS, _OLD_BOUND, "max.message.bytes"})
+
 # Settings that some versions of Kafka lack: newer ones, and those that Kafka 4.0 removed.
 VERSIONED = frozenset(
     {

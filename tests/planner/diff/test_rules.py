@@ -95,8 +95,10 @@ def test_an_owned_acl_that_left_the_topology_or_drifted(acls, entry, says, drift
 
 
 def test_a_rule_that_protection_replaced_has_drifted_once_it_is_there_again() -> None:
-    entry = replace(ENTRY, spec={**ENTRY.spec, REPLACED: "true"})
-    (gone,), (again,) = (drifted(desired(), cluster(acls=acls, owned=[entry])) for acls in ([], [READ]))
+    rule = acl("WRITE", principal="User:*")
+    entry = acl_entry(DesiredAcl(rule, "protect: acl of flow.f"), SHOP, created=True)
+    entry = replace(entry, spec={**entry.spec, REPLACED: "true"})
+    (gone,), (again,) = (drifted(desired(), cluster(acls=acls, owned=[entry])) for acls in ([], [rule]))
     assert gone.action is Action.NO_OP
     assert brief(again) == "create: made again outside the topology"
 
