@@ -15,7 +15,7 @@ BROKER_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Hundreds of processes are started from these sources: without this, some would compile them again each time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions test-kubernetes coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-start bench-ui bench-workers chaos hostile soak dist sbom release release-files image
+.PHONY: docs help setup java prometheus kerberos browser yaml-language-server screenshots demo demo-failover demo-down test test-all long test-versions test-kubernetes coverage fast lint format types imports unit unit-all integration bench-plan bench-apply lock clean bench-copy bench-files bench-sql bench-failover bench-offsets bench-scale bench-simulated bench-standby bench-start bench-ui bench-workers chaos hostile soak dist sbom release release-files image
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -256,6 +256,9 @@ bench-files: setup ## how fast a task writes a topic to files and restores it; A
 
 bench-failover: setup ## how long repl failover takes with 100 groups and 100 partitions, the source gone in five ways
 	@$(BIN)/python -m tests.bench.bench_failover $(ARGS)
+
+bench-standby: setup ## how long a job stands still when its machine is lost, until a standby copies; ARGS='--rounds 5'
+	@$(BIN)/python -m tests.bench.bench_standby $(ARGS)
 
 # The distribution names itself in its extras; what it needs is locked, it is not.
 lock: $(READY) ## write requirements.lock again from pyproject.toml, and requirements-site.lock

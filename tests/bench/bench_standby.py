@@ -1,0 +1,204 @@
+"""How long a job stands still when its machine is lost, until a standby on another machine copies.
+
+python -m tests.bench.bench_standby [--rounds 3] [--settled 10]
+
+Two machines stand by for a job (network namespaces where these are permitted). In each round the machine of
+the job is cut off, all its processes are killed at once, and nothing is closed. A row counts from there until
+a record that was written later has arrived at dc2 in every partition: `claimed` is when the other standby
+says that it starts the job, `all_s` the last partition's arrival. Then the lost machine comes back and
+stands by. The table is printed, and kept in build/bench-standby.json. It ends with 1 where a row is above
+15 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from dataclasses import replace as changed
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+
+from runtime.lab.cluster import LabClusterSpec
+from runtime.lab.lab import Lab
+from tests.bdd.machines import Machine, two_machines
+from tests.bench.results import keep
+from tests.commands import REPL, environment
+from tests.records import create_topic, wait_for
+from tests.topologies import at, declared
+
+RESULTS = Path("build/bench-standby.json")
+JOB = "dc2"
+TOPIC, PARTITIONS = "orders", 4
+MOST_S, WITHIN_S = 15.0, 120.0
+_EVERY_S = 0.05  # between two records of a partition
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Seconds since the machine was lost; `load` is the machine's average of the minute before."""
+
+    load: float
+    claimed_s: float
+    first_s: float
+    all_s: float
+
+
+class Writer:
+    """Writes into every partition all the time; a record holds the time at which it was written."""
+
+    def __init__(self, client: dict[str, Any]) -> None:
+        self._producer = Producer({**client, "linger.ms": 0})
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        while not self._ended.wait(_EVERY_S):
+            for partition in range(PARTITIONS):
+                self._producer.produce(TOPIC, str(time.monotonic()).encode(), partition=partition)
+            self._producer.poll(0)
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._producer.flush(30)
+
+
+class Arrivals:
+    """Reads committed records at dc2 as they arrive."""
+
+    def __init__(self, client: dict[str, Any]) -> None:
+        settings = {"group.id": "bench-standby", "isolation.level": "read_committed", "log_level": 0}
+        self._consumer = Consumer({**client, **settings, "fetch.wait.max.ms": 20})
+        self._consumer.assign([TopicPartition(TOPIC, number, OFFSET_END) for number in range(PARTITIONS)])
+
+    def wait(self, since: float) -> list[float]:
+        """Returns for each partition when its first record that was written after `since` arrived."""
+        arrived: dict[int, float] = {}
+        while len(arrived) < PARTITIONS:
+            if time.monotonic() > since + WITHIN_S:
+                raise SystemExit(f"only {len(arrived)} partitions copy {WITHIN_S:g} s after the loss")
+            for message in self._consumer.consume(500, 0.1):
+                value, partition = message.value(), message.partition()
+                if value is None or partition is None or message.error() is not None:
+                    continue
+                if float(value) > since:
+                    arrived.setdefault(partition, time.monotonic())
+        return list(arrived.values())
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def claimed_at(machine: Machine, lines: int, since: float) -> float:
+    """Waits for the line of a takeover after the first `lines` of a standby's log."""
+    while time.monotonic() < since + WITHIN_S:
+        if any("it is started here" in line for line in machine.log.read_text().splitlines()[lines:]):
+            return time.monotonic()
+        time.sleep(0.02)
+    raise SystemExit(f"no standby took the job over within {WITHIN_S:g} s")
+
+
+def lost(runs: Machine, other: Machine, client: dict[str, Any], topology: Path) -> Row:
+    """Takes the machine that runs the job away, and measures the other one."""
+    load, lines = os.getloadavg()[0], len(other.log.read_text().splitlines())
+    arrivals, claims = Arrivals(client), list[float]()
+    arrivals.wait(time.monotonic())  # it copies, and is read
+    runs.die()
+    since = time.monotonic()
+    watching = threading.Thread(
+        target=lambda: claims.append(claimed_at(other, lines, since)), name="claims", daemon=True
+    )
+    watching.start()
+    arrived = arrivals.wait(since)
+    arrivals.close()
+    watching.join()
+    runs.come_back()
+    runs.stand_by(JOB, topology)
+    return Row(load, claims[0] - since, min(arrived) - since, max(arrived) - since)
+
+
+@contextmanager
+def brokers_at(folder: Path, host: str) -> Iterator[Lab]:
+    lab = Lab(folder)
+    lab.up([changed(LabClusterSpec(name), host=host) for name in ("dc1", "dc2")])
+    try:
+        yield lab
+    finally:
+        lab.down(purge=True)
+
+
+def rows_of(folder: Path, rounds: int, settled_s: float) -> Iterator[Row]:
+    with two_machines(folder) as machines, brokers_at(folder / "lab", machines.host) as lab:
+        source, destination = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
+        create_topic(source, TOPIC, PARTITIONS)
+        topology = at(lab, "shop", folder, ("dc1", "dc2"))
+        topology.more["flows"] = [declared("there", TOPIC)]
+        topology.more["jobs"] = {JOB: {"standby": 1, "metrics": False}}
+        file = topology.write()
+        try:
+            subprocess.run(
+                [*machines.a.through, *REPL, "apply", str(file), "--auto-approve"],
+                env=environment({"REPL_HOME": str(machines.a.home)}),
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            writer = Writer(source)
+            for machine in machines:
+                machine.stand_by(JOB, file)
+            wait_for(lambda: all(machine.said("runs as") for machine in machines))
+            for _ in range(rounds):
+                time.sleep(settled_s)
+                runs = machines.a if machines.a.runs_the_job() else machines.b
+                other = machines.b if runs is machines.a else machines.a
+                yield lost(runs, other, destination, file)
+            writer.end()
+        finally:
+            for machine in machines:
+                machine.die()
+            if keep_logs := os.environ.get("BENCH_LOGS"):
+                for machine in machines:
+                    shutil.copy(machine.log, Path(keep_logs, f"standby-{machine.home.name}.log"))
+                    for log in machine.home.glob("jobs/*/job.log"):
+                        shutil.copy(log, Path(keep_logs, f"job-{machine.home.name}.log"))
+
+
+def table(rows: list[Row]) -> str:
+    names = [field.name for field in fields(Row)]
+    lines = [f"| {' | '.join(names)} |", f"|{' ---: |' * len(names)}"]
+    lines += ["| " + " | ".join(f"{value:.1f}" for value in asdict(row).values()) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    wanted = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    wanted.add_argument("--rounds", type=int, default=3)
+    wanted.add_argument("--settled", type=float, default=10.0, help="seconds of copying before each loss")
+    options = wanted.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
+    load, rows = os.getloadavg(), list[Row]()
+    with tempfile.TemporaryDirectory() as scratch:
+        for row in rows_of(Path(scratch), options.rounds, options.settled):
+            rows.append(row)
+            print(row, flush=True)
+    keep(RESULTS, rows, load)
+    print(f"\n{table(rows)}")
+    return int(any(row.all_s > MOST_S for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
