@@ -48,11 +48,23 @@ from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
 
-SILENCE_S = 10.0
-"""A job without a heartbeat for so long is taken over. Its own supervisor starts it again in 4 to 11 s."""
+SILENCE_S = 6.0
+"""A job whose heartbeats came in time is taken over after so long without one.
+
+Its own supervisor starts it again in 4 to 11 s. The driver that a standby starts waits for a heartbeat for
+2.5 s more before it fences the old one.
+"""
+UNSURE_S = 10.0
+"""The same, where heartbeats were late, or reading or writing the status topic failed.
+
+A driver may then be late again: a request that it sent to a broker that was lost has 5 s.
+"""
 CLAIM_S = 45.0
 """A claim of another standby is respected for so long; a job starts in 6 to 14 s."""
-_GAP_S = 2.0  # a longer silence may be the coordinator's
+EVERY_S = 1.0
+_SOON_S = 0.1
+_GAP_S = 2.0  # a longer silence may be the coordinator's, and a heartbeat after it was late
+_IN_TIME = 5  # heartbeats in a row that came in time: the next one is expected in time
 
 
 class _Claim(NamedTuple):
@@ -65,12 +77,15 @@ class _Claim(NamedTuple):
 class StandbyWatch:
     """A StandbyWatch counts the silence of one job and knows the claims of the other standbys.
 
-    Silence counts only while the destination answers.
+    Silence counts only while the destination answers. How much of it is awaited depends on how regular the
+    heartbeats were before.
     """
 
     def __init__(self, standby: str) -> None:
         self.status: JobStatus | None = None
-        self.silence = Silence(_GAP_S)
+        self._silence = Silence(_GAP_S)
+        self._in_time = 0  # heartbeats in a row
+        self._read_at = float("-inf")
         self._standby = standby
         self._claims: dict[str, _Claim] = {}
 
@@ -80,8 +95,25 @@ class StandbyWatch:
         None is one that can't be read, as of a newer release: it shows that the job runs, and nothing more.
         """
         self.status = status or self.status
-        self.silence.restart()
+        self._in_time = self._in_time + 1 if self._silence.seconds <= _GAP_S else 0
+        self._silence.restart()
         self._claims.clear()
+
+    def end_read(self, now: float) -> None:
+        """Ends one complete read of the status topic."""
+        if now - self._read_at > _GAP_S + EVERY_S:
+            self.disturb()
+        self._read_at = now
+        self._silence.end_read(now)
+
+    def disturb(self) -> None:
+        """Takes a failure at the destination, or of this standby: the next heartbeat may be late."""
+        self._in_time = 0
+
+    def restart(self) -> None:
+        """Begins the silence anew: no driver could write a heartbeat at this moment."""
+        self._silence.restart()
+        self.disturb()
 
     def take_standby(self, status: StandbyStatus, offset: int, now: float) -> None:
         """Takes the report of a standby that was read at `offset`."""
@@ -100,9 +132,19 @@ class StandbyWatch:
         self._claims.pop(standby, None)
 
     @property
+    def silent_s(self) -> float:
+        """The seconds without a heartbeat."""
+        return self._silence.seconds
+
+    @property
+    def awaited_s(self) -> float:
+        """After so many seconds without a heartbeat the job is taken over."""
+        return SILENCE_S if self._in_time >= _IN_TIME else UNSURE_S
+
+    @property
     def silent(self) -> bool:
         """Whether the job sends no heartbeat, though it should."""
-        return self.expected and self.silence.seconds >= SILENCE_S
+        return self.expected and self.silent_s >= self.awaited_s
 
     @property
     def expected(self) -> bool:
@@ -127,7 +169,6 @@ class StandbyWatch:
         return self.silent and not any(now - claim.read_at < CLAIM_S for claim in before)
 
 
-EVERY_S = 1.0
 _REPORT_S = 2.0
 _READ_WITHIN_S = 10.0
 _COORDINATOR_WITHIN_S = 3.0
@@ -184,6 +225,7 @@ class Standby:
         self._reported_at = float("-inf")
         self._news: dict[str, str] = {}  # what was said last, by subject
         self._coordinator: int | None = None  # as of its last answer
+        self._leader: tuple[int, int] | None = None  # of the status topic, with its epoch
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Watches until `stopping` is set. A job that it started goes on.
@@ -195,13 +237,19 @@ class Standby:
             while not stopping.is_set():
                 await self._attempt()
                 waiting = asyncio.ensure_future(stopping.wait())
-                await asyncio.wait([waiting], timeout=EVERY_S)
+                await asyncio.wait([waiting], timeout=self._pause_s)
                 waiting.cancel()
             await self._leave()
         finally:
             if self._cluster is not None:
                 await self._cluster.close()
             os.close(lock)
+
+    @property
+    def _pause_s(self) -> float:
+        """The next step comes after a second, or sooner: when the silence may be over."""
+        left = self._watch.awaited_s - self._watch.silent_s
+        return min(max(left, _SOON_S), EVERY_S) if self._watch.expected and left > 0 else EVERY_S
 
     def _begin(self) -> int:
         """Takes the lock of the standby, and reads its id, which stays the same after a restart."""
@@ -230,6 +278,7 @@ class Standby:
             await self._step()
         except (WireError, ClientSettingsError, LaunchError, *READ_FAILURES) as error:
             self._scan = None if isinstance(error, READ_FAILURES) else self._scan
+            self._watch.disturb()
             self._say_once("trouble", f"nothing is decided, and it is tried again: {error}")
         else:
             if self._news.pop("trouble", ""):
@@ -247,7 +296,7 @@ class Standby:
             cluster = named(self._settings, f"repl.{self._job}.standby")
             self._cluster = await opened(self._destination, cluster, os.environ)
         await self._read(self._cluster)
-        if self._watch.expected and (self._coordinator is None or self._watch.silence.seconds > _GAP_S):
+        if self._watch.expected and (self._coordinator is None or self._watch.silent_s > _GAP_S):
             await self._ask_coordinator(self._cluster)
         self._say_news()
         await self._check_ability()
@@ -264,14 +313,18 @@ class Standby:
             self._scan = InternalTopicScan(cluster, naming.STATUS, 0)
         await self._scan.refresh(_READ_WITHIN_S)
         now, fold = self._clock(), self._scan.fold
+        if (leader := cluster.leader(naming.STATUS, 0)) is not None:
+            now_leads = (leader.leader, leader.leader_epoch)
+            if now_leads != self._leader:
+                self._leader = now_leads
+                self._watch.restart()  # a driver may wait for the leader before
         heartbeat = job_status.encode_key(StatusKey("job", self._job))
         # The heartbeat first: a claim that is read with it is not forgotten.
         for stored, value in sorted(fold.news(), key=lambda news: news[0] != heartbeat):
             try:
                 match job_status.decode_key(stored):
                     case StatusKey("job", self._job) if value is not None:
-                        self._watch.take_heartbeat(None)  # also where it can't be read
-                        self._watch.take_heartbeat(job_status.decode_job(value))
+                        self._take_heartbeat(value)
                     case StatusKey("spec", self._job) if value is not None:
                         before, self._unable = self._unable, _UNREADABLE_SPEC  # if it can't be read
                         self._published = None
@@ -287,7 +340,15 @@ class Standby:
                         pass
             except UnreadableValue as error:
                 self._say(f"a record of the status topic was skipped: {error}")
-        self._watch.silence.end_read(now)
+        self._watch.end_read(now)
+
+    def _take_heartbeat(self, value: bytes) -> None:
+        """Takes a heartbeat, also one that can't be read. Raises UnreadableValue."""
+        status: JobStatus | None = None
+        try:
+            status = job_status.decode_job(value)
+        finally:
+            self._watch.take_heartbeat(status)
 
     def _say_news(self) -> None:
         """Says where the job runs, once for each driver."""
@@ -329,7 +390,7 @@ class Standby:
 
     async def _take_over(self, cluster: KafkaCluster) -> None:
         """Claims the job, and starts it here if no other standby claimed it before. Raises WireError."""
-        job, silent_s = self._job, self._watch.silence.seconds
+        job, silent_s = self._job, self._watch.silent_s
         offset = await self._post(cluster, "taking_over")
         await self._read(cluster)
         if not self._watch.wins(offset, self._clock()):
@@ -344,6 +405,9 @@ class Standby:
             # It ends where repl has stopped the job meanwhile, or another driver runs it.
             handle = await asyncio.to_thread(self._launcher.launch, spec, gives_way=True)
         except (LaunchError, StandbyRefused) as error:
+            await self._read(cluster)
+            if not self._watch.silent:  # it ended because of the driver that sends heartbeats again
+                return
             self._claim, self._again_at = None, self._clock() + _AGAIN_S
             self._say(f"the job {job} could not be started here: {error}")
             await self._post(cluster, "failed", str(error))
@@ -372,12 +436,15 @@ class Standby:
             self._news.pop("coordinator", None)
             if not moved:
                 return
-        self._watch.silence.restart()
+        self._watch.restart()
 
     async def _report(self, cluster: KafkaCluster, runs_here: bool) -> None:
         """Reports the state when it has changed, and every 2 s."""
         if self._claim is not None and not runs_here:
-            self._again_at = self._clock() + _AGAIN_S
+            if self._watch.silent:
+                self._again_at = self._clock() + _AGAIN_S
+            else:
+                self._news.pop("job", None)  # says where it runs again
         if not self._watch.silent or not runs_here:
             self._claim = None
         state: StandbyState
@@ -408,7 +475,11 @@ class Standby:
     async def _send(self, cluster: KafkaCluster, value: bytes | None) -> int:
         record = InternalRecord(job_status.encode_key(StatusKey("standby", self._job, self._standby)), value)
         (batch,) = batches_of([record])
-        return await send(cluster, TopicPartition(naming.STATUS, 0), plain(batch), purpose="standby")
+        try:
+            return await send(cluster, TopicPartition(naming.STATUS, 0), plain(batch), purpose="standby")
+        except WireError:
+            self._watch.restart()  # no driver could write a heartbeat either
+            raise
 
     async def _leave(self) -> None:
         """Removes the report of this standby; where that fails, its age shows that it is gone."""

@@ -2,10 +2,12 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
@@ -18,12 +20,15 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.kafka.errors import Disconnected
+from runtime.kafka.protocol.metadata import MetadataRequest, Partition
+from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord
-from runtime.standby import CLAIM_S, SILENCE_S, Standby, StandbyWatch
+from runtime.standby import CLAIM_S, SILENCE_S, UNSURE_S, Standby, StandbyWatch
 from tests.fakes.internal_topics import InternalTopics
 
-LONG = int(SILENCE_S) + 1
+SOON, LATE = int(SILENCE_S), int(UNSURE_S)
+LONG = LATE + 1
 
 
 def heartbeat(at_ms: int = 0, **more: Any) -> JobStatus:
@@ -37,7 +42,26 @@ def report(standby: str, state: StandbyState = "taking_over", claim: int = -1) -
 
 def read(watch: StandbyWatch, first: int, last: int) -> None:
     for now in range(first, last + 1):
-        watch.silence.end_read(float(now))
+        watch.end_read(float(now))
+
+
+def regular(heartbeats: int = 20, every: int = 1) -> StandbyWatch:
+    """A standby that read so many heartbeats, the last one at 0 s, and read once a second."""
+    watch = StandbyWatch("me")
+    for second in range((1 - heartbeats) * every, 1):
+        if second % every == 0:
+            watch.take_heartbeat(heartbeat())
+        watch.end_read(float(second))
+    return watch
+
+
+def claims_after(watch: StandbyWatch, now: int = 0) -> int:
+    """Returns after how many seconds the standby may claim the job, when it reads nothing more."""
+    for second in range(1, 100):
+        watch.end_read(float(now + second))
+        if watch.may_claim(now + second):
+            return second
+    raise AssertionError("it may never claim the job")
 
 
 def watching(seconds: int = LONG, last: JobStatus | None = None, name: str = "me") -> StandbyWatch:
@@ -67,6 +91,52 @@ def test_a_job_is_claimed_after_so_many_seconds_of_silence(
     assert watching(seconds, last).may_claim(seconds) is claims
 
 
+@pytest.mark.parametrize(
+    ("watch", "seconds"),
+    [
+        (regular(), SOON),
+        (regular(every=2), SOON),
+        (regular(heartbeats=6), SOON),
+        (regular(heartbeats=5), LATE),  # nothing shows how old the first one was
+        (regular(every=4), LATE),  # on a slow link, or under much load
+    ],
+)
+def test_a_job_whose_heartbeats_came_in_time_is_claimed_sooner(watch: StandbyWatch, seconds: int) -> None:
+    assert claims_after(watch) == seconds
+
+
+def test_one_late_heartbeat_makes_a_standby_wait_longer_until_five_came_in_time() -> None:
+    watch, waits = regular(), []
+    read(watch, 1, 4)
+    for second in range(5, 11):
+        watch.take_heartbeat(heartbeat())
+        watch.end_read(float(second))
+        waits.append(int(watch.awaited_s))
+    assert waits == [LATE] * 5 + [SOON]
+
+
+def test_a_failure_makes_a_standby_wait_longer() -> None:
+    watch = regular()
+    watch.disturb()
+    assert claims_after(watch) == LATE
+
+
+def test_where_no_driver_could_write_the_silence_begins_anew() -> None:
+    watch = regular()
+    read(watch, 1, SOON - 1)
+    watch.restart()
+    watch.end_read(float(SOON))
+    assert claims_after(watch, SOON) == LATE
+
+
+@pytest.mark.parametrize("still_s", [4, 9, 3600])
+def test_a_standby_that_stood_still_waits_longer(still_s: int) -> None:
+    """It could read nothing meanwhile, and its machine may be under load."""
+    watch = regular()
+    watch.end_read(float(still_s))
+    assert claims_after(watch, still_s) == LATE - 2
+
+
 def test_a_job_that_never_ran_is_not_started() -> None:
     watch = StandbyWatch("me")
     read(watch, 0, LONG)
@@ -88,7 +158,7 @@ def test_a_wrong_clock_does_not_matter(clock: Callable[[int], int]) -> None:
     watch = StandbyWatch("me")
     for second in range(3 * LONG):
         watch.take_heartbeat(heartbeat(clock(second)))
-        watch.silence.end_read(float(second))
+        watch.end_read(float(second))
         assert not watch.may_claim(second)
     read(watch, 3 * LONG, 4 * LONG)
     assert watch.may_claim(4 * LONG)
@@ -96,8 +166,8 @@ def test_a_wrong_clock_does_not_matter(clock: Callable[[int], int]) -> None:
 
 def test_an_outage_of_the_destination_is_no_silence_and_a_heartbeat_begins_it_anew() -> None:
     watch = watching(4)
-    watch.silence.end_read(3600.0)  # the destination answers again
-    assert watch.silence.seconds == 4 + 2
+    watch.end_read(3600.0)  # the destination answers again
+    assert watch.silent_s == 4 + 2
     assert not watch.may_claim(3600.0)
     watch = watching()
     watch.take_heartbeat(heartbeat(1))
@@ -153,7 +223,7 @@ async def test_without_the_coordinator_of_its_transactions_no_driver_sends_heart
     assert cluster.forgotten == ["repl.dc2.driver"]
     cluster.answers, cluster.node = answers, 3 + moves
     await standby._ask_coordinator(cluster)
-    assert standby._watch.silence.seconds == silent_s
+    assert standby._watch.silent_s == silent_s
 
 
 async def test_the_coordinator_is_asked_each_second_once_a_job_is_silent(
@@ -169,7 +239,7 @@ async def test_the_coordinator_is_asked_each_second_once_a_job_is_silent(
     async def nothing(*_: object) -> None: ...
 
     async def read(_: object) -> None:
-        standby._watch.silence.end_read(now)
+        standby._watch.end_read(now)
 
     async def take_over(_: object) -> None:
         nonlocal claims
@@ -263,6 +333,122 @@ async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(t
     skipped, now = said  # nothing was wrong at the start
     assert skipped.startswith("a record of the status topic was skipped")
     assert now == "this machine can take the job over now"
+
+
+class Destination(StatusTopic):
+    """Its status topic is read and written, or not; `epoch` is that of its leader."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch, self.writable = 5, True
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        return structs.replace(super().leader(topic, partition), leader_epoch=self.epoch)
+
+    def doubt(self, topic: str) -> None: ...
+
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+
+    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
+        return 1
+
+    async def call(self, node: int, request: Any, purpose: str = "", within: float | None = None) -> Any:
+        if isinstance(request, MetadataRequest):
+            return None
+        if isinstance(request, ProduceRequest) and not self.writable:
+            raise Disconnected("broker 1", "gone", sent=True)
+        return await super().call(node, request, purpose, within)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Heartbeats come each second until 20, and from `back` on. All are seconds.
+
+    The topic can't be read between `unread`. Another broker leads it from `moved` on.
+    """
+
+    back: int = 100
+    unread: range = range(0)
+    moved: int = 100
+
+
+@pytest.mark.parametrize(
+    ("loss", "taken_over_at"),
+    [
+        (Loss(), 20 + SOON),  # the machine of the job is lost
+        (Loss(back=25), None),  # its supervisor has started the job again
+        # The leader of the status topic is down, and the driver waits 5 s for it at most.
+        (Loss(unread=range(21, 29), moved=29, back=36), None),
+        (Loss(unread=range(21, 29), back=29), None),
+        (Loss(moved=21, back=28), None),  # it is down for the driver alone
+        (Loss(moved=21), 21 + LATE),
+        (Loss(unread=range(21, 22)), 20 + LATE),  # the standby can't read for a while
+        (Loss(unread=range(21, 24)), 20 + LATE + 2),
+    ],
+)
+async def test_a_healthy_job_is_not_taken_over_in_an_outage_of_the_status_topic(
+    loss: Loss, taken_over_at: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, now = Destination(), 0.0
+    taken_over: list[float] = []
+    standby: Any = Standby(
+        *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
+        clock=lambda: now,
+    )
+    standby._cluster = topic
+
+    async def nothing(*_: object) -> None: ...
+
+    async def take_over(_: object) -> None:
+        taken_over.append(now)
+
+    monkeypatch.setattr(standby, "_take_over", take_over)
+    monkeypatch.setattr(standby, "_report", nothing)
+    monkeypatch.setattr(standby, "_runs_here", lambda: False)
+    for second in range(60):
+        now, topic.epoch = float(second), 5 + (second >= loss.moved)
+        if second <= 20 or second >= loss.back:
+            topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
+        topic.unlisted = {naming.STATUS} if second in loss.unread else set()
+        await standby._attempt()
+    assert next(iter(taken_over), None) == taken_over_at
+
+
+async def test_a_silence_in_which_the_standby_can_t_write_begins_anew(tmp_path: Path) -> None:
+    topic = Destination()
+    standby: Any = Standby(
+        *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
+    )
+    standby._watch = regular()
+    read(standby._watch, 1, SOON - 1)
+    topic.writable = False
+    with pytest.raises(Disconnected):
+        await standby._post(topic, "watching")
+    assert (standby._watch.silent_s, standby._watch.awaited_s) == (0, LATE)
+
+
+async def test_a_job_that_is_back_before_it_was_fenced_is_watched_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver here read another heartbeat and ended. The next silence counts like the first one."""
+    said: list[str] = []
+    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
+    standby: Any = Standby(*job, clock=lambda: 0.0)
+    posted: list[str] = []
+
+    async def post(_: object, state: str, why: str = "") -> None:
+        posted.append(state)
+
+    monkeypatch.setattr(standby, "_post", post)
+    standby._watch = regular()
+    standby._say_news()
+    standby._claim = 7
+    standby._watch.take_heartbeat(heartbeat())
+    await standby._report(None, runs_here=False)
+    standby._say_news()
+    assert posted == ["watching"]
+    assert standby._again_at < 0
+    assert [line.startswith("the job dc2 runs as") for line in said] == [True, True]
 
 
 class Checking:
