@@ -45,7 +45,12 @@ from runtime.kafka.protocol.share_groups import (
     AlterShareOffsetsRequest,
     DescribeShareOffsetsRequest,
 )
-from runtime.kafka.protocol.transactions import CoordinatorKind, DescribeProducersRequest, Producers
+from runtime.kafka.protocol.transactions import (
+    CoordinatorKind,
+    DescribeProducersRequest,
+    ListTransactionsRequest,
+    Producers,
+)
 from runtime.kafka.timing import in_time, jittered
 
 R = TypeVar("R")
@@ -134,6 +139,29 @@ async def active_producers(
     wanted = dict.fromkeys(partitions, None)
     kind = DescribeProducersRequest
     return await by_leader(cluster, wanted, lambda some: DescribeProducersRequest(list(some)), kind, within)
+
+
+async def transactional_ids(
+    cluster: KafkaCluster, producer_ids: Collection[int] | None = None, within: float | None = None
+) -> tuple[dict[int, str], dict[int, str]]:
+    """Returns the transactional ids of these producer ids, or of all, and why a broker did not list its own.
+
+    Each broker lists the transactions that it coordinates, and only those that this client may describe.
+    """
+    ids: dict[int, str] = {}
+    failed: dict[int, str] = {}
+    request = ListTransactionsRequest((), sorted(producer_ids or ()))
+    for node in list(cluster.brokers) if producer_ids is None or producer_ids else ():
+        try:
+            listed = await cluster.call(node, request, within=within)
+        except WireError as error:
+            failed[node] = str(error)
+            continue
+        if isinstance(listed, ErrorCode):
+            failed[node] = listed.name
+        else:
+            ids.update((transaction.producer_id, transaction.transactional_id) for transaction in listed)
+    return ids, failed
 
 
 async def topic_configs(

@@ -36,10 +36,16 @@ from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,
-    ListTransactionsRequest,
     Producers,
 )
-from runtime.kafka.queries import Listed, active_producers, committed_by, known_offsets, list_groups
+from runtime.kafka.queries import (
+    Listed,
+    active_producers,
+    committed_by,
+    known_offsets,
+    list_groups,
+    transactional_ids,
+)
 
 _GROUPS_PER_REQUEST = 100
 
@@ -218,14 +224,17 @@ async def read_clients(
         elsewhere = asyncio.gather(
             describe_groups(cluster, listed.groups, within_s),
             _active_producers(cluster, topics, notes, within_s),
-            _transactional_ids(cluster, notes),
+            transactional_ids(cluster),
         )
-        (groups, failed), producers, transactional_ids = await elsewhere
+        (groups, failed), producers, (ids, unread) = await elsewhere
         owners: Mapping[int, FlowProducer] = {}
         try:
             owners = await producers_at(cluster)
         except (WireError, UnreadableRecord) as error:
             notes.append(f"which producers are flows is not known: {error}")
+        notes += [
+            f"the transactional ids of broker {node} are not known: {why}" for node, why in unread.items()
+        ]
         notes += [f"the members of group {name} are not known: {why}" for name, why in failed.items()]
         offsets, elapsed_ms = before, 0
         if over_s:
@@ -241,7 +250,7 @@ async def read_clients(
             before=before if over_s else {},
             elapsed_ms=elapsed_ms,
             producers=producers,
-            transactional_ids=transactional_ids,
+            transactional_ids=ids,
             owners={producer_id: owner.flow for producer_id, owner in owners.items()},
         )
         return ClusterClients(
@@ -277,19 +286,3 @@ async def _active_producers(
     refused = {answer.name for answer in answers.values() if isinstance(answer, ErrorCode)}
     notes += [f"some producers are not known: {name}" for name in sorted(refused)]
     return {at: answer for at, answer in answers.items() if not isinstance(answer, ErrorCode)}
-
-
-async def _transactional_ids(cluster: KafkaCluster, notes: list[str]) -> dict[int, str]:
-    """Returns the transactional ids by producer id, of all brokers."""
-    ids: dict[int, str] = {}
-    for node in list(cluster.brokers):
-        try:
-            listed = await cluster.call(node, ListTransactionsRequest())
-        except WireError as error:
-            notes.append(f"the transactional ids of broker {node} are not known: {error}")
-            continue
-        if isinstance(listed, ErrorCode):
-            notes.append(f"the transactional ids of broker {node} are not known: {listed.name}")
-            continue
-        ids.update((transaction.producer_id, transaction.transactional_id) for transaction in listed)
-    return ids

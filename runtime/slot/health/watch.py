@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from runtime.contract.client.settings import SecurityProtocol
@@ -21,10 +21,9 @@ from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,
     DescribeTransactionsRequest,
-    ListTransactionsRequest,
     TransactionState,
 )
-from runtime.kafka.queries import active_producers, coordinated
+from runtime.kafka.queries import active_producers, coordinated, transactional_ids
 from runtime.kafka.timing import until_next
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
@@ -37,13 +36,6 @@ _MISSING_RIGHT = (
     " kafka-acls.sh --add --operation Describe --transactional-id '*'"
 )
 _FORGOTTEN = "no coordinator has it open any more, so only the command ends it"
-
-
-class _Listed(NamedTuple):
-    """Transactional ids by producer id; `why` names the brokers that did not answer."""
-
-    ids: dict[int, str]
-    why: str
 
 
 async def open_transactions(
@@ -64,15 +56,18 @@ async def open_transactions(
             oldest[place] = min(held, key=lambda one: one.transaction_start)
         else:
             found[place] = "its leader names no producer with an open transaction"
-    listed = await _list_ids(cluster, {one.producer_id for one in oldest.values()})
-    states = {one: await _state(cluster, one) for one in sorted(set(listed.ids.values()))}
-    unnamed = listed.why
-    if not unnamed and any(one.producer_id not in listed.ids for one in oldest.values()):
+    ids, failed = await transactional_ids(cluster, {one.producer_id for one in oldest.values()}, _WITHIN_S)
+    states = {one: await _state(cluster, one) for one in sorted(set(ids.values()))}
+    unnamed = ""
+    if failed:
+        why = "; ".join(f"broker {node}: {why}" for node, why in failed.items())
+        unnamed = f"not every coordinator could be asked: {why}"
+    elif any(one.producer_id not in ids for one in oldest.values()):
         # Either the right to describe it is missing, or no coordinator knows the producer any more.
         probed = await _state(cluster, _PROBE)
         unnamed = _FORGOTTEN if isinstance(probed, TransactionState) else probed
     for place, producer in oldest.items():
-        name = listed.ids.get(producer.producer_id)
+        name = ids.get(producer.producer_id)
         state = states[name] if name is not None else unnamed
         found[place] = _describe(cluster, place, producer, name, state)
     return found
@@ -135,29 +130,6 @@ def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
         parts.append(one.unknown)
     parts.append(f"to abort it: {one.abort_command}")
     return "; ".join(parts)
-
-
-async def _list_ids(cluster: KafkaCluster, producer_ids: Iterable[int]) -> _Listed:
-    """Returns the transactional ids of producer ids, from all brokers.
-
-    Each broker lists the transactions that it coordinates, and only those that this client may describe.
-    """
-    wanted = sorted(producer_ids)
-    ids: dict[int, str] = {}
-    failed: list[str] = []
-    if not wanted:
-        return _Listed(ids, "")
-    for node in list(cluster.brokers):
-        try:
-            listed = await cluster.call(node, ListTransactionsRequest((), wanted), within=_WITHIN_S)
-        except WireError as error:
-            failed.append(str(error))
-            continue
-        if isinstance(listed, ErrorCode):
-            failed.append(f"broker {node}: {listed.name}")
-        else:
-            ids.update((transaction.producer_id, transaction.transactional_id) for transaction in listed)
-    return _Listed(ids, f"not every coordinator could be asked: {'; '.join(failed)}" if failed else "")
 
 
 async def _state(cluster: KafkaCluster, transactional_id: str) -> TransactionState | str:
