@@ -123,10 +123,22 @@ def folder_of(path: Path) -> Path:
 
 
 def launcher_home(path: Path) -> Path:
-    """Returns REPL_HOME, else `.repl` beside the topology."""
+    """Returns REPL_HOME, else `.repl` beside the topology.
+
+    Failure where there is a link in the place of `.repl`, or of a part of it: a checkout may bring one, and
+    files elsewhere would be overwritten or removed.
+    """
     if os.environ.get(HOME):
         return Path(os.environ[HOME]).absolute()
-    return folder_of(path).absolute() / ".repl"
+    home = folder_of(path).absolute() / ".repl"
+    for part in (home, *(part for parts in _OWN_PARTS for part in home.glob(parts))):
+        if part.is_symlink():
+            what = f"{part} is a link, and would lead what repl keeps of jobs and drills to another folder"
+            raise Failure(error(what, f"remove it, or set {HOME} to a folder outside of the checkout"))
+    return home
+
+
+_OWN_PARTS = ("*", "jobs/*", "jobs/*/*")  # of `.repl`
 
 
 def kill_all_below(home: Path) -> None:

@@ -32,6 +32,10 @@ from runtime.launch.launcher import without_operator_keys
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
 
+# Python imports nothing from the current folder then. Spark starts its workers by `python -m pyspark.daemon`,
+# and the folder of a job, or the one that the user is in, may have files of a checkout.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+
 ROOT = Path(runtime.__file__).resolve().parent.parent
 MAIN = ROOT / "runtime" / "driver" / "main.py"
 LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -139,6 +143,7 @@ def variables_of(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": python,
         "PYTHONUNBUFFERED": "1",
+        **SAFE_PATH,
         "SPARK_LOCAL_DIRS": str(folder.scratch),
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _PRINTER),
     }

@@ -304,9 +304,16 @@ def fetch_token(source: TokenSource) -> Token:
 
 def _from_command(source: TokenCommand) -> Token:
     where = "the OAUTHBEARER token command"
+    # Set for Spark's processes: a program of the operator may import what is in its own folder.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     try:
         done = subprocess.run(
-            shlex.split(source.command), capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+            shlex.split(source.command),
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=True,
         )
     except subprocess.CalledProcessError as error:
         why = f"{where} ended with {error.returncode}: {quoted((error.stderr or '').strip())}"

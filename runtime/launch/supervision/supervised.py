@@ -129,7 +129,7 @@ class SupervisedLauncher:
         folder.state.unlink(missing_ok=True)
 
     def _start_supervisor(self, folder: JobFolder, lock: int, *, gives_way: bool) -> None:
-        command = [sys.executable, "-m", "runtime.launch.supervision.supervisor"]
+        command = [sys.executable, "-P", "-m", "runtime.launch.supervision.supervisor"]
         command += ["--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
         command += ["--gives-way"] if gives_way else []
         path = os.pathsep.join(filter(None, (str(ROOT), self.environ.get("PYTHONPATH"))))

@@ -345,7 +345,14 @@ class Supervisor:
         self._stopping = True
 
     def _start_watchman(self) -> None:
-        command = [sys.executable, "-m", "runtime.launch.supervision.supervisor", "--home", str(self._home)]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "runtime.launch.supervision.supervisor",
+            "--home",
+            str(self._home),
+        ]
         command += ["--job", self._folder.job, "--lock", str(self._lock), "--revived"]
         self._watchman = post_watchman(command, self._lock)
         self._events.register(self._watchman[1], selectors.EVENT_READ, "watchman")
