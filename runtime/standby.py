@@ -351,7 +351,9 @@ class Standby:
             self._watch.take_heartbeat(status)
 
     def _say_news(self) -> None:
-        """Says where the job runs, once for each driver."""
+        """Says where the job runs, once for each driver, and again after a takeover that came to nothing."""
+        if self._watch.silent:
+            return
         status = self._watch.status
         job, destination = self._job, self._destination
         if status is None:
@@ -398,6 +400,7 @@ class Standby:
             return
         self._claim = offset
         self._say(f"no heartbeat of the job {job} for {silent_s:.0f} s: it is started here")
+        self._news.pop("job", None)
         try:
             if self._published is None:
                 raise StandbyRefused(_UNREADABLE_SPEC)
@@ -440,11 +443,8 @@ class Standby:
 
     async def _report(self, cluster: KafkaCluster, runs_here: bool) -> None:
         """Reports the state when it has changed, and every 2 s."""
-        if self._claim is not None and not runs_here:
-            if self._watch.silent:
-                self._again_at = self._clock() + _AGAIN_S
-            else:
-                self._news.pop("job", None)  # says where it runs again
+        if self._claim is not None and not runs_here and self._watch.silent:
+            self._again_at = self._clock() + _AGAIN_S
         if not self._watch.silent or not runs_here:
             self._claim = None
         state: StandbyState

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from runtime.contract.launching import LaunchHandle
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobStatus,
@@ -427,28 +428,34 @@ async def test_a_silence_in_which_the_standby_can_t_write_begins_anew(tmp_path: 
     assert (standby._watch.silent_s, standby._watch.awaited_s) == (0, LATE)
 
 
+@pytest.mark.parametrize("ended_at", [28, 30])
 async def test_a_job_that_is_back_before_it_was_fenced_is_watched_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ended_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver here read another heartbeat and ended. The next silence counts like the first one."""
+    """The driver here reads another heartbeat and ends. The next silence counts like the first one."""
+    topic, launcher, now = Destination(), Checking(), 0.0
     said: list[str] = []
     job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
-    standby: Any = Standby(*job, clock=lambda: 0.0)
-    posted: list[str] = []
+    standby: Any = Standby(*job, launcher=launcher, clock=lambda: now)  # type: ignore[arg-type]
+    standby._cluster = topic
 
-    async def post(_: object, state: str, why: str = "") -> None:
-        posted.append(state)
+    async def post(*_: object) -> int:
+        return 100
 
     monkeypatch.setattr(standby, "_post", post)
-    standby._watch = regular()
-    standby._say_news()
-    standby._claim = 7
-    standby._watch.take_heartbeat(heartbeat())
-    await standby._report(None, runs_here=False)
-    standby._say_news()
-    assert posted == ["watching"]
-    assert standby._again_at < 0
-    assert [line.startswith("the job dc2 runs as") for line in said] == [True, True]
+    monkeypatch.setattr(standby, "_runs_here", lambda: len(launcher.launched) == 1 and now < ended_at)
+    topic.write(StatusKey("spec", "dc2"), job_status.encode(spec_of("a")))
+    for second in range(47):
+        now = float(second)
+        if second <= 20 or 28 <= second <= 40:
+            topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
+        await standby._attempt()
+    there = f"the job dc2 runs as {heartbeat().where}"
+    taken = [
+        "no heartbeat of the job dc2 for 6 s: it is started here",
+        "the job dc2 was started: here, its log is log",
+    ]
+    assert said == [there, *taken, there, *taken]
 
 
 class Checking:
@@ -456,6 +463,12 @@ class Checking:
 
     def __init__(self) -> None:
         self.checked: list[str] = []
+        self.launched: list[str] = []
 
     def check(self, spec: JobSpec) -> None:
         self.checked.append(spec.topology)
+
+    def launch(self, spec: JobSpec, *, gives_way: bool) -> LaunchHandle:
+        assert gives_way
+        self.launched.append(spec.topology)
+        return LaunchHandle(spec.job, where="here", log="log")
