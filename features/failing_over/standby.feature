@@ -7,6 +7,9 @@ Feature: A job survives its machine
     And records are written to orders at dc1 all the time
     And orders are copied to dc2
 
+    When machine-a stands still until machine-b starts the job
+    Then machine-a still runs the job, and machine-b watches it again
+
     When machine-a dies
     Then machine-b copies orders to dc2
     And repl status says that the job runs elsewhere, and that no standby is ready

@@ -18,7 +18,7 @@ import psutil
 from runtime.contract.spec import jobspec
 from tests.commands import REPL, environment
 from tests.network import Host, network
-from tests.processes import kill_together, words_of
+from tests.processes import freeze, kill_together, thaw, words_of
 from tests.records import PATIENCE_S
 
 
@@ -32,7 +32,11 @@ class Machine:
 
     @property
     def through(self) -> tuple[str, ...]:
-        return self.host.through
+        """Runs a command there. Where there are namespaces, the machine has a name of its own."""
+        if not self.host.namespace:
+            return ()
+        named = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.host.namespace)
+        return (*self.host.through, *named)
 
     @property
     def log(self) -> Path:
@@ -67,6 +71,16 @@ class Machine:
         """By which the next start of the job here would go."""
         spec = jobspec.decode((self.home / "jobs" / job / "spec.json").read_bytes())
         return spec.flows[0].rate_limit
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Every process stands still, as on a machine that is suspended."""
+        processes = self.processes()
+        freeze(processes)
+        try:
+            yield
+        finally:
+            thaw(processes)
 
     def die(self) -> None:
         self.host.cut()

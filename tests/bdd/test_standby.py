@@ -115,6 +115,21 @@ def _(scene: Scene) -> None:
     scene.copies()
 
 
+@when("machine-a stands still until machine-b starts the job")
+def _(a: Machine, b: Machine) -> None:
+    with a.standing_still():
+        eventually(lambda: b.said("it is started here"), about="a takeover")
+
+
+@then("machine-a still runs the job, and machine-b watches it again")
+def _(scene: Scene, a: Machine, b: Machine) -> None:
+    eventually(lambda: b.log.read_text().count(" runs as ") == 2, about="the job at machine-a")
+    scene.standbys("watching")
+    scene.copies()
+    assert a.runs_the_job()
+    assert not b.runs_the_job()
+
+
 @when("machine-a dies")
 def _(scene: Scene, a: Machine) -> None:
     a.die()
