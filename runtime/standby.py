@@ -107,8 +107,12 @@ class StandbyWatch:
         self._silence.end_read(now)
 
     def disturb(self) -> None:
-        """Takes a failure at the destination, or of this standby: the next heartbeat may be late."""
-        self._in_time = 0
+        """Takes a failure at the destination, or of this standby: the next heartbeat may be late.
+
+        A job that is silent already stays so: the standby reads nothing while it starts the job.
+        """
+        if not self.silent:
+            self._in_time = 0
 
     def restart(self) -> None:
         """Begins the silence anew: no driver could write a heartbeat at this moment."""

@@ -138,6 +138,16 @@ def test_a_standby_that_stood_still_waits_longer(still_s: int) -> None:
     assert claims_after(watch, still_s) == LATE - 2
 
 
+def test_a_start_that_takes_long_makes_a_silent_job_no_less_silent() -> None:
+    """The standby reads nothing while it starts the job. If the start fails, the job is still lost."""
+    watch = regular()
+    read(watch, 1, SOON)
+    watch.end_read(float(SOON + 5))
+    assert watch.silent
+    watch.restart()
+    assert not watch.silent
+
+
 def test_a_job_that_never_ran_is_not_started() -> None:
     watch = StandbyWatch("me")
     read(watch, 0, LONG)
