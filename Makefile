@@ -288,7 +288,7 @@ bench-sql: setup ## a flow that filters and masks, beside MirrorMaker 2 with SMT
 bench-offsets: setup ## records read again and skipped after a move, beside MirrorMaker 2; build/bench-offsets.json keeps it
 	@$(BIN)/python -m tests.bench.offsets
 
-bench-workers: setup ## a job on Spark with four Workers: a machine lost, a rolling restart, uneven load, MB/s of 1 to 8 slots; ARGS='--only lost'
+bench-workers: setup ## a job on Spark with four Workers: a machine lost, a rolling restart, uneven load; MB/s of 1 to 8 slots with small shares of a core and narrow links; ARGS='--only cores links'
 	@$(BIN)/python -m tests.bench.workers $(ARGS)
 
 chaos: setup ## 1,000 kills and cuts while records are copied; ARGS='--seed 7 --blows 100 --sql'

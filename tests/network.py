@@ -1,12 +1,13 @@
 """Hosts on a network of their own, which can be cut off: network namespaces where these are permitted.
 
 A bridge with an address of this machine connects them, so brokers that listen there are reached by all hosts.
-A host that is cut off loses its packets, and no other host is told. Where namespaces are not permitted, every
-host is this machine itself.
+A host that is cut off loses its packets, and no other host is told. The cable of a host can be made narrow.
+Where namespaces are not permitted, every host is this machine itself.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 LOOPBACK = "127.0.0.1"
+_NEAR = "near"  # the host's end of its cable
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,27 @@ class Host:
         """Connects its cable again."""
         if self.namespace:
             _ip("link", "set", self.namespace, "up")
+
+    def limit(self, bytes_per_s: float | None) -> None:
+        """Lets its cable carry so many bytes a second in each direction; None removes the limit."""
+        verb, bucket = "del", tuple[str, ...]()
+        if bytes_per_s is not None:
+            rate = ("rate", f"{bytes_per_s * 8:.0f}bit")
+            verb, bucket = "replace", ("tbf", *rate, "burst", "256kb", "latency", "50ms")
+        for namespace, device in self._ends:
+            _run("tc", *namespace, "qdisc", verb, "dev", device, "root", *bucket)
+
+    def carried(self) -> list[int]:
+        """Returns the bytes to it and from it since its cable has a limit."""
+        return [
+            json.loads(_run("tc", "-s", "-j", *namespace, "qdisc", "show", "dev", device, "root"))[0]["bytes"]
+            for namespace, device in self._ends
+        ]
+
+    @property
+    def _ends(self) -> list[tuple[tuple[str, ...], str]]:
+        """Of its cable: the namespace as `tc` names it, and the device there that sends into the cable."""
+        return [((), self.namespace), (("-n", self.namespace), _NEAR)]
 
 
 @dataclass(frozen=True)
@@ -78,12 +101,16 @@ def _lay(bridge: str, net: str, hosts: tuple[Host, ...]) -> None:
         name = host.namespace
         _ip("netns", "add", name)
         _ip("-n", name, "link", "set", "lo", "up")
-        _ip("link", "add", name, "type", "veth", "peer", "name", "near", "netns", name)
-        _ip("-n", name, "addr", "add", f"{host.address}/24", "dev", "near")
-        _ip("-n", name, "link", "set", "near", "up")
+        _ip("link", "add", name, "type", "veth", "peer", "name", _NEAR, "netns", name)
+        _ip("-n", name, "addr", "add", f"{host.address}/24", "dev", _NEAR)
+        _ip("-n", name, "link", "set", _NEAR, "up")
         _ip("link", "set", name, "master", bridge)
         _ip("link", "set", name, "up")
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], capture_output=True, check=True, timeout=120)
+    _run("ip", *arguments)
+
+
+def _run(*command: str) -> bytes:
+    return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout

@@ -1,16 +1,18 @@
-"""The tables of the stories and of slots with a share of a core, as Markdown; and the picture of these."""
+"""The tables of the stories and of slots with a limit, as Markdown; and the picture of these."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tests.bench.workers.shares import SHAPES, SLOTS, Scaled
+from tests.bench.workers.scale import SLOTS, Scaled
 from tests.bench.workers.stories import Outcome
 
 _STORIES = (
     *("story", "copying again s", "longest pause of the others s", "all slots run s"),
     *("records", "lost", "doubled", "reordered", "what happened"),
 )
-_SCALED = ("load", "slots", "MB/s", "records/s", "of linear", "of the shares used", "brokers, of all cores")
+_SCALED = (
+    *("each slot has", "load", "slots", "MB/s", "records/s", "of linear", "of the limits used"),
+    *("brokers, of all cores", "all processes, of all cores"),
+)
 
 
 def stories(rows: Sequence[Outcome]) -> str:
@@ -23,65 +25,80 @@ def stories(rows: Sequence[Outcome]) -> str:
 
 
 def scaled(rows: Sequence[Scaled]) -> str:
-    """`of linear` compares with the row of one slot of the same load."""
-    single = {row.shape: row.mb_per_s for row in rows if row.slots == 1}
-    lines = [_row(_SCALED), _row(["---", *["---:"] * 6])]
-    for row in rows:
-        rates = (f"{row.mb_per_s:,.0f}", f"{row.records_per_s:,.0f}")
-        linear = f"{row.mb_per_s / (single[row.shape] * row.slots):.2f}"
-        lines.append(
-            _row([row.shape, str(row.slots), *rates, linear, f"{row.used:.0%}", f"{row.brokers:.0%}"])
-        )
+    """`of linear` compares with the row of one slot of the same limit and load."""
+    lines = [_row(_SCALED), _row(["---", "---", *["---:"] * 7])]
+    for some in _curves(rows):
+        for row in some:
+            rates = (f"{row.mb_per_s:,.0f}", f"{row.records_per_s:,.0f}")
+            linear = f"{row.mb_per_s / _linear(some, row.slots):.2f}"
+            shares = (f"{share:.0%}" for share in (row.used, row.brokers, row.machine))
+            lines.append(_row([row.limit, row.shape, str(row.slots), *rates, linear, *shares]))
     return "\n".join(lines)
+
+
+def _curves(rows: Sequence[Scaled]) -> list[list[Scaled]]:
+    """The rows of each limit and load."""
+    keys = dict.fromkeys((row.limit, row.shape) for row in rows)
+    return [[row for row in rows if (row.limit, row.shape) == key] for key in keys]
+
+
+def _linear(curve: Sequence[Scaled], slots: int) -> float:
+    """MB/s if every slot brought what the first one does."""
+    return curve[0].mb_per_s / curve[0].slots * slots
 
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-_WIDTH, _HEIGHT, _LEFT, _TOP = 420, 200, 60, 30
+_WIDTH, _HEIGHT, _LEFT, _TOP, _APART = 420, 160, 60, 30, 220
 _COLOURS = {"uniform": "#1f77b4", "skewed": "#d62728"}
 
 
-@dataclass(frozen=True)
-class _Plane:
-    """Where MB/s of so many slots is drawn."""
-
-    most: float
-
-    def at(self, slots: int, mb_per_s: float) -> str:
-        x = _LEFT + slots / SLOTS[-1] * _WIDTH
-        return f"{x:.1f},{_TOP + _HEIGHT - mb_per_s / self.most * _HEIGHT:.1f}"
-
-
 def picture(rows: Sequence[Scaled]) -> str:
-    """Draws MB/s over the number of slots, for each load, and what linear growth would be, as SVG."""
-    plane = _Plane(max(row.mb_per_s / row.slots for row in rows) * SLOTS[-1])
-    bottom, share = _TOP + _HEIGHT, rows[0].share
-    size = f'width="{_LEFT + _WIDTH + 120}" height="{bottom + 40}"'
+    """Draws MB/s over the number of slots as SVG: a panel for each limit, with lines for linear growth."""
+    limits = list(dict.fromkeys(row.limit for row in rows))
+    size = f'width="{_LEFT + _WIDTH + 120}" height="{_APART * len(limits) + 10}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="18" font-weight="bold">MB/s, each slot with {share:.0%} of a core</text>',
-        f'<line x1="{_LEFT}" y1="{bottom}" x2="{_LEFT + _WIDTH}" y2="{bottom}" stroke="#888"/>',
-        f'<text x="{_LEFT - 6}" y="{_TOP + 10}" text-anchor="end">{plane.most:,.0f}</text>',
-        f'<text x="{_LEFT - 6}" y="{bottom}" text-anchor="end">0</text>',
-        f'<text x="{_LEFT + _WIDTH + 10}" y="{bottom + 16}">slots</text>',
     ]
-    for slots in SLOTS:
-        x = _LEFT + slots / SLOTS[-1] * _WIDTH
-        parts.append(f'<text x="{x:.0f}" y="{bottom + 16}" text-anchor="middle">{slots}</text>')
-    for number, shape in enumerate(SHAPES):
-        some = [row for row in rows if row.shape == shape]
-        if not some:
-            continue
-        colour = _COLOURS[shape]
-        points = " ".join(plane.at(row.slots, row.mb_per_s) for row in some)
-        linear = " ".join(plane.at(row.slots, row.slots * some[0].mb_per_s / some[0].slots) for row in some)
-        parts += [
-            f'<polyline points="{linear}" fill="none" stroke="{colour}" stroke-dasharray="3 3"/>',
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>',
-            f'<text x="{_LEFT + _WIDTH + 10}" y="{_TOP + 14 + 15 * number}" fill="{colour}">{shape}</text>',
-        ]
-    parts.append(f'<text x="{_LEFT + _WIDTH + 10}" y="{_TOP + 44}" fill="#888">dashed: linear</text>')
+    for number, limit in enumerate(limits):
+        panel = _panel([row for row in rows if row.limit == limit])
+        parts += [f'<g transform="translate(0 {_TOP + number * _APART})">', *panel, "</g>"]
     return "\n".join([*parts, "</svg>\n"])
+
+
+def _panel(rows: Sequence[Scaled]) -> list[str]:
+    curves = _curves(rows)
+    most = max(_linear(some, SLOTS[-1]) for some in curves)
+
+    def line(points: Sequence[tuple[int, float]], style: str) -> str:
+        drawn = " ".join(f"{_x(slots):.1f},{_HEIGHT * (1 - rate / most):.1f}" for slots, rate in points)
+        return f'<polyline points="{drawn}" fill="none" {style}/>'
+
+    right = _LEFT + _WIDTH + 10
+    parts = [
+        f'<text x="{_LEFT}" y="-8" font-weight="bold">MB/s, each slot with {rows[0].limit}</text>',
+        f'<line x1="{_LEFT}" y1="{_HEIGHT}" x2="{_LEFT + _WIDTH}" y2="{_HEIGHT}" stroke="#888"/>',
+        f'<text x="{_LEFT - 6}" y="10" text-anchor="end">{most:,.0f}</text>',
+        f'<text x="{_LEFT - 6}" y="{_HEIGHT}" text-anchor="end">0</text>',
+        f'<text x="{right}" y="{_HEIGHT + 16}">slots</text>',
+        f'<text x="{right}" y="{14 + 15 * len(curves)}" fill="#888">dashed: linear</text>',
+    ]
+    parts += [
+        f'<text x="{_x(slots):.0f}" y="{_HEIGHT + 16}" text-anchor="middle">{slots}</text>' for slots in SLOTS
+    ]
+    for number, some in enumerate(curves):
+        colour = _COLOURS[some[0].shape]
+        linear = [(row.slots, _linear(some, row.slots)) for row in some]
+        parts += [
+            line(linear, f'stroke="{colour}" stroke-dasharray="3 3"'),
+            line([(row.slots, row.mb_per_s) for row in some], f'stroke="{colour}" stroke-width="2"'),
+            f'<text x="{right}" y="{14 + 15 * number}" fill="{colour}">{some[0].shape}</text>',
+        ]
+    return parts
+
+
+def _x(slots: int) -> float:
+    return _LEFT + slots / SLOTS[-1] * _WIDTH

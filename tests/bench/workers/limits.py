@@ -1,0 +1,106 @@
+"""What bounds a slot in the scale measurement: a share of a core, or the link of its machine.
+
+Brokers, Workers and executors' JVMs are not limited: a slot is the Python process that an executor started.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from tests.bench.copy.workloads import Workload
+from tests.chaos.copiers import DAEMON
+from tests.network import Host
+from tests.processes import words_of
+from tests.spark.standalone import Worker
+
+_GROUPS = Path("/sys/fs/cgroup/cpu")
+_PERIOD_US, _LEAST_US = 20_000, 1_000  # a quota of less than 1 ms is refused
+
+
+class Limit(Protocol):
+    """A Limit holds until it is closed. `each` is what a slot may use in a second, `used` what all used.
+
+    Making one raises SystemExit where the machine can't enforce it.
+    """
+
+    text: str
+    each: float
+    workload: Workload
+
+    def add(self, slot: psutil.Process, worker: Worker) -> None: ...
+    def used(self) -> float: ...
+    def close(self) -> None: ...
+
+
+class CpuShares:
+    """Each slot may use a share of a core, by the quota of a control group (cgroup v1)."""
+
+    # A slot adds a header to each record, so it needs nearly as much CPU as the brokers. Compressed batches,
+    # which it copies whole, take the brokers twice as much as the slot: these would be the bound sooner.
+    workload = Workload("1k-headers", 1024, "none", 100, provenance="headers")
+
+    def __init__(self, share: float) -> None:
+        self.text, self.each = f"{share:.0%} of a core", share
+        self._slots: list[psutil.Process] = []
+        self._folder = _GROUPS / f"repl-bench-{os.getpid()}"
+        try:
+            self._folder.mkdir()
+            (self._folder / "cpu.cfs_quota_us").read_text()
+        except OSError as error:
+            raise SystemExit(
+                f"{self._folder} can't be used as a control group: {error.strerror} — this measurement needs"
+                " cgroup v1 with the cpu controller at /sys/fs/cgroup/cpu, and root"
+            ) from error
+
+    def add(self, slot: psutil.Process, worker: Worker) -> None:
+        """Limits all threads of the process."""
+        assert DAEMON in words_of(slot), f"{slot} on {worker.host} is no Python worker of Spark"
+        group = self._folder / str(slot.pid)
+        group.mkdir()
+        period = max(_PERIOD_US, int(_LEAST_US / self.each))
+        (group / "cpu.cfs_period_us").write_text(str(period))
+        (group / "cpu.cfs_quota_us").write_text(str(max(int(period * self.each), _LEAST_US)))
+        (group / "cgroup.procs").write_text(str(slot.pid))
+        self._slots.append(slot)
+
+    def used(self) -> float:
+        """Seconds of CPU."""
+        return sum(times.user + times.system for times in (slot.cpu_times() for slot in self._slots))
+
+    def close(self) -> None:
+        for group in [path for path in self._folder.iterdir() if path.is_dir()] + [self._folder]:
+            for pid in (group / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    (_GROUPS / "cgroup.procs").write_text(pid)
+            group.rmdir()
+
+
+class Links:
+    """The cable of each slot's machine carries so many bytes a second in each direction."""
+
+    workload = Workload("1k-none", 1024, "none", 100)  # the bytes of values are nearly those on the link
+
+    def __init__(self, mb_per_s: float) -> None:
+        self.text, self.each = f"links of {mb_per_s:g} MB/s", mb_per_s * 1e6
+        self._hosts: list[Host] = []
+
+    def add(self, slot: psutil.Process, worker: Worker) -> None:
+        """Limits the cable of the machine on which the slot runs."""
+        if not worker.host.namespace:
+            raise SystemExit("links need network namespaces: root, and the command ip of iproute2")
+        assert worker.host not in self._hosts, f"two slots are on {worker.host}: {slot}"
+        worker.host.limit(self.each)
+        self._hosts.append(worker.host)
+
+    def used(self) -> float:
+        """Bytes in the direction that carried more."""
+        return max(map(sum, zip(*(host.carried() for host in self._hosts), strict=True)))
+
+    def close(self) -> None:
+        for host in self._hosts:
+            host.limit(None)
