@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -16,9 +17,11 @@ from tests.bench.copy.workloads import Workload
 from tests.chaos.copiers import DAEMON
 from tests.network import Host
 from tests.processes import words_of
+from tests.records import wait_for
 from tests.spark.standalone import Worker
 
 _GROUPS = Path("/sys/fs/cgroup/cpu")
+_REMOVED_WITHIN_S = 60.0
 _PERIOD_US, _LEAST_US = 20_000, 1_000  # a quota of less than 1 ms is refused
 
 
@@ -74,10 +77,19 @@ class CpuShares:
 
     def close(self) -> None:
         for group in [path for path in self._folder.iterdir() if path.is_dir()] + [self._folder]:
-            for pid in (group / "cgroup.procs").read_text().split():
-                with suppress(OSError):
-                    (_GROUPS / "cgroup.procs").write_text(pid)
-            group.rmdir()
+            wait_for(partial(_removed, group), _REMOVED_WITHIN_S)  # it is busy while a process ends
+
+
+def _removed(group: Path) -> bool:
+    """Moves the group's processes to the root group, and returns whether the group could be removed."""
+    for pid in (group / "cgroup.procs").read_text().split():
+        with suppress(OSError):
+            (_GROUPS / "cgroup.procs").write_text(pid)
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 class Links:

@@ -206,15 +206,19 @@ def _limit_slots(place: Site, run: Run, running: Running, limit: Limit) -> None:
         driver = status.driver if status is not None else ""
         for report in reports.values():
             pid = report.status.process
-            if report.driver == driver and report.status.partitions and pid not in limited:
-                limit.add(psutil.Process(pid), _worker_of(place, pid))
+            if report.driver != driver or not report.status.partitions or pid in limited:
+                continue
+            if worker := _worker_of(place, pid):
+                limit.add(psutil.Process(pid), worker)
                 limited.add(pid)
         return len(limited) == run.slots
 
     wait_for(all_limited, _START_S, 0.2)
 
 
-def _worker_of(place: Site, pid: int) -> Worker:
-    return next(
-        worker for worker in place.spark.workers if pid in {process.pid for process in worker.executors()}
-    )
+def _worker_of(place: Site, pid: int) -> Worker | None:
+    """None while the process is in no Worker's tree, as one that has just been replaced."""
+    for worker in place.spark.workers:
+        if pid in {process.pid for process in worker.executors()}:
+            return worker
+    return None
