@@ -34,8 +34,10 @@ def _java_path(environ: Mapping[str, str], refusal: Refusal) -> Path:
     home = environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
-        if not java.is_file():
-            raise refusal(f"JAVA_HOME is {home}, but there is no {java}", "correct or unset JAVA_HOME")
+        if shutil.which(java) is None:
+            raise refusal(
+                f"JAVA_HOME is {home}, but there is no program {java}", "correct or unset JAVA_HOME"
+            )
         return java
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path is None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
+from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import open_spec, settings_of
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
@@ -38,9 +39,18 @@ async def target_topics(
 async def existing_topics(
     cluster: KafkaCluster, name: str, topics: Collection[str]
 ) -> dict[str, TargetTopic]:
-    """Returns the topics that exist at an open cluster. Raises WireError, AuditFailure."""
+    """Returns the topics that exist at an open cluster.
+
+    Raises WireError, and AuditFailure for a topic of which the cluster does not say whether it exists.
+    """
     known = await cluster.topics(topics, fresh=True)
-    existing = {topic: known[topic] for topic in sorted(known) if known[topic].error is ErrorCode.NONE}
+    existing = {}
+    for topic, listed in sorted(known.items()):
+        if listed.error is ErrorCode.NONE:
+            existing[topic] = listed
+        elif listed.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            why = f"the topic {topic} can't be described: {listed.error.name}"
+            raise AuditFailure(name, why, "check the rights of this principal: it needs DESCRIBE")
     keys = ["max.message.bytes", "message.timestamp.type"]
     settings = await settings_of(cluster, name, list(existing), keys)
     return {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from runtime.audit.ledger import AuditFailure
 from runtime.batch import Batch
 from runtime.batch.spec import QuarantineLimit
 from runtime.contract.records.control import AssignedPartition, LimitedTopic
@@ -17,13 +18,14 @@ from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.transform import TransformSpec
-from runtime.kafka.errors import BrokerError
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.replay.replay import PartitionReplay, replayed_spec
 from runtime.replay.replay_target import parts, unfit
 from runtime.replay.request import ReplayRequest
-from runtime.replay.target import TargetTopic
+from runtime.replay.target import TargetTopic, existing_topics
 from runtime.sql.transformer import Transformer
 from tests.fakes.one_broker import OneBroker, answered
 from tests.runtime.batch.forge import batch_bytes, record
@@ -97,6 +99,16 @@ def test_a_replay_that_quarantines_needs_a_topic_for_bad_records_alone(
     problems = unfit([found], to, known, QUARANTINING)
     assert list(problems) == ([problem] if problem else [])
     assert problem is None or hint in problems[problem]
+
+
+async def test_a_topic_that_may_not_be_described_is_not_taken_for_missing() -> None:
+    class Cluster:
+        async def topics(self, names: Collection[str], fresh: bool = False) -> dict[str, TopicMetadata]:
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return {name: TopicMetadata(name, b"", refused, False, {}) for name in names}
+
+    with pytest.raises(AuditFailure, match="aside can't be described: TOPIC_AUTHORIZATION_FAILED"):
+        await existing_topics(cast(KafkaCluster, Cluster()), "dc2", ["aside"])
 
 
 def test_a_replay_knows_its_mirror_its_target_and_where_bad_records_go() -> None:

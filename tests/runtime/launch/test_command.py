@@ -198,6 +198,10 @@ def test_no_java(tmp_path: Path):
         find_java({"PATH": str(tmp_path)})
     with pytest.raises(LaunchError, match="JAVA_HOME is"):
         find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"})
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
+    java_of(tmp_path, "21.0.1").chmod(0o644)
+    with pytest.raises(LaunchError, match="there is no program"):
+        find_java({"JAVA_HOME": str(tmp_path)})
 
 
 def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
