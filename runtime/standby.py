@@ -13,6 +13,7 @@ same for every reader. A wrong decision copies nothing twice: the driver that st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -83,6 +84,7 @@ class StandbyWatch:
 
     def __init__(self, standby: str) -> None:
         self.status: JobStatus | None = None
+        self.heartbeats = 0
         self._silence = Silence(_GAP_S)
         self._in_time = 0  # heartbeats in a row
         self._read_at = float("-inf")
@@ -95,6 +97,7 @@ class StandbyWatch:
         None is one that can't be read, as of a newer release: it shows that the job runs, and nothing more.
         """
         self.status = status or self.status
+        self.heartbeats += 1
         self._in_time = self._in_time + 1 if self._silence.seconds <= _GAP_S else 0
         self._silence.restart()
         self._claims.clear()
@@ -230,6 +233,7 @@ class Standby:
         self._news: dict[str, str] = {}  # what was said last, by subject
         self._coordinator: int | None = None  # as of its last answer
         self._leader: tuple[int, int] | None = None  # of the status topic, with its epoch
+        self._claimed_after = -1  # so many heartbeats
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Watches until `stopping` is set. A job that it started goes on.
@@ -356,7 +360,7 @@ class Standby:
 
     def _say_news(self) -> None:
         """Says where the job runs, once for each driver, and again after a takeover that came to nothing."""
-        if self._watch.silent:
+        if self._watch.silent or self._watch.heartbeats == self._claimed_after:
             return
         status = self._watch.status
         job, destination = self._job, self._destination
@@ -402,7 +406,7 @@ class Standby:
         if not self._watch.wins(offset, self._clock()):
             await self._post(cluster, "watching")
             return
-        self._claim = offset
+        self._claim, self._claimed_after = offset, self._watch.heartbeats
         self._say(f"no heartbeat of the job {job} for {silent_s:.0f} s: it is started here")
         self._news.pop("job", None)
         try:
@@ -412,10 +416,12 @@ class Standby:
             # It ends where repl has stopped the job meanwhile, or another driver runs it.
             handle = await asyncio.to_thread(self._launcher.launch, spec, gives_way=True)
         except (LaunchError, StandbyRefused) as error:
-            await self._read(cluster)
-            if not self._watch.silent:  # it ended because of the driver that sends heartbeats again
+            before, self._claim, self._again_at = self._again_at, None, self._clock() + _AGAIN_S
+            with contextlib.suppress(WireError):  # the next step reads again
+                await self._read(cluster)
+            if self._watch.heartbeats > self._claimed_after:
+                self._again_at = before  # it ended because of the driver that sends heartbeats again
                 return
-            self._claim, self._again_at = None, self._clock() + _AGAIN_S
             self._say(f"the job {job} could not be started here: {error}")
             await self._post(cluster, "failed", str(error))
             return

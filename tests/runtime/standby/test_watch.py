@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from runtime.contract.launching import LaunchHandle
+from runtime.contract.launching import LaunchError, LaunchHandle
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobStatus,
@@ -466,6 +466,43 @@ async def test_a_job_that_is_back_before_it_was_fenced_is_watched_at_once(
         "the job dc2 was started: here, its log is log",
     ]
     assert said == [there, *taken, there, *taken]
+
+
+@pytest.mark.parametrize("unread", [False, True])
+async def test_a_start_that_fails_while_the_topic_changes_is_said(
+    unread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silence begins anew with another leader, which is no heartbeat of the job."""
+    topic, now = Destination(), 0.0
+    said, posted = list[str](), list[str]()
+
+    class Failing(Checking):
+        def launch(self, spec: JobSpec, *, gives_way: bool) -> LaunchHandle:
+            topic.epoch, topic.unlisted = 6, {naming.STATUS} if unread else set()
+            raise LaunchError("no java was found", "install it")
+
+    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
+    standby: Any = Standby(*job, launcher=Failing(), clock=lambda: now)  # type: ignore[arg-type]
+    standby._cluster = topic
+
+    async def post(_: object, state: str, *__: object) -> int:
+        posted.append(state)
+        return 100
+
+    monkeypatch.setattr(standby, "_post", post)
+    monkeypatch.setattr(standby, "_runs_here", lambda: False)
+    topic.write(StatusKey("spec", "dc2"), job_status.encode(spec_of("a")))
+    for second in range(29):
+        now = float(second)
+        if second <= 20:
+            topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
+        await standby._attempt()
+        topic.unlisted = set()
+    there, claimed, failed = said
+    assert there == f"the job dc2 runs as {heartbeat().where}"
+    assert claimed == "no heartbeat of the job dc2 for 6 s: it is started here"
+    assert failed.startswith("the job dc2 could not be started here: no java was found")
+    assert posted[posted.index("taking_over") + 1] == "failed"
 
 
 class Checking:
