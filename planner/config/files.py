@@ -70,15 +70,16 @@ def _refuse_links_elsewhere(files: Iterable[Path], folders: tuple[Path, ...] | N
 
 
 def _refuse_folders_elsewhere(folder: Path) -> None:
-    """Refuses a folder below the current one that a link takes out of it, unless the operator allows it.
+    """Refuses a link to a folder outside the current one, unless the operator allows what it leads to.
 
-    A checkout may have a link in the place of the folder that the operator names. Where REPL_ALLOW_FILES is
-    not set, every folder is allowed.
+    A checkout may have a link in the place of the folder that the operator names, or of one above it that is
+    below the current one. Where REPL_ALLOW_FILES is not set, every folder is allowed.
     """
     allowed, here = Allowances.of(os.environ), Path.cwd()
     for part in (folder, *folder.parents):
-        leads_out = part.is_symlink() and part.absolute().is_relative_to(here)
-        if leads_out and not part.resolve().is_relative_to(here) and not allowed.allows_file(part, None):
+        checked = part is folder or (part.parent.resolve() / part.name).is_relative_to(here)
+        leads_out = checked and part.is_symlink() and not part.resolve().is_relative_to(here)
+        if leads_out and not allowed.allows_file(part, None):
             raise Failure(
                 error(
                     f"{part} is a link to a folder outside the current one",
