@@ -269,7 +269,10 @@ def traceback_reporter(
             file = folder / f"{name}.log"
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as opened:
+                how = (
+                    os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+                )  # a checkout may have a link there
+                with os.fdopen(os.open(file, how, 0o600), "w") as opened:
                     opened.write(text)
             except OSError as failure:
                 why_not = f"{file} can't be written: {failure.strerror}"

@@ -138,7 +138,7 @@ def launcher_home(path: Path) -> Path:
     return home
 
 
-_OWN_PARTS = ("*", "jobs/*", "jobs/*/*")  # of `.repl`
+_OWN_PARTS = ("*", "*/*", "jobs/*/*")  # of `.repl`
 
 
 def kill_all_below(home: Path) -> None:

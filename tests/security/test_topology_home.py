@@ -20,7 +20,20 @@ from tests.runtime.launch.test_once import once
 from tests.security.conftest import Command
 
 
-@pytest.mark.parametrize("at", [".", "drill", "drill.lock", "errors", "jobs", "jobs/dc2", "jobs/dc2/job.log"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        ".",
+        "drill",
+        "drill.lock",
+        "errors",
+        "errors/command-1.log",
+        "verify/orders.jsonl",
+        "jobs",
+        "jobs/dc2",
+        "jobs/dc2/job.log",
+    ],
+)
 def test_no_link_leads_what_repl_keeps_elsewhere(
     at: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +73,7 @@ def test_no_module_in_the_folder_of_a_job_is_imported(tmp_path: Path) -> None:
         assert first.supervisor is not None
         processes.send(first.supervisor, signal.SIGKILL)
         wait_for(lambda: (now := folder.supervision()) is not None and now.attempt > first.attempt)
-        safe = [" ".join(processes.words(one.pid)) for one in processes.marked("PYTHONSAFEPATH=1")]
+        safe = [" ".join(processes.words(one.pid)) for one in processes.marked("PYTHONSAFEPATH=repl")]
         assert any(str(spark.home) in words for words in safe)
     finally:
         launcher.stop("dc2", 0)

@@ -211,6 +211,16 @@ def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
     return summary, events
 
 
+def test_a_traceback_is_not_written_through_a_link(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "victim").touch()
+    (tmp_path / "apply1.log").symlink_to(tmp_path / "victim")
+    applied(tmp_path)
+    assert (tmp_path / "victim").read_text() == ""
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> None:
     summary, events = applied(tmp_path / "errors")
 
