@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -100,3 +100,21 @@ class Launcher(Protocol):
     def tail(self, job: str, lines: int = 20) -> list[str]:
         """Returns the last lines of the job's log."""
         ...
+
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+_OF_REPL = "repl"  # any text sets the variable
+
+
+def safe_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variable by which Python imports nothing from the current folder.
+
+    Spark starts its workers by `python -m pyspark.daemon`, and the folder of a job, or the one that the user
+    is in, may have files of a checkout.
+    """
+    return {_SAFE_PATH: environ.get(_SAFE_PATH) or _OF_REPL}
+
+
+def without_safe_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment as the operator set it: their programs may import from their own folder."""
+    return {name: value for name, value in environ.items() if (name, value) != (_SAFE_PATH, _OF_REPL)}

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import runtime
 from runtime.contract.extras import Extra, is_missing, missing_extra, spark_package
-from runtime.contract.launching import LaunchError
+from runtime.contract.launching import LaunchError, safe_path
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.whole_file import write_private
@@ -31,10 +31,6 @@ from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import without_operator_keys
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
-
-# Python imports nothing from the current folder then. Spark starts its workers by `python -m pyspark.daemon`,
-# and the folder of a job, or the one that the user is in, may have files of a checkout.
-SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 ROOT = Path(runtime.__file__).resolve().parent.parent
 MAIN = ROOT / "runtime" / "driver" / "main.py"
@@ -143,7 +139,7 @@ def variables_of(spec: JobSpec, folder: JobFolder, spark: Path) -> dict[str, str
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": python,
         "PYTHONUNBUFFERED": "1",
-        **SAFE_PATH,
+        **safe_path(os.environ),
         "SPARK_LOCAL_DIRS": str(folder.scratch),
         "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _PRINTER),
     }

@@ -37,6 +37,7 @@ from runtime.contract.client.settings import (
     TokenSource,
     UnsecuredToken,
 )
+from runtime.contract.launching import without_safe_path
 from runtime.kafka.auth.login import Exchange, LoginError, quoted
 from runtime.kafka.auth.msk_iam import msk_iam_token
 from runtime.kafka.auth.tls import tls_context
@@ -304,12 +305,10 @@ def fetch_token(source: TokenSource) -> Token:
 
 def _from_command(source: TokenCommand) -> Token:
     where = "the OAUTHBEARER token command"
-    # Set for Spark's processes: a program of the operator may import what is in its own folder.
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     try:
         done = subprocess.run(
             shlex.split(source.command),
-            env=environ,
+            env=without_safe_path(os.environ),
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,
