@@ -73,8 +73,11 @@ def test_no_module_in_the_folder_of_a_job_is_imported(tmp_path: Path) -> None:
         assert first.supervisor is not None
         processes.send(first.supervisor, signal.SIGKILL)
         wait_for(lambda: (now := folder.supervision()) is not None and now.attempt > first.attempt)
-        safe = [" ".join(processes.words(one.pid)) for one in processes.marked("PYTHONSAFEPATH=repl")]
-        assert any(str(spark.home) in words for words in safe)
+
+        def safe() -> list[str]:
+            return [" ".join(processes.words(one.pid)) for one in processes.marked("PYTHONSAFEPATH=repl")]
+
+        wait_for(lambda: any(str(spark.home) in words for words in safe()))  # it is forked, then executed
     finally:
         launcher.stop("dc2", 0)
     assert not ran.exists()
