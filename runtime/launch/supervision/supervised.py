@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from runtime.launch import processes
 from runtime.launch.command import ROOT, check_secret, spark_home, spark_submit
 from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
 from runtime.launch.launcher import check_references, job_environment
-from runtime.launch.supervision.supervisor import marked
+from runtime.launch.supervision.supervisor import marked, supervisor_command
 
 _POLL_S = 0.05
 _LOCK_TIMEOUT_S = 1.0  # a lock that another command only inspects is free again by then
@@ -129,8 +128,7 @@ class SupervisedLauncher:
         folder.state.unlink(missing_ok=True)
 
     def _start_supervisor(self, folder: JobFolder, lock: int, *, gives_way: bool) -> None:
-        command = [sys.executable, "-P", "-m", "runtime.launch.supervision.supervisor"]
-        command += ["--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
+        command = supervisor_command(folder, lock)
         command += ["--gives-way"] if gives_way else []
         path = os.pathsep.join(filter(None, (str(ROOT), self.environ.get("PYTHONPATH"))))
         try:

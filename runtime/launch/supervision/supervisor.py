@@ -117,6 +117,15 @@ def marked(mark: str) -> str:
     return f"{MARK}={mark}"
 
 
+def supervisor_command(folder: JobFolder, lock: int) -> list[str]:
+    """Returns the command of a job's supervisor.
+
+    With `-P` Python imports nothing from the folder in which it starts.
+    """
+    command = [sys.executable, "-P", "-m", "runtime.launch.supervision.supervisor"]
+    return [*command, "--home", str(folder.path.parent), "--job", folder.job, "--lock", str(lock)]
+
+
 def post_watchman(command: list[str], lock: int) -> tuple[int, int]:
     """Forks the watchman; returns its pid, and a descriptor that is readable once it has ended.
 
@@ -345,16 +354,8 @@ class Supervisor:
         self._stopping = True
 
     def _start_watchman(self) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "runtime.launch.supervision.supervisor",
-            "--home",
-            str(self._home),
-        ]
-        command += ["--job", self._folder.job, "--lock", str(self._lock), "--revived"]
-        self._watchman = post_watchman(command, self._lock)
+        command = supervisor_command(self._folder, self._lock)
+        self._watchman = post_watchman([*command, "--revived"], self._lock)
         self._events.register(self._watchman[1], selectors.EVENT_READ, "watchman")
 
     def _stop_watchman(self) -> None:
