@@ -28,7 +28,7 @@ from uuid import UUID
 
 import msgspec
 
-from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.secrets import ClientSecrets, redacted, registry_address
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.schemas.versions import SchemaVersion
@@ -47,7 +47,6 @@ _PIECE = 1 << 16
 _OK, _NO_CONTENT, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 204, 400, 429, 500
 _SETTINGS = "/mode", "/config"
 _DENIED, NOT_FOUND = (401, 403), 404
-_PORTS = {"http": 80, "https": 443}
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of decoding an answer
@@ -533,9 +532,8 @@ class _Address(NamedTuple):
     @classmethod
     def of(cls, spec: RegistrySpec, environ: Mapping[str, str]) -> _Address:
         settings = ClientSecrets(environ).resolve_registry(spec.url, spec.client)
+        host, port = registry_address(spec.url)
         parts = urllib.parse.urlsplit(spec.url)
-        assert parts.hostname is not None, "the address was checked"
-        port = parts.port or _PORTS[parts.scheme]
         headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
         if "sasl.username" in settings:
             pair = f"{settings['sasl.username']}:{settings.get('sasl.password', '')}"
@@ -549,7 +547,7 @@ class _Address(NamedTuple):
                     settings.get("ssl.key.location"),
                     settings.get("ssl.key.password"),
                 )
-        return cls(parts.hostname, port, parts.path.rstrip("/"), headers, context)
+        return cls(host, port, parts.path.rstrip("/"), headers, context)
 
     def connection(self) -> http.client.HTTPConnection:
         if self.context is None:

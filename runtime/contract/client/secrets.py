@@ -174,6 +174,17 @@ _URL = re.compile(
 )
 
 
+def registry_address(url: str) -> tuple[str, int]:
+    """Returns the host and the port that requests to a schema registry go to. Raises ClientSettingsError."""
+    try:
+        parts = urlsplit(url)
+        if parts.hostname and parts.scheme in _PORTS:
+            return parts.hostname, parts.port or _PORTS[parts.scheme]
+    except ValueError:
+        pass  # of the port
+    raise ClientSettingsError("url", "is no web address", "write it as https://host:8081")
+
+
 @dataclass(frozen=True, slots=True)
 class Allowances:
     """Holds the operator's three lists. None stands for a list that is not set."""
@@ -341,14 +352,7 @@ class ClientSecrets:
 
         It reads nothing. Raises ClientSettingsError for the first one that is not allowed.
         """
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
-        except ValueError:
-            host, port = None, None
-        if not host or port is None:
-            raise ClientSettingsError("url", "is no web address", "write it as https://host:8081")
-        self._check_address("url", host, port)
+        self._check_address("url", *registry_address(url))
         for key, value in client.items():
             self.check(key, value)
 
