@@ -32,7 +32,7 @@ from planner.workflows.edge import Workflow
 from planner.workflows.interaction import ProgressHandler, silent
 from planner.workflows.observing import observe, read_clusters, waiting
 from planner.workflows.one_off import check_transforms
-from planner.workflows.preflight import check_stores, missing_here
+from planner.workflows.preflight import check_allowed, missing_here
 from planner.workflows.requests import PlanRequest, TopologyRequest
 from planner.workflows.rules import check_rules, judged, operator_rules
 from planner.workflows.topology import checked
@@ -179,7 +179,7 @@ async def observe_and_plan(
     `adopt`: the plan only registers what is as declared at these clusters. Failure where this machine does
     not allow an object store, a schema registry or a cluster of the topology.
     """
-    check_stores(topology)
+    check_allowed(topology)
 
     async def attempt() -> Plan:
         observed = await observe(topology, timeout_ms, given_up, progress)
@@ -219,7 +219,7 @@ async def rollback_plan(
     topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, several, or another's."""
-    check_stores(topology)
+    check_allowed(topology)
     applied = find(await histories(topology.clusters, timeout_ms / 1000, progress), apply_id)
     if applied.topology != topology.name:
         what = f"apply {applied.id} is of the topology {applied.topology!r}, not of {topology.name!r}"

@@ -24,10 +24,11 @@ from runtime.contract.extras import Extra, is_missing, missing_extra
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import BadJobSpec, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec
+from runtime.launch.launcher import checks_of
 
 
-def check_stores(topology: Topology) -> None:
-    """Checks how the object stores of a topology, and the registries of its transforms, are reached.
+def check_allowed(topology: Topology) -> None:
+    """Checks how a topology reaches its object stores and the schema registries of its transforms.
 
     Addresses, variables and files must be among those that this machine allows, as those of clusters. Failure
     names all that are not.
@@ -154,13 +155,8 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
                 secrets.check_store(step.backup.folder, step.backup.client)
             if not isinstance(step, LaunchJob | ReconfigureJob):
                 continue
-            spec = jobspec.decode(step.spec)
-            for cluster in spec.clusters.values():
-                secrets.check_all(cluster.bootstrap, cluster.client)
-            for endpoint in spec.stores.values():
-                secrets.check_store(endpoint.folder, endpoint.client)
-            for _, registry in (*spec.registries.items(), *spec.transform_registries):
-                secrets.check_registry(registry.url, registry.client)
+            for _, check in checks_of(jobspec.decode(step.spec), secrets):
+                check()
         except (ClientSettingsError, BadJobSpec) as wrong:
             problems.append(error(str(wrong), address=str(step.address), code="secret"))
     if problems:

@@ -11,7 +11,8 @@ passes on to the job and to every restart, or in files that are read where they 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from runtime.contract.client.secrets import JOB_VARIABLES, OPERATOR_KEYS, ClientSecrets, secret_settings
@@ -41,22 +42,24 @@ def _check_allowed(spec: JobSpec, environ: Mapping[str, str]) -> None:
     """Raises LaunchError for settings that the job's processes would refuse, because only the job's log
     would show that.
     """
-    secrets = ClientSecrets(environ)
+    for name, check in checks_of(spec, ClientSecrets(environ)):
+        try:
+            check()
+        except ClientSettingsError as wrong:
+            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
+
+
+def checks_of(spec: JobSpec, secrets: ClientSecrets) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yields the check of each client that the job's processes have: of clusters, stores and registries.
+
+    It raises ClientSettingsError where an address, a variable or a file is not allowed.
+    """
     for name, cluster in sorted(spec.clusters.items()):
-        try:
-            secrets.check_all(cluster.bootstrap, cluster.client)
-        except ClientSettingsError as wrong:
-            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
+        yield name, partial(secrets.check_all, cluster.bootstrap, cluster.client)
     for name, endpoint in sorted(spec.stores.items()):
-        try:
-            secrets.check_store(endpoint.folder, endpoint.client)
-        except ClientSettingsError as wrong:
-            raise LaunchError(f"{name}: {wrong.key}: {wrong.why}", wrong.hint) from None
+        yield name, partial(secrets.check_store, endpoint.folder, endpoint.client)
     for name, registry in (*sorted(spec.registries.items()), *spec.transform_registries):
-        try:
-            secrets.check_registry(registry.url, registry.client)
-        except ClientSettingsError as wrong:
-            raise LaunchError(f"registry of {name}: {wrong.key}: {wrong.why}", wrong.hint) from None
+        yield f"registry of {name}", partial(secrets.check_registry, registry.url, registry.client)
 
 
 def referenced_variables(spec: JobSpec) -> list[str]:

@@ -21,7 +21,7 @@ from planner.observe.doctor import examine
 from planner.workflows.audit.access import answered, endpoints_of, flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import group_losses
-from planner.workflows.preflight import check_stores
+from planner.workflows.preflight import check_allowed
 from planner.workflows.requests import (
     ClusterRequest,
     LocateRecordRequest,
@@ -107,7 +107,7 @@ async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
             f"the records in the files of {into_files.destination_cluster} have their offsets at the source"
         )
         raise Failure(error(what, "leave --reverse out", source=into_files.source))
-    check_stores(topology)
+    check_allowed(topology)
     files = files_spec(into_files, topology, Path.cwd())
     assert files is not None, "the flow goes into files"
     source = topology.clusters[into_files.source_cluster]

@@ -33,7 +33,7 @@ from planner.workflows.flows.restored_schemas import RestoredSchemas
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import answering, read_clusters
 from planner.workflows.plans import plan_now, verified
-from planner.workflows.preflight import check_stores, schema_registries
+from planner.workflows.preflight import check_allowed, schema_registries
 from planner.workflows.requests import RestoreBackupRequest
 from planner.workflows.topology import checked, cluster_of, endpoint_of
 from runtime.contract.records.manifest import BackupState, Snapshot, SnapshotOffset, SnapshotTopic
@@ -64,7 +64,7 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     """
     loaded = checked(request.path, request.var_files)
     topology = loaded.topology
-    check_stores(topology)
+    check_allowed(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
     found = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
     subjects = frozenset(found.schemas.every_version())
