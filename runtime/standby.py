@@ -416,12 +416,12 @@ class Standby:
             # It ends where repl has stopped the job meanwhile, or another driver runs it.
             handle = await asyncio.to_thread(self._launcher.launch, spec, gives_way=True)
         except (LaunchError, StandbyRefused) as error:
-            before, self._claim, self._again_at = self._again_at, None, self._clock() + _AGAIN_S
-            with contextlib.suppress(WireError):  # the next step reads again
+            self._claim = None
+            with contextlib.suppress(WireError, *READ_FAILURES):  # the next step reads again
                 await self._read(cluster)
             if self._watch.heartbeats > self._claimed_after:
-                self._again_at = before  # it ended because of the driver that sends heartbeats again
-                return
+                return  # it ended because of the driver that sends heartbeats again
+            self._again_at = self._clock() + _AGAIN_S
             self._say(f"the job {job} could not be started here: {error}")
             await self._post(cluster, "failed", str(error))
             return
