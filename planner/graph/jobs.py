@@ -37,7 +37,7 @@ from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionResult
-from runtime.contract.spec.transform import TransformSpec
+from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 
 def flows_of(
@@ -217,14 +217,18 @@ def _with_declared_registries(flow: FlowSpec, topology: Topology) -> FlowSpec:
     """
     if flow.transform is None or not flow.transform.registries:
         return flow
-    declared = topology.job_flows[flow.name].transform or TransformSpec()
-    forms = {"value": flow.transform.value, "key": flow.transform.key}
-    for part, form in forms.items():
-        registry: RegistrySpec | None = getattr(declared, part).registry
-        if form.registry is not None and registry is None:
+    running, declared = flow.transform, topology.job_flows[flow.name].transform or TransformSpec()
+
+    def with_declared(form: FormatSpec, ours: FormatSpec) -> FormatSpec:
+        if form.registry is None:
+            return form
+        if ours.registry is None:
             raise KeyError(f"the registry of flow.{flow.name}")
-        forms[part] = structs.replace(form, registry=registry if form.registry is not None else None)
-    return structs.replace(flow, transform=structs.replace(flow.transform, **forms))
+        return structs.replace(form, registry=ours.registry)
+
+    value = with_declared(running.value, declared.value)
+    key = with_declared(running.key, declared.key)
+    return structs.replace(flow, transform=structs.replace(running, value=value, key=key))
 
 
 def destination_spec(cluster: Cluster, folder: PurePath) -> ClusterSpec:

@@ -253,6 +253,9 @@ class DiagnosticCollector:
         return tuple(self._diagnostics)
 
 
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW  # a checkout may have a link there
+
+
 def traceback_reporter(
     folder: Path | None, name: str, show: Callable[[str], None]
 ) -> Callable[[BaseException], str]:
@@ -269,10 +272,7 @@ def traceback_reporter(
             file = folder / f"{name}.log"
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                how = (
-                    os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-                )  # a checkout may have a link there
-                with os.fdopen(os.open(file, how, 0o600), "w") as opened:
+                with os.fdopen(os.open(file, _APPEND, 0o600), "w") as opened:
                     opened.write(text)
             except OSError as failure:
                 why_not = f"{file} can't be written: {failure.strerror}"

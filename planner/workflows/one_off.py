@@ -366,7 +366,7 @@ class SparkRestorer:
         cluster = endpoint.cluster
         targets = await target_topics(self._spec(endpoint), cluster, [step.topic for step in steps])
         if missing := [step.topic for step in steps if step.topic not in targets]:
-            raise AuditFailure(cluster, f"there is no topic {missing[0]}", "plan again")
+            raise AuditFailure(cluster, f"there is no topic {missing[0]}", _AGAIN)
         return [
             RestorePartition(
                 step.backup.flow,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -168,11 +167,6 @@ def rows_of(folder: Path, rounds: int, settled_s: float) -> Iterator[Row]:
         finally:
             for machine in machines:
                 machine.die()
-            if keep_logs := os.environ.get("BENCH_LOGS"):
-                for machine in machines:
-                    shutil.copy(machine.log, Path(keep_logs, f"standby-{machine.home.name}.log"))
-                    for log in machine.home.glob("jobs/*/job.log"):
-                        shutil.copy(log, Path(keep_logs, f"job-{machine.home.name}.log"))
 
 
 def table(rows: list[Row]) -> str:
