@@ -19,7 +19,7 @@ from runtime.contract.client.keys import (
     refusal,
     token_command_variables,
 )
-from runtime.contract.client.secrets import ClientSecrets, redacted
+from runtime.contract.client.secrets import ClientSecrets, redacted, registry_address
 from runtime.contract.client.settings import (
     ClientSettingsError,
     Kerberos,
@@ -544,3 +544,11 @@ def test_the_token_command_is_the_operators(
     assert ClientSecrets(environ).token_command(cluster) == command
     assert token_command_variables(cluster)[-1] == TOKEN
     assert TOKEN in refused({TOKEN_COMMAND_KEY: "id"})
+
+
+@pytest.mark.parametrize("url", ["ftp://registry:21", "registry:8081", "https://", "https://registry:many"])
+def test_a_registry_has_a_web_address(url: str) -> None:
+    with pytest.raises(ClientSettingsError, match="is no web address"):
+        registry_address(url)
+    assert registry_address("https://registry") == ("registry", 443)
+    assert registry_address("http://[::1]:8081/path") == ("::1", 8081)
