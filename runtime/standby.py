@@ -49,11 +49,11 @@ from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
 
-SILENCE_S = 6.0
-"""A job whose heartbeats came in time is taken over after so long without one.
+SILENCE_S = 4.0
+"""A job whose heartbeats came in time is started after so long without one.
 
-Its own supervisor starts it again in 4 to 11 s. The driver that a standby starts waits for a heartbeat for
-2.5 s more before it fences the old one.
+Nothing is decided by it: the driver that a standby starts looks for heartbeats for 4.5 s more, while Spark
+starts, and ends if one comes. So a job that its own supervisor starts again in 4 to 11 s stays where it is.
 """
 UNSURE_S = 10.0
 """The same, where heartbeats were late, or reading or writing the status topic failed.

@@ -69,7 +69,7 @@ def standby(request: StandbyRequest, output: Output) -> int:
     """Watch JOB from this machine, and start it here when its own machine is lost.
 
     Runs until SIGTERM or Ctrl-C, best as a service on one or more other machines. The topology declares their
-    number: jobs: {JOB: {standby: 1}}. A job without a heartbeat for 6 to 10 s is taken over, by one standby.
+    number: jobs: {JOB: {standby: 1}}. A job without a heartbeat for 4 to 10 s is taken over, by one standby.
     A job that repl stopped is not. The old driver ends when its machine is back. A job that was started here
     goes on when this command ends. With --json each line is an event.
     """

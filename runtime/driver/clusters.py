@@ -293,7 +293,7 @@ def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
         return None
 
 
-_WATCH_S = 2.5  # heartbeats come once a second
+_WATCH_S = 4.5  # heartbeats come once a second; Spark takes longer to start
 _WATCH_POLL_S = 0.25
 _PROC = Path("/proc")
 

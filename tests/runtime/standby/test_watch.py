@@ -387,7 +387,7 @@ class Loss:
     ("loss", "taken_over_at"),
     [
         (Loss(), 20 + SOON),  # the machine of the job is lost
-        (Loss(back=25), None),  # its supervisor has started the job again
+        (Loss(back=24), None),  # its supervisor has started the job again
         # The leader of the status topic is down, and the driver waits 5 s for it at most.
         (Loss(unread=range(21, 29), moved=29, back=36), None),
         (Loss(unread=range(21, 29), back=29), None),
@@ -462,7 +462,7 @@ async def test_a_job_that_is_back_before_it_was_fenced_is_watched_at_once(
         await standby._attempt()
     there = f"the job dc2 runs as {heartbeat().where}"
     taken = [
-        "no heartbeat of the job dc2 for 6 s: it is started here",
+        "no heartbeat of the job dc2 for 4 s: it is started here",
         "the job dc2 was started: here, its log is log",
     ]
     assert said == [there, *taken, there, *taken]
@@ -500,7 +500,7 @@ async def test_a_start_that_fails_while_the_topic_changes_is_said(
         topic.unlisted = set()
     there, claimed, failed = said
     assert there == f"the job dc2 runs as {heartbeat().where}"
-    assert claimed == "no heartbeat of the job dc2 for 6 s: it is started here"
+    assert claimed == "no heartbeat of the job dc2 for 4 s: it is started here"
     assert failed.startswith("the job dc2 could not be started here: no java was found")
     assert posted[posted.index("taking_over") + 1] == "failed"
 
