@@ -1,19 +1,21 @@
 """How long a job stands still when its machine is lost, until a standby on another machine copies.
 
-python -m tests.bench.bench_standby [--rounds 3] [--settled 10]
+python -m tests.bench.bench_standby [--rounds 3] [--settled 10] [--seed 1]
 
 Two machines stand by for a job (network namespaces where these are permitted). In each round the machine of
 the job is cut off, all its processes are killed at once, and nothing is closed. A row counts from there until
 a record that was written later has arrived at dc2 in every partition: `claimed` is when the other standby
 says that it starts the job, `all_s` the last partition's arrival. Then the lost machine comes back and
-stands by. The table is printed, and kept in build/bench-standby.json. It ends with 1 where a row is above
-15 s.
+stands by. Meanwhile producers of all kinds write to another topic, transactions among them; at the end both
+sides are compared record by record. The table is printed, and kept in build/bench-standby.json. It ends with
+1 where a row is above 15 s, or a record was lost, doubled, reordered or changed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -31,6 +33,7 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests import checker
 from tests.bdd.machines import Machine, two_machines
 from tests.bench.results import keep
 from tests.commands import REPL, environment
@@ -40,8 +43,10 @@ from tests.topologies import at, declared
 RESULTS = Path("build/bench-standby.json")
 JOB = "dc2"
 TOPIC, PARTITIONS = "orders", 4
+CHECKED = "payments"
 MOST_S, WITHIN_S = 15.0, 120.0
 _EVERY_S = 0.05  # between two records of a partition
+_RATE = 200  # records/s that are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +144,15 @@ def brokers_at(folder: Path, host: str) -> Iterator[Lab]:
         lab.down(purge=True)
 
 
-def rows_of(folder: Path, rounds: int, settled_s: float) -> Iterator[Row]:
+def rows_of(folder: Path, rounds: int, settled_s: float, seed: int) -> Iterator[Row | checker.Report]:
+    """The rows, and then the comparison. Between two losses there is half of `settled_s`, up to twice it."""
+    moments = random.Random(seed)
     with two_machines(folder) as machines, brokers_at(folder / "lab", machines.host) as lab:
         source, destination = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
         create_topic(source, TOPIC, PARTITIONS)
+        create_topic(source, CHECKED, PARTITIONS, config=checker.TOPIC_CONFIG)
         topology = at(lab, "shop", folder, ("dc1", "dc2"))
-        topology.more["flows"] = [declared("there", TOPIC)]
+        topology.more["flows"] = [declared("there", TOPIC, CHECKED)]
         topology.more["jobs"] = {JOB: {"standby": 1, "metrics": False}}
         file = topology.write()
         try:
@@ -158,12 +166,16 @@ def rows_of(folder: Path, rounds: int, settled_s: float) -> Iterator[Row]:
             for machine in machines:
                 machine.stand_by(JOB, file)
             wait_for(lambda: all(machine.said("runs as") for machine in machines))
-            for _ in range(rounds):
-                time.sleep(settled_s)
-                runs = machines.a if machines.a.runs_the_job() else machines.b
-                other = machines.b if runs is machines.a else machines.a
-                yield lost(runs, other, destination, file)
-            writer.end()
+            with checker.writing(
+                source, CHECKED, checker.Spec(records=10**9, rate=_RATE, seed=seed)
+            ) as checked:
+                for _ in range(rounds):
+                    time.sleep(settled_s * moments.uniform(0.5, 2))
+                    runs = machines.a if machines.a.runs_the_job() else machines.b
+                    other = machines.b if runs is machines.a else machines.a
+                    yield lost(runs, other, destination, file)
+                writer.end()
+                yield checker.compare(source, destination, CHECKED, written=checked.written)
         finally:
             for machine in machines:
                 machine.die()
@@ -181,17 +193,22 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     wanted.add_argument("--rounds", type=int, default=3)
-    wanted.add_argument("--settled", type=float, default=10.0, help="seconds of copying before each loss")
+    wanted.add_argument("--settled", type=float, default=10.0, help="seconds of copying before a loss, about")
+    wanted.add_argument("--seed", type=int, default=1, help="of the moments of losses, and of the records")
     options = wanted.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
     load, rows = os.getloadavg(), list[Row]()
+    clean = False
     with tempfile.TemporaryDirectory() as scratch:
-        for row in rows_of(Path(scratch), options.rounds, options.settled):
-            rows.append(row)
-            print(row, flush=True)
+        for found in rows_of(Path(scratch), options.rounds, options.settled, options.seed):
+            print(found, flush=True)
+            if isinstance(found, Row):
+                rows.append(found)
+            else:
+                clean = found.clean
     keep(RESULTS, rows, load)
     print(f"\n{table(rows)}")
-    return int(any(row.all_s > MOST_S for row in rows))
+    return int(not clean or any(row.all_s > MOST_S for row in rows))
 
 
 if __name__ == "__main__":
