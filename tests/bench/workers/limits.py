@@ -28,14 +28,18 @@ _PERIOD_US, _LEAST_US = 20_000, 1_000  # a quota of less than 1 ms is refused
 class Limit(Protocol):
     """A Limit holds until it is closed. `each` is what a slot may use in a second, `used` what all used.
 
+    `of_cpu`: it limits seconds of CPU, which are not worth the same at all times.
+
     Making one raises SystemExit where the machine can't enforce it.
     """
 
     text: str
     each: float
     workload: Workload
+    of_cpu: bool
 
     def add(self, slot: psutil.Process, worker: Worker) -> None: ...
+    def remove(self, slot: psutil.Process) -> None: ...
     def used(self) -> float: ...
     def close(self) -> None: ...
 
@@ -46,6 +50,7 @@ class CpuShares:
     # A slot adds a header to each record, so it needs nearly as much CPU as the brokers. Compressed batches,
     # which it copies whole, take the brokers twice as much as the slot: these would be the bound sooner.
     workload = Workload("1k-headers", 1024, "none", 100, provenance="headers")
+    of_cpu = True
 
     def __init__(self, share: float) -> None:
         self.text, self.each = f"{share:.0%} of a core", share
@@ -70,6 +75,10 @@ class CpuShares:
         (group / "cpu.cfs_quota_us").write_text(str(max(int(period * self.each), _LEAST_US)))
         (group / "cgroup.procs").write_text(str(slot.pid))
         self._slots.append(slot)
+
+    def remove(self, slot: psutil.Process) -> None:
+        """Counts a slot no more that has ended."""
+        self._slots.remove(slot)
 
     def used(self) -> float:
         """Seconds of CPU."""
@@ -96,23 +105,28 @@ class Links:
     """The cable of each slot's machine carries so many bytes a second in each direction."""
 
     workload = Workload("1k-none", 1024, "none", 100)  # the bytes of values are nearly those on the link
+    of_cpu = False
 
     def __init__(self, mb_per_s: float) -> None:
         self.text, self.each = f"links of {mb_per_s:g} MB/s", mb_per_s * 1e6
-        self._hosts: list[Host] = []
+        self._hosts: dict[psutil.Process, Host] = {}
 
     def add(self, slot: psutil.Process, worker: Worker) -> None:
         """Limits the cable of the machine on which the slot runs."""
         if not worker.host.namespace:
             raise SystemExit("links need network namespaces: root, and the command ip of iproute2")
-        assert worker.host not in self._hosts, f"two slots are on {worker.host}: {slot}"
+        assert worker.host not in self._hosts.values(), f"two slots are on {worker.host}: {slot}"
         worker.host.limit(self.each)
-        self._hosts.append(worker.host)
+        self._hosts[slot] = worker.host
+
+    def remove(self, slot: psutil.Process) -> None:
+        """Lifts the limit of the machine of a slot that has ended."""
+        self._hosts.pop(slot).limit(None)
 
     def used(self) -> float:
         """Bytes in the direction that carried more."""
-        return max(map(sum, zip(*(host.carried() for host in self._hosts), strict=True)))
+        return max(map(sum, zip(*(host.carried() for host in self._hosts.values()), strict=True)))
 
     def close(self) -> None:
-        for host in self._hosts:
+        for host in self._hosts.values():
             host.limit(None)

@@ -2,17 +2,22 @@
 
 Each slot runs on a Worker of its own and is limited (see `limits`). So a machine with two cores shows what
 slots on machines of their own would do, as long as the brokers keep up.
+
+A second of a core is worth less when the other cores are busy, too: two cores of a virtual machine are often
+the two threads of one. So a loop runs beside the slots, and says how much a second was worth in each row.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import multiprocessing
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from ctypes import c_uint64
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +45,15 @@ PARTITIONS = 16
 SHAPES = ("uniform", "skewed")  # skewed: one partition has half of the bytes
 _START_S, _WARM_S = 240.0, 5.0
 _SAMPLE_S = 0.25
+_LOOP_S, _LOOPS = 0.02, 1_000
 _IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
     """`used`: how much of their limits the slots used. Where it is less than 95 %, the brokers or the machine
-    were the bound. `brokers` is what the brokers used of all cores, `machine` what everything used.
+    were the bound. `brokers` is what the brokers used of all cores, `machine` what everything used. `loops`
+    is how often a second of a core went round the loop beside them, where the limit is of CPU.
     """
 
     limit: str
@@ -57,6 +64,7 @@ class Scaled:
     used: float
     brokers: float
     machine: float
+    loops: float | None
     window_s: float
 
 
@@ -84,6 +92,7 @@ def scaled(
             )
             yield _measure(place, run, shape, limit, records, window_s)
         fill.forget(source, topic)
+    fill.forget(source, workload.topic)
 
 
 async def _fill(client: Mapping[str, Any], workload: Workload, topic: str, shape: str, megabytes: int) -> int:
@@ -150,11 +159,10 @@ def _measure(
         return [ends.get_watermark_offsets(partition, 30)[1] for partition in partitions]
 
     try:
-        with closing(limit()) as bound:
-            _limit_slots(place, run, running, bound)
-            wait_for(lambda: all(copied()), _START_S)
-            time.sleep(_WARM_S)
+        with closing(limit()) as bound, _loop() as looped:
+            slots = _settled(place, run, running, bound, copied)
             began, used, theirs = time.monotonic(), bound.used(), brokers.cpu_s()
+            loops, loop_s = looped()
             psutil.cpu_percent()  # the next call's answer is of the time since this one
             samples = [(began, sum(copied()))]
             while samples[-1][0] < began + window_s:
@@ -162,7 +170,12 @@ def _measure(
                 samples.append((time.monotonic(), sum(copied())))
             seconds = time.monotonic() - began
             used, theirs, machine = bound.used() - used, brokers.cpu_s() - theirs, psutil.cpu_percent()
+            loops, loop_s = (after - before for after, before in zip(looped(), (loops, loop_s), strict=True))
             running.require_alive()
+            if not all(slot.is_running() for slot in slots):
+                raise SystemExit(
+                    f"{run.tag}: a slot was replaced while it was measured: repeat it, or give it more"
+                )
         if samples[-1][1] > 0.95 * records:
             raise SystemExit(f"{run.tag}: all {records} records were copied: give a larger --megabytes")
     finally:
@@ -180,8 +193,35 @@ def _measure(
         used=used / (seconds * bound.each * run.slots),
         brokers=theirs / (seconds * (os.cpu_count() or 1)),
         machine=machine / 100,
+        loops=loops / loop_s if bound.of_cpu else None,
         window_s=seconds,
     )
+
+
+@contextmanager
+def _loop() -> Iterator[Callable[[], tuple[float, float]]]:
+    """Runs a loop for a twentieth of the time, and tells how often it went round and its seconds of CPU."""
+    processes = multiprocessing.get_context("spawn")
+    rounds = processes.RawValue(c_uint64)
+    loop = processes.Process(target=_go_round, args=(rounds,), daemon=True)
+    loop.start()
+    try:
+        spent = psutil.Process(loop.pid).cpu_times
+        wait_for(lambda: rounds.value > 0, _START_S)
+        yield lambda: (rounds.value, spent().user + spent().system)
+    finally:
+        loop.kill()
+        loop.join()
+
+
+def _go_round(rounds: Any) -> None:
+    while True:
+        ends = time.thread_time() + _LOOP_S
+        while time.thread_time() < ends:
+            for _ in range(_LOOPS):
+                pass
+            rounds.value += _LOOPS
+        time.sleep(_LOOP_S * 19)
 
 
 def steady_rate(samples: Sequence[tuple[float, int]]) -> float:
@@ -195,13 +235,20 @@ def steady_rate(samples: Sequence[tuple[float, int]]) -> float:
     return (after - before) / (ended - began)
 
 
-def _limit_slots(place: Site, run: Run, running: Running, limit: Limit) -> None:
-    """Limits each slot as soon as it reports partitions. Returns when all slots have."""
+def _settled(
+    place: Site, run: Run, running: Running, limit: Limit, copied: Callable[[], list[int]]
+) -> list[psutil.Process]:
+    """Limits each slot as soon as it reports partitions. Returns the slots when all of them have copied.
+
+    A slot whose heartbeats came late with so little CPU is replaced, and its successor is limited, too.
+    """
     spec = jobspec.decode((run.folder / f"{run.tag}.json").read_bytes())
-    limited: set[int] = set()
+    limited: dict[int, psutil.Process] = {}
 
     def all_limited() -> bool:
         running.require_alive()
+        for pid in [pid for pid, slot in limited.items() if not slot.is_running()]:
+            limit.remove(limited.pop(pid))
         status, reports = statuses(spec)
         driver = status.driver if status is not None else ""
         for report in reports.values():
@@ -209,11 +256,14 @@ def _limit_slots(place: Site, run: Run, running: Running, limit: Limit) -> None:
             if report.driver != driver or not report.status.partitions or pid in limited:
                 continue
             if worker := _worker_of(place, pid):
-                limit.add(psutil.Process(pid), worker)
-                limited.add(pid)
-        return len(limited) == run.slots
+                limited[pid] = psutil.Process(pid)
+                limit.add(limited[pid], worker)
+        return len(limited) == run.slots and all(copied())
 
     wait_for(all_limited, _START_S, 0.2)
+    time.sleep(_WARM_S)
+    wait_for(all_limited, _START_S, 0.2)
+    return list(limited.values())
 
 
 def _worker_of(place: Site, pid: int) -> Worker | None:

@@ -10,8 +10,8 @@ _STORIES = (
     *("records", "lost", "doubled", "reordered", "what happened"),
 )
 _SCALED = (
-    *("each slot has", "load", "slots", "MB/s", "records/s", "of linear", "of the limits used"),
-    *("brokers, of all cores", "all processes, of all cores"),
+    *("each slot has", "load", "slots", "MB/s", "records/s", "of linear", "a CPU-second is worth"),
+    *("of linear at equal worth", "of the limits used", "brokers, of all cores", "all, of all cores"),
 )
 
 
@@ -25,14 +25,19 @@ def stories(rows: Sequence[Outcome]) -> str:
 
 
 def scaled(rows: Sequence[Scaled]) -> str:
-    """`of linear` compares with the row of one slot of the same limit and load."""
-    lines = [_row(_SCALED), _row(["---", "---", *["---:"] * 7])]
+    """`of linear` compares with the row of one slot of the same limit and load.
+
+    `a CPU-second is worth` compares the loops of both rows.
+    """
+    lines = [_row(_SCALED), _row(["---", "---", *["---:"] * 9])]
     for some in _curves(rows):
         for row in some:
             rates = (f"{row.mb_per_s:,.0f}", f"{row.records_per_s:,.0f}")
-            linear = f"{row.mb_per_s / _linear(some, row.slots):.2f}"
+            worth, linear = _worth(row, some[0]), _linear(some, row.slots)
+            fair = [f"{worth:.2f}", f"{row.mb_per_s / worth / linear:.2f}"] if row.loops else ["", ""]
+            grown = [f"{row.mb_per_s / linear:.2f}", *fair]
             shares = (f"{share:.0%}" for share in (row.used, row.brokers, row.machine))
-            lines.append(_row([row.limit, row.shape, str(row.slots), *rates, linear, *shares]))
+            lines.append(_row([row.limit, row.shape, str(row.slots), *rates, *grown, *shares]))
     return "\n".join(lines)
 
 
@@ -47,6 +52,11 @@ def _linear(curve: Sequence[Scaled], slots: int) -> float:
     return curve[0].mb_per_s / curve[0].slots * slots
 
 
+def _worth(row: Scaled, first: Scaled) -> float:
+    """What a second of CPU was worth in a row, compared with the first one's."""
+    return row.loops / first.loops if row.loops and first.loops else 1.0
+
+
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -56,7 +66,10 @@ _COLOURS = {"uniform": "#1f77b4", "skewed": "#d62728"}
 
 
 def picture(rows: Sequence[Scaled]) -> str:
-    """Draws MB/s over the number of slots as SVG: a panel for each limit, with lines for linear growth."""
+    """Draws MB/s over the number of slots as SVG: a panel for each limit, with lines for linear growth.
+
+    Where the limit is of CPU, it is what the slots would copy if a second were worth what the first row's is.
+    """
     limits = list(dict.fromkeys(row.limit for row in rows))
     size = f'width="{_LEFT + _WIDTH + 120}" height="{_APART * len(limits) + 10}"'
     parts = [
@@ -78,8 +91,9 @@ def _panel(rows: Sequence[Scaled]) -> list[str]:
         return f'<polyline points="{drawn}" fill="none" {style}/>'
 
     right = _LEFT + _WIDTH + 10
+    what = "MB/s at an equal worth of a CPU-second" if rows[0].loops else "MB/s"
     parts = [
-        f'<text x="{_LEFT}" y="-8" font-weight="bold">MB/s, each slot with {rows[0].limit}</text>',
+        f'<text x="{_LEFT}" y="-8" font-weight="bold">{what}, each slot with {rows[0].limit}</text>',
         f'<line x1="{_LEFT}" y1="{_HEIGHT}" x2="{_LEFT + _WIDTH}" y2="{_HEIGHT}" stroke="#888"/>',
         f'<text x="{_LEFT - 6}" y="10" text-anchor="end">{most:,.0f}</text>',
         f'<text x="{_LEFT - 6}" y="{_HEIGHT}" text-anchor="end">0</text>',
@@ -94,7 +108,10 @@ def _panel(rows: Sequence[Scaled]) -> list[str]:
         linear = [(row.slots, _linear(some, row.slots)) for row in some]
         parts += [
             line(linear, f'stroke="{colour}" stroke-dasharray="3 3"'),
-            line([(row.slots, row.mb_per_s) for row in some], f'stroke="{colour}" stroke-width="2"'),
+            line(
+                [(row.slots, row.mb_per_s / _worth(row, some[0])) for row in some],
+                f'stroke="{colour}" stroke-width="2"',
+            ),
             f'<text x="{right}" y="{14 + 15 * number}" fill="{colour}">{some[0].shape}</text>',
         ]
     return parts
