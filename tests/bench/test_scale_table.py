@@ -14,16 +14,16 @@ ONE = Scaled(
     used=0.99,
     brokers=0.1,
     machine=0.2,
-    loops=4e6,
+    worth=4e6,
     window_s=10,
 )
 ROWS = [
     ONE,
     replace(ONE, slots=8, mb_per_s=152, records_per_s=152_000),
     replace(ONE, shape="skewed", mb_per_s=10),
-    replace(ONE, shape="skewed", slots=8, mb_per_s=60, loops=3e6),
-    replace(ONE, limit="links of 20 MB/s", mb_per_s=19, loops=None),
-    replace(ONE, limit="links of 20 MB/s", slots=8, mb_per_s=76, used=0.5, loops=None),
+    replace(ONE, shape="skewed", slots=8, mb_per_s=60, worth=3e6),
+    replace(ONE, limit="links of 20 MB/s", mb_per_s=19, worth=None),
+    replace(ONE, limit="links of 20 MB/s", slots=8, mb_per_s=76, used=0.5, worth=None),
 ]
 
 

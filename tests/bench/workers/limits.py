@@ -1,15 +1,22 @@
 """What bounds a slot in the scale measurement: a share of a core, or the link of its machine.
 
 Brokers, Workers and executors' JVMs are not limited: a slot is the Python process that an executor started.
+
+A second of a core is worth less when other cores are busy: they share caches, and two cores of a virtual
+machine are often the two threads of one. So a loop with the same share runs beside the slots, copies and sums
+up memory as they do, and says what a second was worth.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import zlib
 from contextlib import suppress
+from ctypes import c_uint64
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
@@ -22,13 +29,15 @@ from tests.spark.standalone import Worker
 
 _GROUPS = Path("/sys/fs/cgroup/cpu")
 _REMOVED_WITHIN_S = 60.0
-_PERIOD_US, _LEAST_US = 20_000, 1_000  # a quota of less than 1 ms is refused
+_PERIOD_US = 100_000
+_LOOP_BYTES, _LOOP_STARTS_S = 1 << 20, 60.0
 
 
 class Limit(Protocol):
     """A Limit holds until it is closed. `each` is what a slot may use in a second, `used` what all used.
 
-    `of_cpu`: it limits seconds of CPU, which are not worth the same at all times.
+    `worth` is what a second of CPU was worth since the last call, in rounds of the loop; None where the limit
+    is not of CPU.
 
     Making one raises SystemExit where the machine can't enforce it.
     """
@@ -36,11 +45,11 @@ class Limit(Protocol):
     text: str
     each: float
     workload: Workload
-    of_cpu: bool
 
     def add(self, slot: psutil.Process, worker: Worker) -> None: ...
     def remove(self, slot: psutil.Process) -> None: ...
     def used(self) -> float: ...
+    def worth(self) -> float | None: ...
     def close(self) -> None: ...
 
 
@@ -50,7 +59,6 @@ class CpuShares:
     # A slot adds a header to each record, so it needs nearly as much CPU as the brokers. Compressed batches,
     # which it copies whole, take the brokers twice as much as the slot: these would be the bound sooner.
     workload = Workload("1k-headers", 1024, "none", 100, provenance="headers")
-    of_cpu = True
 
     def __init__(self, share: float) -> None:
         self.text, self.each = f"{share:.0%} of a core", share
@@ -64,17 +72,27 @@ class CpuShares:
                 f"{self._folder} can't be used as a control group: {error.strerror} — this measurement needs"
                 " cgroup v1 with the cpu controller at /sys/fs/cgroup/cpu, and root"
             ) from error
+        processes = multiprocessing.get_context("spawn")
+        self._rounds = processes.RawValue(c_uint64)
+        self._loop = processes.Process(target=_go_round, args=(self._rounds,), daemon=True)
+        self._loop.start()
+        self._looping = psutil.Process(self._loop.pid)
+        wait_for(lambda: self._rounds.value > 0, _LOOP_STARTS_S)
+        self._limit(self._looping)
+        self._before = (0, 0.0)
 
     def add(self, slot: psutil.Process, worker: Worker) -> None:
         """Limits all threads of the process."""
         assert DAEMON in words_of(slot), f"{slot} on {worker.host} is no Python worker of Spark"
-        group = self._folder / str(slot.pid)
-        group.mkdir()
-        period = max(_PERIOD_US, int(_LEAST_US / self.each))
-        (group / "cpu.cfs_period_us").write_text(str(period))
-        (group / "cpu.cfs_quota_us").write_text(str(max(int(period * self.each), _LEAST_US)))
-        (group / "cgroup.procs").write_text(str(slot.pid))
+        self._limit(slot)
         self._slots.append(slot)
+
+    def _limit(self, process: psutil.Process) -> None:
+        group = self._folder / str(process.pid)
+        group.mkdir()
+        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(int(_PERIOD_US * self.each)))
+        (group / "cgroup.procs").write_text(str(process.pid))
 
     def remove(self, slot: psutil.Process) -> None:
         """Counts a slot no more that has ended."""
@@ -82,11 +100,31 @@ class CpuShares:
 
     def used(self) -> float:
         """Seconds of CPU."""
-        return sum(times.user + times.system for times in (slot.cpu_times() for slot in self._slots))
+        return sum(map(_cpu_s, self._slots))
+
+    def worth(self) -> float:
+        now = (self._rounds.value, _cpu_s(self._looping))
+        rounds, seconds = now[0] - self._before[0], now[1] - self._before[1]
+        self._before = now
+        return rounds / seconds
 
     def close(self) -> None:
+        self._loop.kill()
+        self._loop.join()
         for group in [path for path in self._folder.iterdir() if path.is_dir()] + [self._folder]:
             wait_for(partial(_removed, group), _REMOVED_WITHIN_S)  # it is busy while a process ends
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def _go_round(rounds: Any) -> None:
+    data = bytearray(os.urandom(_LOOP_BYTES))
+    while True:
+        zlib.crc32(bytes(data))
+        rounds.value += 1
 
 
 def _removed(group: Path) -> bool:
@@ -105,7 +143,6 @@ class Links:
     """The cable of each slot's machine carries so many bytes a second in each direction."""
 
     workload = Workload("1k-none", 1024, "none", 100)  # the bytes of values are nearly those on the link
-    of_cpu = False
 
     def __init__(self, mb_per_s: float) -> None:
         self.text, self.each = f"links of {mb_per_s:g} MB/s", mb_per_s * 1e6
@@ -126,6 +163,9 @@ class Links:
     def used(self) -> float:
         """Bytes in the direction that carried more."""
         return max(map(sum, zip(*(host.carried() for host in self._hosts.values()), strict=True)))
+
+    def worth(self) -> None:
+        """A second of CPU counts for nothing here."""
 
     def close(self) -> None:
         for host in self._hosts.values():

@@ -2,22 +2,17 @@
 
 Each slot runs on a Worker of its own and is limited (see `limits`). So a machine with two cores shows what
 slots on machines of their own would do, as long as the brokers keep up.
-
-A second of a core is worth less when the other cores are busy, too: two cores of a virtual machine are often
-the two threads of one. So a loop runs beside the slots, and says how much a second was worth in each row.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import multiprocessing
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from ctypes import c_uint64
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,19 +36,18 @@ from tests.spark.job import statuses
 from tests.spark.standalone import Worker
 
 SLOTS = (1, 2, 4, 8)
-PARTITIONS = 16
+PARTITIONS = 64
 SHAPES = ("uniform", "skewed")  # skewed: one partition has half of the bytes
 _START_S, _WARM_S = 240.0, 5.0
 _SAMPLE_S = 0.25
-_LOOP_S, _LOOPS = 0.02, 1_000
 _IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
     """`used`: how much of their limits the slots used. Where it is less than 95 %, the brokers or the machine
-    were the bound. `brokers` is what the brokers used of all cores, `machine` what everything used. `loops`
-    is how often a second of a core went round the loop beside them, where the limit is of CPU.
+    were the bound. `brokers` is what the brokers used of all cores, `machine` what everything used. `worth`
+    is what a second of CPU was worth, where the limit is of CPU (see `Limit`).
     """
 
     limit: str
@@ -64,7 +58,7 @@ class Scaled:
     used: float
     brokers: float
     machine: float
-    loops: float | None
+    worth: float | None
     window_s: float
 
 
@@ -159,10 +153,10 @@ def _measure(
         return [ends.get_watermark_offsets(partition, 30)[1] for partition in partitions]
 
     try:
-        with closing(limit()) as bound, _loop() as looped:
+        with closing(limit()) as bound:
             slots = _settled(place, run, running, bound, copied)
             began, used, theirs = time.monotonic(), bound.used(), brokers.cpu_s()
-            loops, loop_s = looped()
+            bound.worth()
             psutil.cpu_percent()  # the next call's answer is of the time since this one
             samples = [(began, sum(copied()))]
             while samples[-1][0] < began + window_s:
@@ -170,7 +164,7 @@ def _measure(
                 samples.append((time.monotonic(), sum(copied())))
             seconds = time.monotonic() - began
             used, theirs, machine = bound.used() - used, brokers.cpu_s() - theirs, psutil.cpu_percent()
-            loops, loop_s = (after - before for after, before in zip(looped(), (loops, loop_s), strict=True))
+            worth = bound.worth()
             running.require_alive()
             if not all(slot.is_running() for slot in slots):
                 raise SystemExit(
@@ -193,35 +187,9 @@ def _measure(
         used=used / (seconds * bound.each * run.slots),
         brokers=theirs / (seconds * (os.cpu_count() or 1)),
         machine=machine / 100,
-        loops=loops / loop_s if bound.of_cpu else None,
+        worth=worth,
         window_s=seconds,
     )
-
-
-@contextmanager
-def _loop() -> Iterator[Callable[[], tuple[float, float]]]:
-    """Runs a loop for a twentieth of the time, and tells how often it went round and its seconds of CPU."""
-    processes = multiprocessing.get_context("spawn")
-    rounds = processes.RawValue(c_uint64)
-    loop = processes.Process(target=_go_round, args=(rounds,), daemon=True)
-    loop.start()
-    try:
-        spent = psutil.Process(loop.pid).cpu_times
-        wait_for(lambda: rounds.value > 0, _START_S)
-        yield lambda: (rounds.value, spent().user + spent().system)
-    finally:
-        loop.kill()
-        loop.join()
-
-
-def _go_round(rounds: Any) -> None:
-    while True:
-        ends = time.thread_time() + _LOOP_S
-        while time.thread_time() < ends:
-            for _ in range(_LOOPS):
-                pass
-            rounds.value += _LOOPS
-        time.sleep(_LOOP_S * 19)
 
 
 def steady_rate(samples: Sequence[tuple[float, int]]) -> float:

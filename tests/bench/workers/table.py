@@ -27,14 +27,14 @@ def stories(rows: Sequence[Outcome]) -> str:
 def scaled(rows: Sequence[Scaled]) -> str:
     """`of linear` compares with the row of one slot of the same limit and load.
 
-    `a CPU-second is worth` compares the loops of both rows.
+    `a CPU-second is worth` compares `worth` of both rows.
     """
     lines = [_row(_SCALED), _row(["---", "---", *["---:"] * 9])]
     for some in _curves(rows):
         for row in some:
             rates = (f"{row.mb_per_s:,.0f}", f"{row.records_per_s:,.0f}")
             worth, linear = _worth(row, some[0]), _linear(some, row.slots)
-            fair = [f"{worth:.2f}", f"{row.mb_per_s / worth / linear:.2f}"] if row.loops else ["", ""]
+            fair = [f"{worth:.2f}", f"{row.mb_per_s / worth / linear:.2f}"] if row.worth else ["", ""]
             grown = [f"{row.mb_per_s / linear:.2f}", *fair]
             shares = (f"{share:.0%}" for share in (row.used, row.brokers, row.machine))
             lines.append(_row([row.limit, row.shape, str(row.slots), *rates, *grown, *shares]))
@@ -54,7 +54,7 @@ def _linear(curve: Sequence[Scaled], slots: int) -> float:
 
 def _worth(row: Scaled, first: Scaled) -> float:
     """What a second of CPU was worth in a row, compared with the first one's."""
-    return row.loops / first.loops if row.loops and first.loops else 1.0
+    return row.worth / first.worth if row.worth and first.worth else 1.0
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -91,7 +91,7 @@ def _panel(rows: Sequence[Scaled]) -> list[str]:
         return f'<polyline points="{drawn}" fill="none" {style}/>'
 
     right = _LEFT + _WIDTH + 10
-    what = "MB/s at an equal worth of a CPU-second" if rows[0].loops else "MB/s"
+    what = "MB/s at an equal worth of a CPU-second" if rows[0].worth else "MB/s"
     parts = [
         f'<text x="{_LEFT}" y="-8" font-weight="bold">{what}, each slot with {rows[0].limit}</text>',
         f'<line x1="{_LEFT}" y1="{_HEIGHT}" x2="{_LEFT + _WIDTH}" y2="{_HEIGHT}" stroke="#888"/>',
