@@ -211,12 +211,10 @@ format: $(READY) ## rewrite the sources as ruff wants them
 types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
-docs: $(READY) ## write what is generated again: docs/cli*.md, docs/topology*.md, the JSON Schema and the chart's rights
-	@mkdir -p build
+docs: $(READY) ## write what is generated again: docs/cli*.md, docs/topology*.md and the chart's rights
 	@$(BIN)/python -m tests.docs.cli_page
 	@$(BIN)/python -m tests.docs.chart_rights
 	@$(BIN)/repl schema --markdown docs
-	@$(BIN)/repl schema > build/topology.schema.json && mv build/topology.schema.json planner/config/schema/topology.schema.json
 
 # The site's generator is large and nothing else needs it, so it comes with the first build. Mermaid draws the diagrams;
 # the pages carry it, because they load nothing from elsewhere.

@@ -1,5 +1,6 @@
 """Publishes the language: a JSON Schema for editors, Markdown for people, and a commented starter file."""
 
+import json
 from importlib.resources import files
 
 from planner.config.schema.publish import json_schema, reference
@@ -11,8 +12,8 @@ def starter() -> str:
 
 
 def schema_text() -> str:
-    """Returns the JSON Schema as it is published with this release."""
-    return files(__name__).joinpath("topology.schema.json").read_text(encoding="utf-8")
+    """Returns the JSON Schema as `repl init` writes it, beside the topology."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 __all__ = ["json_schema", "reference", "schema_text", "starter"]

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from planner.cli.app import COMMANDS, GROUPS, root, run
+from planner.config.schema import json_schema
 from planner.config.schema.explain import all_keys, find_keys
 from tests.commands import repl
 
@@ -22,7 +23,7 @@ class TestInit:
             f"Wrote {files[0]} and {files[1]}. Next: edit it, then repl validate {folder} and repl plan {folder}.\n"
         )
         assert files[0].read_text().startswith("# yaml-language-server: $schema=topology.schema.json\n")
-        assert json.loads(files[1].read_text())["title"] == "repl topology"
+        assert json.loads(files[1].read_text()) == json_schema()
         assert run(["validate", str(folder)]) == 0
         assert capsys.readouterr() == ("Valid: 2 clusters, 1 topic, 1 flow, 1 job.\n", "")
         assert run(["init", str(tmp_path / "other"), "--json"]) == 0
