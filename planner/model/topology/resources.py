@@ -66,7 +66,7 @@ SOURCE_REFERENCE = AlternativesShape(
                     "Whether files in folders below it are read, too.",
                     ValueShape.BOOLEAN,
                     name="recursive",
-                    default="false",
+                    default=False,
                     example="true",
                     field="recursive",
                 ),

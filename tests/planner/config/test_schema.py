@@ -35,9 +35,14 @@ def refusals(value: object) -> list[str]:
     return [one.message for one in Draft202012Validator(schema()).iter_errors(value)]
 
 
-def refusals_of(record: RecordShape, key: Key, value: object) -> list[str]:
+def published(record: RecordShape, key: Key) -> dict[str, Any]:
     home = schema() if record is TOPOLOGY else schema()["$defs"][record.name]
-    part = {**home["properties"][key.name], "$defs": schema()["$defs"]}
+    part: dict[str, Any] = home["properties"][key.name]
+    return part
+
+
+def refusals_of(record: RecordShape, key: Key, value: object) -> list[str]:
+    part = {**published(record, key), "$defs": schema()["$defs"]}
     return [one.message for one in Draft202012Validator(part).iter_errors(value)]
 
 
@@ -71,6 +76,7 @@ def test_every_example_and_default_is_right_in_all_three(name: str) -> None:
         reader.read(key.shape, default, key.name)
         assert reader.diagnostics == []
         assert refusals_of(record, key, python_value(default)) == []
+        assert refusals_of(record, key, published(record, key)["default"]) == []
     assert any(f"| `{key.name}`" in page for page in reference().values())
 
 
