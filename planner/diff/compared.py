@@ -11,7 +11,6 @@ from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove
-from runtime.contract.spec.flow import ENDED
 
 OUTSIDE = "changed outside the topology"
 DELETED = "deleted outside the topology"
@@ -47,7 +46,7 @@ class Leaving(Struct, frozen=True):
     def unknown(self, entry: RegistryEntry) -> Change | None:
         """Returns the change while the source does not answer; None for a flow that has ended."""
         flow = self.flow_of(entry)
-        if flow is None or flow.flow.state in ENDED:
+        if flow is None or not flow.flow.runs:
             return None
         return unreachable(entry.address, flow.flow.source_cluster, self.observed)
 

@@ -56,7 +56,7 @@ class ComparedFlows(ComparedKind):
         unselected = {
             selected.flow.name
             for selected in desired.flows
-            if not selected.selection_known and selected.flow.state in RUNNING
+            if not selected.selection_known and selected.flow.runs
         }
         changes = [
             unreachable(flow_address(name), flows[name].flow.source_cluster, observed) for name in unselected
@@ -300,7 +300,7 @@ def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     name = entry.address.name
     known = known_jobs.flow(name, "")
     before = flow_values(known[0]) if known is not None else None
-    if known is not None and known[0].state not in RUNNING:
+    if known is not None and not known[0].runs:
         notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
     else:
         moved_back = _MOVED_BACK[known[0].with_files if known is not None else ""]

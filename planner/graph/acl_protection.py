@@ -51,9 +51,7 @@ def protection(
     `mirrored` are the rules that flows bring to the clusters.
     """
     protected = [
-        flow
-        for _, flow in sorted(graph.topology.flows.items())
-        if flow.protect == "acl" and graph.copied.is_running(flow.name)
+        flow for _, flow in sorted(graph.topology.flows.items()) if flow.protect == "acl" and flow.runs
     ]
     for name in sorted({flow.destination_cluster for flow in protected}):
         cluster = observed.reachable(name)

@@ -24,7 +24,7 @@ def acls_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredAc
     """Returns the desired ACLs of all clusters, with warnings about rules that can't be mirrored."""
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
     diagnostics: list[Diagnostic] = []
-    running = [flow for flow in graph.flows if graph.copied.is_running(flow.name)]
+    running = [flow for flow in graph.flows if flow.runs]
     mirrors = [_Mirror(flow, graph) for flow in running if flow.acls_sync]
     for acl in _mirrored(mirrors, graph, observed, diagnostics):
         wanted.setdefault(acl.rule, acl)
@@ -103,8 +103,7 @@ class _Mirror:
         left = {
             topic
             for topic in topics
-            if graph.copied.is_promoted(flow.name, topic)
-            and graph.router.destination_topic(flow.name, topic) is not None
+            if flow.has_promoted(topic) and graph.router.destination_topic(flow.name, topic) is not None
         }
         names = {edge.source.topic: edge.destination.topic for edge in graph.live.by_flow.get(flow.name, ())}
         self._mirror = AclMirror(graph.router.routes[flow.name], names, topics, left)
@@ -147,7 +146,7 @@ def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph, observed: Observe
     made = functools.cache(lambda name: _made(graph.flow(name), graph, observed))
     kept, silent = list(_left_by_flows(graph, observed)), set[AclRule]()
     for name, flow in graph.topology.flows.items():
-        if not graph.copied.is_running(name) or acls_known(flow, observed):
+        if not flow.runs or acls_known(flow, observed):
             continue
         if observed.reachable(flow.source_cluster) is not None:
             kept += [_mirrored_by(flow, rule) for rule in made(name)]
@@ -172,13 +171,13 @@ def _left_by_flows(graph: ReplicationGraph, observed: Observed) -> Iterator[Desi
     A DENY WRITE rule is not among them. It goes, since the topic's writers are at the destination now.
     """
     for _, flow in sorted(graph.topology.flows.items()):
-        if graph.copied.is_running(flow.name) and not flow.promoted:
+        if flow.runs and not flow.promoted:
             continue
         made = _made(flow, graph, observed)
         mirrors = [
             mirror
             for source_topic, mirror in existing_mirrors(graph, observed, flow, declared=True)
-            if made and not graph.copied.copies(flow.name, source_topic)
+            if made and not flow.copies(source_topic)
         ]
         for rule in made:
             denies_writes = rule.permission == "DENY" and rule.operation == "WRITE"

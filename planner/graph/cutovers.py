@@ -18,7 +18,6 @@ from msgspec import Struct
 from planner.graph.acl_protection import job_principal
 from planner.graph.messages import counted, few
 from planner.graph.replication_graph import ReplicationGraph
-from planner.graph.routes import CopiedTopics
 from planner.model.address import Address, Kind
 from planner.model.cutover import PlannedWave
 from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy
@@ -77,7 +76,6 @@ def waves_of(cutover: Cutover, topology: Topology, taken: Mapping[str, Collectio
     `taken` are the topics at the source that each flow copies or has copied. A topic belongs to the first
     wave that matches it.
     """
-    copied = CopiedTopics(topology)
     patterns = [(wave.name, NamePatterns(wave.topics)) for wave in cutover.waves]
     wave_of = {
         (flow, topic): next((name for name, pattern in patterns if pattern.match(topic)), None)
@@ -96,14 +94,14 @@ def waves_of(cutover: Cutover, topology: Topology, taken: Mapping[str, Collectio
                 wave,
                 {flow: tuple(names) for flow, names in topics.items()},
                 {
-                    flow: frozenset(topic for topic in names if not copied.copies(flow, topic))
+                    flow: frozenset(topic for topic in names if not topology.flows[flow].copies(topic))
                     for flow, names in topics.items()
                 },
                 {
                     flow: tuple(
                         topic
                         for (other, topic), name in wave_of.items()
-                        if other == flow and name != wave.name and copied.copies(flow, topic)
+                        if other == flow and name != wave.name and topology.flows[flow].copies(topic)
                     )
                     for flow in cutover.flows
                 },

@@ -89,7 +89,7 @@ def _read_request(
     keys = EFFECTIVE | {key for topic in declared for key in topic.config}
     mirrored = [flow for flow in flows if name in (flow.source_cluster, flow.destination_cluster)]
     syncing = [flow for flow in graph.flows if flow.source_cluster == name and flow.groups.sync]
-    running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
+    running = [flow for flow in syncing if flow.runs]
     moving = [cutover for cutover in topology.cutovers if source_of(cutover, topology) == name]
     waves = [wave for wave in live_waves(graph) if wave.cutover in moving]
     fences = {cutover.fence for cutover in moving}
@@ -268,7 +268,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
     """Returns why objects of clusters that answered can't be known, by address."""
     unknown: dict[str, str] = {}
     for flow in graph.flows:
-        if not graph.copied.is_running(flow.name):
+        if not flow.runs:
             continue
         address = str(flow_address(flow.name))
         if why := quotas_unknown(flow, observed) or schemas_unknown(flow, observed):
@@ -282,7 +282,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
         if graph.is_undescribable(node) and any(
             flow.source_cluster == node.cluster and graph.router.routes[flow.name].answer(node.topic).taken
             for flow in graph.flows
-            if graph.copied.copies(flow.name, node.topic)
+            if flow.copies(node.topic)
         ):
             hiding = observed.reachable(node.cluster)
             assert hiding is not None

@@ -31,7 +31,7 @@ from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import EndpointSpec, FilesSpec, LinesSpec, plain_folder
-from runtime.contract.spec.flow import RUNNING, FlowSettings
+from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec, ProvenanceMode
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
@@ -63,7 +63,7 @@ def flows_of(
         # Other flows or clients write the destination topic by design.
         shared = any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own)
         selection_known = name in readable
-        if graph.copied.is_running(name):
+        if flow.runs:
             topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
         else:
             topics, selection_known = tuple(sorted(existing_mirrors(graph, observed, flow))), True
@@ -149,7 +149,7 @@ def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> 
         ]
     else:
         topics_at_source = [topic for topic, _ in existing_mirrors(graph, observed, flow)]
-    return tuple(sorted(topic for topic in topics_at_source if graph.copied.is_promoted(flow.name, topic)))
+    return tuple(sorted(topic for topic in topics_at_source if flow.has_promoted(topic)))
 
 
 def jobs_of(
@@ -292,7 +292,7 @@ def registry_specs(topology: Topology, names: Collection[str], folder: PurePath)
 def _protection(destination: Cluster | None, flows: Iterable[DesiredFlow]) -> ProtectionSpec | None:
     """Returns what the job must know to protect the mirror topics that it creates."""
     principal = job_principal(destination) if destination is not None else None
-    protects = any(desired.flow.protect == "acl" and desired.flow.state in RUNNING for desired in flows)
+    protects = any(desired.flow.protect == "acl" and desired.flow.runs for desired in flows)
     if destination is None or principal is None or not protects:
         return None
     return ProtectionSpec(principal=principal, open_without_rules=destination.allow_everyone_if_no_acl_found)

@@ -37,9 +37,7 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desired
     flows = [
         flow
         for flow in graph.flows
-        if flow.quotas_sync
-        and graph.copied.is_running(flow.name)
-        and not {flow.source_cluster, flow.destination_cluster} & lacking
+        if flow.quotas_sync and flow.runs and not {flow.source_cluster, flow.destination_cluster} & lacking
     ]
     declared = (
         DesiredQuota(quota.cluster, quota.entity, quota.values, Declared(), quota.source)
@@ -193,14 +191,14 @@ def _kept(
     stay while the quotas of its source can't be read.
     """
     syncing = [flow for _, flow in sorted(graph.topology.flows.items()) if flow.quotas_sync]
-    running = [flow for flow in syncing if graph.copied.is_running(flow.name)]
+    running = [flow for flow in syncing if flow.runs]
     unread = [
         flow
         for flow in running
         if observed.reachable(flow.source_cluster) is None or quotas_unknown(flow, observed)
     ]
     made = cache(lambda name: _by_place(_made(graph.flow(name), graph.topology.name, observed)))
-    ended = [flow for flow in syncing if not graph.copied.is_running(flow.name)]
+    ended = [flow for flow in syncing if not flow.runs]
     return _with_further(ended, flows, made), _with_further(unread, flows, made)
 
 
@@ -251,7 +249,7 @@ def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
             )
         for flow in graph.flows:
             ends = (flow.source_cluster, flow.destination_cluster)
-            if flow.quotas_sync and name in ends and graph.copied.is_running(flow.name):
+            if flow.quotas_sync and name in ends and flow.runs:
                 what = "read" if name == flow.source_cluster else "set"
                 yield flow_diagnostic(
                     error,
@@ -272,7 +270,7 @@ def _without_secrets(graph: ReplicationGraph, observed: Observed) -> Iterator[Di
         source, destination = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
         if source is None or destination is None or not (flow.acls_sync or flow.quotas_sync):
             continue
-        if not graph.copied.is_running(flow.name) or "scram" in {*source.unreadable, *destination.unreadable}:
+        if not flow.runs or "scram" in {*source.unreadable, *destination.unreadable}:
             continue
         users = source.scram_users.keys() - destination.scram_users.keys()
         if users:

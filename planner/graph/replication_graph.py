@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar, assert_never
 
 from msgspec import Struct, field
 
-from planner.graph.routes import CopiedTopics, router_of
+from planner.graph.routes import router_of
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.naming import illegal_because
@@ -177,7 +177,6 @@ class ReplicationGraph(Struct, frozen=True):
 
     topology: Topology
     router: Router
-    copied: CopiedTopics
     names: Mapping[str, Collection[str]]
     undescribable: Mapping[str, Collection[str]]
     declared_topics: Mapping[TopicNode, Topic]
@@ -201,7 +200,7 @@ class ReplicationGraph(Struct, frozen=True):
     def all_carried(self) -> bool:
         """Returns whether every flow runs with all its topics and its source could be read."""
         flows = self.topology.flows.values()
-        running = all(self.copied.is_running(flow.name) and not flow.promoted for flow in flows)
+        running = all(flow.runs and not flow.promoted for flow in flows)
         return running and len(self.flows) == len(flows) and not any(self.undescribable.values())
 
     def exists(self, node: TopicNode) -> bool:
@@ -230,14 +229,13 @@ def replication_graph_of(
     topic has settings of a flow.
     """
     router = router_of(topology)
-    copied = CopiedTopics(topology)
     undescribable = undescribable or {}
     declared_topics = {TopicNode(topic.cluster, topic.name): topic for topic in topology.topics}
     by_name = [flow for _, flow in sorted(topology.flows.items())]
     flows = tuple(flow for flow in by_name if offline or flow.source_cluster in names)
 
     def copies(flow: str, topic: str) -> bool:
-        if not copied.copies(flow, topic):
+        if not topology.flows[flow].copies(topic):
             return False
         route = router.routes[flow].route
         if topic not in undescribable.get(route.source, ()):
@@ -267,7 +265,6 @@ def replication_graph_of(
     return ReplicationGraph(
         topology,
         router,
-        copied,
         names,
         undescribable,
         declared_topics,

@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from planner.model.topology import Flow, Selection, Topology
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import (
@@ -88,28 +87,6 @@ def _rules(selection: Selection, hidden: tuple[str, ...] = ()) -> SelectionSpec:
     return SelectionSpec(selection.include, (*selection.exclude, *hidden), selection.default_exclude)
 
 
-class CopiedTopics:
-    """What the flows copy now, without promoted and failed-over flows and topics."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._promoted = {
-            flow.name: NamePatterns(flow.promoted) for flow in topology.flows.values() if flow.promoted
-        }
-        self._running = {flow.name for flow in topology.flows.values() if flow.state in RUNNING}
-
-    def is_running(self, flow: str) -> bool:
-        """Returns whether the flow is active or paused."""
-        return flow in self._running
-
-    def copies(self, flow: str, topic: str) -> bool:
-        """Returns whether the flow runs and the topic was not promoted."""
-        return flow in self._running and not self.is_promoted(flow, topic)
-
-    def is_promoted(self, flow: str, topic: str) -> bool:
-        """Returns whether the topic was promoted on its own."""
-        return flow in self._promoted and self._promoted[flow].match(topic)
-
-
 class Failback(Struct, frozen=True):
     """A flow that ended, and its reverse flow (`back`) if one is declared.
 
@@ -139,7 +116,7 @@ def pending_failbacks(topology: Topology, cluster: str) -> list[Failback]:
         Failback(flow, opposite_of(flow, topology), job=job)
         for _, flow in sorted(topology.flows.items())
         if flow.source_cluster == cluster
-        and flow.state not in RUNNING
+        and not flow.runs
         and not (flow.reverse_of is not None and flow.state == "promoted")
     ]
 
@@ -153,7 +130,7 @@ def resumed_failbacks(topology: Topology, cluster: str) -> list[Failback]:
         Failback(flow, back)
         for _, flow in sorted(topology.flows.items())
         if flow.source_cluster == cluster
-        and flow.state in RUNNING
+        and flow.runs
         and (back := opposite_of(flow, topology)) is not None
         and back.reverse_of == flow.name
     ]

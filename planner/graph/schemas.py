@@ -97,7 +97,7 @@ def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desir
     for flow in graph.topology.flows.values():
         for subject in _released(flow, graph, observed, ordered):
             desired.setdefault((subject.cluster, subject.name), subject)
-        if not graph.copied.is_running(flow.name) and flow.schemas.sync and flow.schemas.ids == "keep":
+        if not flow.runs and flow.schemas.sync and flow.schemas.ids == "keep":
             diagnostics += _not_released(flow, observed)
     return sorted(desired.values(), key=lambda subject: subject.address), diagnostics
 
@@ -112,7 +112,7 @@ def schema_topic_copied(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     for flow in graph.topology.flows.values():
         ends = flow.source_cluster, flow.destination_cluster
         route = graph.router.routes[flow.name]
-        copies = graph.copied.is_running(flow.name) and route.answer(SCHEMAS_TOPIC).taken
+        copies = flow.runs and route.answer(SCHEMAS_TOPIC).taken
         if copies and ends in synced:
             yield flow_diagnostic(
                 warning,
@@ -153,7 +153,7 @@ def imported_both_ways(graph: ReplicationGraph) -> Iterator[Diagnostic]:
 def _ended_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> Iterator[str]:
     """Yields the mirrors that the flow copies no more: all of an ended flow, else the promoted topics."""
     for topic, mirror in existing_mirrors(graph, observed, flow, declared=True):
-        if not graph.copied.copies(flow.name, topic):
+        if not flow.copies(topic):
             yield mirror
 
 

@@ -347,7 +347,7 @@ def kept_topics(
     for _, flow in sorted(graph.topology.flows.items()):
         for source_topic, mirror in existing_mirrors(graph, observed, flow):
             node = TopicNode(flow.destination_cluster, mirror)
-            if node not in made and not graph.copied.copies(flow.name, source_topic):
+            if node not in made and not flow.copies(source_topic):
                 origin = MirroredBy(flow.name, flow.source_cluster, source_topic)
                 before = owned[topic_address(*node)].before
                 kept[node] = DesiredTopic(

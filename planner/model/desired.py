@@ -16,7 +16,6 @@ from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.observed import DECLARED, ObservedSubject
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
 from runtime.contract.spec.acls import FENCE, flow_origin
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
 from runtime.contract.spec.transform import quarantine_origin
 from runtime.schemas.versions import SchemaVersion, missing_versions
@@ -231,7 +230,7 @@ class DesiredJob:
     @property
     def needed(self) -> bool:
         """Returns whether a flow of the job runs: a job without one has nothing to do."""
-        return self.spec is not None and any(flow.state in RUNNING for flow in self.spec.flows)
+        return self.spec is not None and any(flow.runs for flow in self.spec.flows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.graph.routes import CopiedTopics, router_of
+from planner.graph.routes import router_of
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, TooOld, meaning
 from planner.model.managed_services import service_at
@@ -100,10 +100,10 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
 
     A topic that the principal may not describe is in no listing, so names from the topology are added.
     """
-    router, copied = router_of(topology), CopiedTopics(topology)
-    running = [flow for flow in topology.flows.values() if copied.is_running(flow.name)]
-    sources = [flow.name for flow in running if flow.source_cluster == cluster]
-    mirrors = [flow.name for flow in running if flow.destination_cluster == cluster]
+    router = router_of(topology)
+    running = [flow for flow in topology.flows.values() if flow.runs]
+    sources = [flow for flow in running if flow.source_cluster == cluster]
+    mirrors = [flow for flow in running if flow.destination_cluster == cluster]
     declared = {topic.name for topic in topology.topics if topic.cluster == cluster}
     internal = {topic.name for topic in topic_settings.at_destination()} if mirrors else set()
     internal |= {topic.name for topic in topic_settings.at_source()} if sources else set()
@@ -114,14 +114,13 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
         if naming.is_internal(topic):
             return
         if any(
-            copied.copies(flow, topic) and router.destination_topic(flow, topic) is not None
-            for flow in sources
+            flow.copies(topic) and router.destination_topic(flow.name, topic) is not None for flow in sources
         ):
             yield SOURCE
         for flow in mirrors:
-            route = router.routes[flow]
+            route = router.routes[flow.name]
             source = route.source_topic(topic)
-            if source is not None and route.answer(source).taken and copied.copies(flow, source):
+            if source is not None and route.answer(source).taken and flow.copies(source):
                 yield MIRROR
                 break
         if topic in declared:

@@ -15,7 +15,6 @@ from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, Observed, ObservedCluster
 from planner.model.topology import Flow, Job, Topology, at_home
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 from runtime.contract.spec.topic_settings import NEVER, lacks
@@ -95,7 +94,7 @@ def _pair(flow: Flow, original: Flow) -> Iterator[Diagnostic]:
             f"to fail over again, set the state of {original.reverse_of}",
             "reverse-of-reverse",
         )
-    if original.state in RUNNING and flow.state in RUNNING:
+    if original.runs and flow.runs:
         yield flow_refused(
             flow,
             f"flow.{flow.name} reverses {original.name} while that is {original.state}: each would copy what"
@@ -112,7 +111,7 @@ def selections(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     for node in sorted(graph.live.nodes):
         at.setdefault(node.cluster, []).append(node.topic)
     for flow in graph.flows:
-        if graph.copied.is_running(flow.name) and flow.reverse_of not in graph.topology.flows:
+        if flow.runs and flow.reverse_of not in graph.topology.flows:
             yield from _unmatched(flow, graph, at.get(flow.source_cluster, []))
         yield from _left_out(flow, graph)
 
@@ -302,7 +301,7 @@ def _syncing(
     """Yields flows that sync groups, with their copied topics and their source."""
     for flow in graph.flows:
         cluster = observed.reachable(flow.source_cluster)
-        if cluster is not None and flow.groups.sync and graph.copied.is_running(flow.name):
+        if cluster is not None and flow.groups.sync and flow.runs:
             copied = frozenset(edge.source.topic for edge in graph.live.by_flow.get(flow.name, ()))
             yield flow, copied, cluster
 
@@ -324,7 +323,7 @@ def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:
 def missing_features(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """Says of each flow what a cluster of it lacks: an error where the flow could not run."""
     for flow in graph.flows:
-        if not graph.copied.is_running(flow.name):
+        if not flow.runs:
             continue
         for name, is_source in ((flow.source_cluster, True), (flow.destination_cluster, False)):
             cluster = observed.reachable(name)

@@ -17,7 +17,6 @@ from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed
 from planner.model.topology import Topology
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.naming import illegal_because, metric_name
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.topic_settings import TopicSettings
@@ -186,7 +185,7 @@ def _internal(topology: Topology) -> dict[str, set[str]]:
     needed: defaultdict[str, set[str]] = defaultdict(set)
     for flow in topology.flows.values():
         needed[flow.destination_cluster] |= {naming.REGISTRY, naming.LEDGER}
-        if flow.heartbeats_every_ms is not None and flow.state in RUNNING:
+        if flow.heartbeats_every_ms is not None and flow.runs:
             needed[flow.source_cluster].add(naming.HEARTBEATS)
     for topic in topology.topics:
         needed[topic.cluster].add(naming.REGISTRY)

@@ -3,6 +3,7 @@
 The keys that a job needs unchanged are in `runtime.contract.spec.flow`.
 """
 
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, structs
@@ -11,7 +12,7 @@ from planner.model.diagnostic import SourceLocation
 from planner.model.topology.resources import CLUSTER_REFERENCE, NAME, SOURCE_REFERENCE
 from runtime.contract.spec.files import LOOK_MS, ROUND_MS
 from runtime.contract.spec.flow import FlowSettings
-from runtime.contract.spec.selection import SelectionSpec
+from runtime.contract.spec.selection import NamePatterns, SelectionSpec
 from runtime.contract.spec.shapes import Interval, Key, RecordName, Regex, Section, TextShape, ValueShape
 
 
@@ -52,6 +53,8 @@ QUOTA_SYNC = Section(
     example="{sync: false}",
     inherited=True,
 )
+
+_patterns = lru_cache(maxsize=1_024)(NamePatterns)
 
 
 class Flow(FlowSettings, frozen=True):
@@ -125,6 +128,14 @@ class Flow(FlowSettings, frozen=True):
         if self.origin_commits is not None and not self.origin_commits.group:
             named = structs.replace(self.origin_commits, group=f"repl.{self.name}")
             structs.force_setattr(self, "origin_commits", named)
+
+    def has_promoted(self, topic: str) -> bool:
+        """Returns whether the topic, by its name at the source, was promoted on its own."""
+        return bool(self.promoted) and _patterns(self.promoted).match(topic)
+
+    def copies(self, topic: str) -> bool:
+        """Returns whether the flow runs and the topic was not promoted."""
+        return self.runs and not self.has_promoted(topic)
 
     @property
     def from_files(self) -> bool:

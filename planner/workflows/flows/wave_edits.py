@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from planner.config.edit import with_fenced, without_promoted
 from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted
-from planner.graph.routes import CopiedTopics, router_of
+from planner.graph.routes import router_of
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.plan import Plan
 from planner.model.topology import Fence, Topology
 from planner.workflows.flows.edits import TopologyEdits
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
 
@@ -62,7 +61,7 @@ def promote_edit(edits: TopologyEdits, topology: Topology, wave: WaveTopics) -> 
     """
     ending = [name for name in wave.cutover.flows if not (wave.waiting or wave.others[name])]
     for name in ending:
-        if topology.flows[name].state in RUNNING:
+        if topology.flows[name].runs:
             edits.set_state(topology.flows[name], "promoted")
     for name, topics in sorted(wave.left.items()):
         for pattern in () if name in ending else _patterns(wave, topics):
@@ -85,9 +84,9 @@ def _check_promoted(wave: WaveTopics, edited: Topology) -> None:
     """Failure where the edits do not stop the producers of a wave, or do not promote all its topics."""
     if wave.cutover.fence is not Fence.NONE:
         check_fenced(wave, edited, fenced=True)
-    copied = CopiedTopics(edited)
     for name, topics in wave.topics.items():
-        if any(copied.copies(name, topic) for topic in topics):
+        flow = edited.flows.get(name)
+        if flow is not None and any(map(flow.copies, topics)):
             what = f"the promotion of flow {name} is written elsewhere"
             raise Failure(error(what, "edit it by hand"))
 
@@ -154,14 +153,14 @@ def check_promotes_only(wave: WaveTopics, before: Topology, plan: Plan) -> None:
     """
     edited = plan.inputs.topology
     source = plan.inputs.observed.reachable(source_of(wave.cutover, edited))
-    router, was, now = router_of(edited), CopiedTopics(before), CopiedTopics(edited)
+    router = router_of(edited)
     strays = {
         topic
         for flow in wave.cutover.flows
         for topic in (source.topics if source is not None else ())
         if router.routes[flow].answer(topic).taken
-        and was.copies(flow, topic)
-        and not now.copies(flow, topic)
+        and before.flows[flow].copies(topic)
+        and not edited.flows[flow].copies(topic)
         and topic not in wave.topics.get(flow, ())
     }
     if strays:

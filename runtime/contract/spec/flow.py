@@ -355,3 +355,8 @@ class FlowSettings(SpecStruct, frozen=True, kw_only=True):
             unset=True,
         ),
     ] = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether a job has the flow: it is active or paused."""
+        return self.state in RUNNING
