@@ -30,11 +30,7 @@ class ComparedAcls(ComparedKind):
     parts = (ACLS,)
 
     def changes(self, desired: Desired, observed: Observed) -> list[Change]:
-        live = {
-            name: frozenset(cluster.acls or ())
-            for name in observed.clusters
-            if (cluster := observed.reachable(name)) is not None
-        }
+        live = {name: frozenset(cluster.acls or ()) for name, cluster in observed.live.items()}
         changes: list[Change] = []
         for acl in desired.acls:
             cluster = observed.reachable(acl.rule.cluster)

@@ -51,9 +51,7 @@ def diff(desired: Desired, observed: Observed) -> tuple[Change, ...]:
 def drift(desired: Desired, observed: Observed) -> tuple[Change, ...]:
     """Returns one change for each owned object: `old` is what was applied, `new` is what is there."""
     applied: dict[Kind, list[Applied]] = defaultdict(list)
-    for name in observed.clusters:
-        if (cluster := observed.reachable(name)) is None:
-            continue
+    for name, cluster in observed.live.items():
         for entry in cluster.owned:
             if entry.topology == desired.topology and entry.address.cluster in (name, None):
                 applied[entry.address.kind].append((entry, cluster))

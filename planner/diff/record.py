@@ -230,11 +230,7 @@ class DestinationJobs(Struct, frozen=True):
 
 def destination_jobs(observed: Observed) -> dict[str, DestinationJobs]:
     """Returns the flows and jobs of every cluster that could be read, by its name."""
-    return {
-        name: DestinationJobs.at(one)
-        for name in sorted(observed.clusters)
-        if (one := observed.reachable(name))
-    }
+    return {name: DestinationJobs.at(cluster) for name, cluster in sorted(observed.live.items())}
 
 
 def elsewhere(

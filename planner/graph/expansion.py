@@ -125,15 +125,14 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     Whatever depends on a cluster that could not be read is in `unknown`. Relative paths of the topology start
     at `folder`.
     """
-    live = {name: cluster for name in observed.clusters if (cluster := observed.reachable(name)) is not None}
     graph = replication_graph_of(
         topology,
         names={
             name: {*cluster.topics, *cluster.hidden} - topics_to_delete(topology, cluster)
-            for name, cluster in live.items()
+            for name, cluster in observed.live.items()
         },
-        undescribable={name: cluster.hidden for name, cluster in live.items()},
-        mirrors=_recorded_mirrors(topology, live.values()),
+        undescribable={name: cluster.hidden for name, cluster in observed.live.items()},
+        mirrors=_recorded_mirrors(topology, observed.live.values()),
     )
     edges = graph.every_edge
     loops_found = replication_loops(edges)

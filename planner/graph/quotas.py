@@ -29,11 +29,7 @@ Limits = Mapping[str, float]
 def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredQuota], list[Diagnostic]]:
     """Returns the desired quotas of all clusters, with what can't be mirrored or set, and why."""
     diagnostics = list(_too_old(graph, observed))
-    lacking = {
-        name
-        for name in observed.clusters
-        if (cluster := observed.reachable(name)) and cluster.lack(FEATURE_QUOTAS)
-    }
+    lacking = {name for name, cluster in observed.live.items() if cluster.lack(FEATURE_QUOTAS)}
     flows = [
         flow
         for flow in graph.flows
@@ -231,10 +227,8 @@ def _made(flow: Flow, topology: str, observed: Observed) -> Iterator[DesiredQuot
 
 def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
     """Yields an error for each cluster and flow whose quotas the version of a broker can't do."""
-    for name in sorted(observed.clusters):
-        cluster = observed.reachable(name)
-        lacking = cluster.lack(FEATURE_QUOTAS) if cluster is not None else None
-        if lacking is None:
+    for name, cluster in sorted(observed.live.items()):
+        if (lacking := cluster.lack(FEATURE_QUOTAS)) is None:
             continue
         without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.feature.since})"
         declared = [quota for quota in graph.topology.quotas if quota.cluster == name]

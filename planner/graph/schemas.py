@@ -66,11 +66,7 @@ def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desir
     """Returns the desired subjects of all destinations, with what can't be registered with `ids: keep`."""
     desired: dict[tuple[str, str], DesiredSubject] = {}
     diagnostics: list[Diagnostic] = []
-    ordered = {
-        name: sorted(cluster.subjects)
-        for name in observed.clusters
-        if (cluster := observed.reachable(name)) is not None
-    }
+    ordered = {name: sorted(cluster.subjects) for name, cluster in observed.live.items()}
     topics: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in graph.live.edges:
         topics[edge.flow].append((edge.source.topic, edge.destination.topic))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.graph.replication_graph import CopyEdge, ReplicationGraph, TopicNode, strongly_connected
-from planner.model.address import Address, Kind, topic_address
+from planner.model.address import Kind, topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.observed import (
     DECLARED,
@@ -87,7 +87,7 @@ def topics_of(
     for node in sorted(graph.declared_topics.keys() - made.settings.keys()):
         made.build([node])
     quarantines = _quarantines(graph, made)
-    kept = kept_topics(graph, observed, made.owned, set(made.topics))
+    kept = kept_topics(graph, observed, made.topics)
     made.topics |= {**quarantines, **kept}
     return made
 
@@ -111,13 +111,6 @@ class DesiredTopics:
         }
         self.into = graph.live.incoming
         self.partitions = partitions_of(graph, observed)
-        self.owned = {
-            entry.address: entry
-            for name in observed.clusters
-            if (cluster := observed.reachable(name)) is not None
-            for entry in cluster.owned
-            if entry.topology == graph.topology.name
-        }
         self.settings: dict[TopicNode, TopicSettings] = {}
         self.mirrored: dict[TopicNode, Mapping[str, str]] = {}
         self.topics: dict[TopicNode, DesiredTopic] = {}
@@ -246,7 +239,8 @@ class DesiredTopics:
         return entry.before if entry is not None else {}
 
     def _entry(self, node: TopicNode) -> RegistryEntry | None:
-        return self.owned.get(topic_address(node.cluster, node.topic))
+        entry = self.observed.owned.get(topic_address(*node))
+        return entry if entry is not None and entry.topology == self.graph.topology.name else None
 
     def _settings_left_by_flow(self, node: TopicNode) -> Mapping[str, str]:
         """Returns the settings that a flow gave to a declared topic and that stay while none is mirrored.
@@ -337,7 +331,7 @@ def _quarantines(graph: ReplicationGraph, made: DesiredTopics) -> dict[TopicNode
 
 
 def kept_topics(
-    graph: ReplicationGraph, observed: Observed, owned: Mapping[Address, RegistryEntry], made: set[TopicNode]
+    graph: ReplicationGraph, observed: Observed, made: Collection[TopicNode]
 ) -> dict[TopicNode, DesiredTopic]:
     """Returns the mirrors of promoted and failed-over flows: they stay this topology's and stay as they are.
 
@@ -349,7 +343,7 @@ def kept_topics(
             node = TopicNode(flow.destination_cluster, mirror)
             if node not in made and not flow.copies(source_topic):
                 origin = MirroredBy(flow.name, flow.source_cluster, source_topic)
-                before = owned[topic_address(*node)].before
+                before = observed.owned[topic_address(*node)].before
                 kept[node] = DesiredTopic(
                     node.cluster,
                     node.topic,

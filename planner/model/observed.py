@@ -351,6 +351,13 @@ class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @cached_property
+    def live(self) -> Mapping[str, ObservedCluster]:
+        """Returns the clusters that could be read, by name."""
+        return {
+            name: cluster for name, cluster in self.clusters.items() if isinstance(cluster, ObservedCluster)
+        }
+
+    @cached_property
     def owned(self) -> Mapping[Address, RegistryEntry]:
         """Returns the registry entries of all topologies by address, each from the cluster of its object.
 
@@ -358,19 +365,14 @@ class Observed(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         """
         return {
             entry.address: entry
-            for name, cluster in self.clusters.items()
-            if isinstance(cluster, ObservedCluster)
+            for name, cluster in self.live.items()
             for entry in cluster.owned
             if entry.address.cluster == name
         }
 
     def reachable(self, name: str) -> ObservedCluster | None:
         """Returns the cluster if it could be read, else None."""
-        match self.clusters.get(name):
-            case ObservedCluster() as cluster:
-                return cluster
-            case _:
-                return None
+        return self.live.get(name)
 
 
 class ClusterDetailsRequest(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -111,12 +111,7 @@ class Plan:
     @property
     def clusters(self) -> Mapping[str, str]:
         """Returns the id of each cluster that was read, by name."""
-        observed = self.inputs.observed
-        return {
-            name: live.id
-            for name in sorted(observed.clusters)
-            if (live := observed.reachable(name)) is not None
-        }
+        return {name: live.id for name, live in sorted(self.inputs.observed.live.items())}
 
     @property
     def connections(self) -> Mapping[str, Cluster]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from planner.kafka.client import for_each
 from planner.kafka.failures import Closed, NoAnswer, NoConnection
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
-from planner.model.observed import Observed, ObservedCluster, Request, Unreachable
+from planner.model.observed import Observed, Request, Unreachable
 from planner.model.topology import Cluster, Topology
 from planner.observe.cluster import ClusterReader, ReadOptions
 from runtime.contract.client.endpoint import ClusterEndpoint
@@ -59,8 +59,8 @@ async def observe(
         detailed = await for_each(
             {
                 name: _guarded(name, readers[name].details(cluster, request[name]))
-                for name, cluster in names.clusters.items()
-                if isinstance(cluster, ObservedCluster) and name in request
+                for name, cluster in names.live.items()
+                if name in request
             }
         )
     finally:

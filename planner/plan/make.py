@@ -169,8 +169,7 @@ def _left_at_undeclared(
     """
     routes = {
         (route.destination, route.name)
-        for name in observed.clusters
-        if (cluster := observed.reachable(name)) is not None
+        for cluster in observed.live.values()
         for job in cluster.jobs
         if job.live and job.topology == topology and job.spec is not None
         for route in job.spec.routes

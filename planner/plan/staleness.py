@@ -85,8 +85,7 @@ def stale(plan: Plan, observed: Observed, touched: Collection[Address] = ()) -> 
 
     `touched` are objects that an earlier apply of the plan may have changed.
     """
-    live = (observed.reachable(name) for name in observed.clusters)
-    problems = other_clusters(plan, {cluster.name: cluster.id for cluster in live if cluster is not None})
+    problems = other_clusters(plan, {name: cluster.id for name, cluster in observed.live.items()})
     before, after = _Seen(plan.inputs.observed), _Seen(observed)
     steps: dict[Address, list[Step]] = defaultdict(list)
     for step in plan.steps:
@@ -125,10 +124,7 @@ class _Seen:
 def entries_by_place(observed: Observed) -> dict[Place, RegistryEntry]:
     """Returns the registry entries of all topologies, by the cluster that has them and their address."""
     return {
-        (name, entry.address): entry
-        for name in observed.clusters
-        if (cluster := observed.reachable(name)) is not None
-        for entry in cluster.owned
+        (name, entry.address): entry for name, cluster in observed.live.items() for entry in cluster.owned
     }
 
 

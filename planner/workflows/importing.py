@@ -84,11 +84,7 @@ async def import_clusters(request: ImportRequest, progress: ProgressHandler = si
         raise Failure(error(f"--topics {pattern!r} is no regex: it {wrong.what}", wrong.hint)) from None
 
     def wanted(names: Observed) -> Request:
-        return {
-            name: import_request(cluster, pattern)
-            for name, cluster in names.clusters.items()
-            if isinstance(cluster, ObservedCluster)
-        }
+        return {name: import_request(cluster, pattern) for name, cluster in names.live.items()}
 
     observed = await read_clusters(declared, request.timeout_ms, wanted, progress)
     name = request.name or f"imported-{'-'.join(declared)}"

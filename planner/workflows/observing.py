@@ -113,8 +113,8 @@ async def observe(
         topology.clusters, timeout_ms, wanted, progress, options, named_topics(topology), given_up
     )
     clusters = dict(observed.clusters)
-    for name, cluster in observed.clusters.items():
-        if isinstance(cluster, ObservedCluster) and name in request:
+    for name, cluster in observed.live.items():
+        if name in request:
             topics = {
                 topic: live if topic in request[name].configs else ObservedTopic(topic, "", ())
                 for topic, live in cluster.topics.items()

@@ -186,9 +186,8 @@ def _runs(flow: str, transform: TransformSpec, observed: Observed | None) -> boo
     """Returns whether a job of the flow's destination was started with exactly this transform."""
     if observed is None:
         return False
-    for name in observed.clusters:
-        cluster = observed.reachable(name)
-        for job in cluster.jobs if cluster is not None else ():
+    for cluster in observed.live.values():
+        for job in cluster.jobs:
             running = (
                 {copied.name: copied.transform for copied in job.spec.flows} if job.spec is not None else {}
             )
