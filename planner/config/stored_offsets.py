@@ -18,7 +18,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from planner.model.diagnostic import Failure, SourceLocation, error
 
@@ -254,20 +254,24 @@ def _row(line: str) -> list[str]:
 # JSON: objects with topic, partition and offset, as lines or in a list
 
 
-class _Plain(Struct):
-    topic: str
-    partition: int
-    offset: int
+def _member(members: Mapping[str, Raw], name: str, kind: type[T]) -> T:
+    """Returns a member of a JSON object. _Unreadable: it is missing, or of another kind."""
+    if name not in members:
+        raise _Unreadable(f"Object missing required field `{name}`")
+    try:
+        return msgspec.json.decode(members[name], type=kind)
+    except msgspec.ValidationError as wrong:
+        raise _Unreadable(f"{wrong} - at `$.{name}`") from None
 
 
 def _object_entry(line: int, text: str | Raw, end: str = "") -> StoredOffset:
-    known = msgspec.json.decode(text, type=_Plain)
     content = msgspec.json.decode(text, type=dict[str, Raw])
 
     def rewritten(topic: str, offsets: Sequence[int]) -> str:
         return msgspec.json.encode({**content, "topic": topic, "offset": offsets[0]}).decode() + end
 
-    return _committed(line, known.topic, known.partition, known.offset, rewritten)
+    topic, partition = _member(content, "topic", str), _member(content, "partition", int)
+    return _committed(line, topic, partition, _member(content, "offset", int), rewritten)
 
 
 def _document(path: Path, opened: BinaryIO) -> OffsetFile:
@@ -299,24 +303,6 @@ def _document(path: Path, opened: BinaryIO) -> OffsetFile:
 # next record to read, MirrorSourceConnector the last one that was copied.
 
 
-class _Partition(Struct):
-    partition: int
-    topic: str
-
-
-class _Offset(Struct):
-    offset: int
-
-
-class _SinkPartition(Struct, rename=lambda name: f"kafka_{name}"):
-    partition: int
-    topic: str
-
-
-class _SinkOffset(Struct, rename=lambda name: f"kafka_{name}"):
-    offset: int
-
-
 def _connect_entry(
     line: int, partition: Raw, offset: Raw, written: Callable[[Raw, Raw], str]
 ) -> StoredOffset:
@@ -338,13 +324,12 @@ def _connect_entry(
     if not mirror and parts.keys() != {"kafka_partition", "kafka_topic"}:
         why = "the connector keeps no offset of Kafka that is known here"
         return StoredOffset(line, "", 0, (), rewritten, why, deleted=stored is None)
-    decode = msgspec.json.decode
-    place = decode(partition, type=_Partition) if mirror else decode(partition, type=_SinkPartition)
+    topic, at = _member(parts, f"{prefix}topic", str), _member(parts, f"{prefix}partition", int)
     offsets: tuple[int, ...] = ()
     if stored:
-        known = decode(offset, type=_Offset) if mirror else decode(offset, type=_SinkOffset)
-        offsets = (known.offset + mirror,) if known.offset >= 0 or not mirror else ()
-    return _checked(line, place.topic, place.partition, offsets, rewritten)._replace(deleted=stored is None)
+        number = _member(stored, f"{prefix}offset", int)
+        offsets = (number + mirror,) if number >= 0 or not mirror else ()
+    return _checked(line, topic, at, offsets, rewritten)._replace(deleted=stored is None)
 
 
 def _rest_entry(line: int, member: Raw) -> StoredOffset:
