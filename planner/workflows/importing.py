@@ -17,7 +17,7 @@ from planner.config.hints import prose
 from planner.config.importing.document import ConvertedTopology
 from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
-from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
+from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed, ObservedCluster, Request
 from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.workflows.applying.apply import ApplyResult, execute
@@ -152,17 +152,19 @@ def _copy(
     `positions` are the diagnostics of flows that begin where that tool stopped; None if they do not.
     """
     names = " and ".join(file.name for file in files)
-    places = {str(file) for file in files if file.is_file()} | {note.file for note in converted.notes}
+    places = {str(file) for file in files if file.is_file()} | {
+        key.source.file for key in converted.notes if key.source
+    }
     several = {place: f"{Path(place).name}, " for place in places} if len(places) > 1 else {}
     comments = [comment(position) for position in positions or ()]
     if converted.notes:
         comments.append(f"Keys of {names} without a counterpart, or with a remark:")
     diagnostics = list(positions or ())
     for key in converted.notes:
-        name, reason = _printable(key.key), _printable(key.reason)
-        comments.append(f"{name} ({several.get(key.file, '')}line {key.line}): {reason}")
-        place = SourceLocation(key.file, key.line, 1)
-        diagnostics.append((warning if key.loss else note)(f"{name}: {reason}", source=place))
+        assert key.source is not None
+        name, reason = _printable(key.address or ""), _printable(key.summary)
+        comments.append(f"{name} ({several.get(key.source.file, '')}line {key.source.line}): {reason}")
+        diagnostics.append(replace(key, summary=f"{name}: {reason}", address=None))
     topology = converted.topology
     header = (f"What {names} declares.", _UNMANAGED)
     if topology.flows:

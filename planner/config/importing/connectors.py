@@ -7,7 +7,7 @@ These are the REST body `{"name": …, "config": {…}}`, a bare config, a list 
 from collections.abc import Iterator
 
 from planner.config.importing.connect import Properties
-from planner.config.importing.document import ConversionNote, Fields, json_tree
+from planner.config.importing.document import Fields, json_tree
 from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode
 from planner.model.diagnostic import Failure, error
 
@@ -57,7 +57,7 @@ def _connector(name: str, config: MapNode, file: str) -> tuple[str, Properties]:
             raise Failure(error(what, "write it as a text", source=key.source))
         if value.is_null:
             reason = "it is null: Replicator's default is taken, and so it is here"
-            keys.notes.append(ConversionNote(key.text, key.line, reason, loss=False, file=file))
+            keys.note_at(key.line, key.text, reason, loss=False)
         else:
             keys.add(key.text, value.text, key.line)
     kind, own_name = keys.text("connector.class"), keys.text("name")

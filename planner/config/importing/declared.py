@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from planner.config.importing.document import ConversionNote, ConvertedTopology, Fields, unused
-from planner.model.diagnostic import Failure, error
+from planner.config.importing.document import ConvertedTopology, Fields, in_order, unused
+from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.topology import RESOURCES, Acl, Cluster, Flow, Topic, Topology, secret_variable
 from planner.model.topology.resources import KAFKA_CLUSTER, OPERATION_NAMES
 from runtime.contract.client.stores import Setting
@@ -30,7 +30,7 @@ class DeclaredResources:
     tells them apart.
     """
 
-    notes: list[ConversionNote] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)
     clusters: dict[str, Cluster] = field(default_factory=dict)
     topics: dict[tuple[str, str], Topic] = field(default_factory=dict)
     acls: dict[AclRule, Acl] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class DeclaredResources:
 
     def _renamed(self, what: str, name: str, chosen: str, fields: Fields) -> None:
         reason = f"another {what} has the name {name} already: this one is {chosen}"
-        self.notes.append(ConversionNote(chosen, fields.line, reason, False, fields.file))
+        fields.note_at(fields.line, chosen, reason, loss=False)
 
     def cluster(
         self, name: str, fields: Fields, bootstrap: str = "", client: dict[str, Setting] | None = None
@@ -80,7 +80,7 @@ class DeclaredResources:
             raise fields.failure(f"cluster {name} is declared twice, and not the same", _ONE_OF_TWO)
         if before is None and not bootstrap:
             reason = f"the file does not say where the cluster is: write clusters.{name}.bootstrap"
-            self.notes.append(ConversionNote(name, fields.line, reason, True, fields.file))
+            fields.note_at(fields.line, name, reason)
         return name
 
     def topic(
@@ -182,5 +182,4 @@ class DeclaredResources:
         topology = Topology(
             name, clusters, tuple(self.topics.values()), tuple(self.acls.values()), flows=self.flows
         )
-        notes = sorted(self.notes, key=lambda note: (note.file, note.line, note.key))
-        return ConvertedTopology(topology, tuple(dict.fromkeys(notes)))
+        return ConvertedTopology(topology, in_order(self.notes))

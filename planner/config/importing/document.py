@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 
 from planner.config.yaml_tree import MAX_DEPTH, ListNode, MapNode, Node, ScalarNode, documents
-from planner.model.diagnostic import Failure, SourceLocation, error
+from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.topology import Topology
 from runtime.contract.predecessor import ConnectOffsets
 
@@ -24,25 +24,15 @@ _MAX_NODES = 2_000_000  # a state with 10,000 topics has some 300,000
 
 
 @dataclass(frozen=True, slots=True)
-class ConversionNote:
-    """A note on one key of the file. `loss` is set if the key has an effect that repl does not have."""
-
-    key: str
-    line: int
-    reason: str
-    loss: bool = True
-    file: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ConvertedTopology:
     """A topology, and a note on each key of the files that has no counterpart or needs a remark.
 
+    A note is a warning if the key has an effect that repl does not have. Its address is the key.
     `positions`: where MirrorMaker 2 keeps those of each flow.
     """
 
     topology: Topology
-    notes: tuple[ConversionNote, ...]
+    notes: tuple[Diagnostic, ...]
     positions: dict[str, ConnectOffsets] = field(default_factory=dict)
 
 
@@ -62,6 +52,15 @@ class NoCounterpart:
 
 
 _NO_ROW = NoCounterpart(".*", "it has no counterpart", loss=True)
+
+
+_NOWHERE = SourceLocation("", 0, 0)
+
+
+def in_order(notes: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Returns notes by file, line and key, each once."""
+    order = sorted(notes, key=lambda note: (note.source or _NOWHERE, note.address or ""))
+    return tuple(dict.fromkeys(order))
 
 
 def unused(names: list[str], is_taken: Callable[[str], bool]) -> str:
@@ -155,12 +154,12 @@ class Fields:
     values: dict[str, Node]
     file: str
     line: int
-    notes: list[ConversionNote]
+    notes: list[Diagnostic]
     path: str = ""
     used: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, node: Node | None, file: str, notes: list[ConversionNote], path: str = "") -> "Fields":
+    def of(cls, node: Node | None, file: str, notes: list[Diagnostic], path: str = "") -> "Fields":
         """Returns the fields of a node; none for what is no map."""
         pairs = node.pairs if isinstance(node, MapNode) else ()
         values = {key.text: value for key, value in pairs}
@@ -257,7 +256,12 @@ class Fields:
         keys = (keys,) if isinstance(keys, str) else keys
         name = next(iter(self.names(*keys)), keys[0])
         self.used.add(name)
-        self.notes.append(ConversionNote(self._path(name), self.line_of(name), reason, loss, self.file))
+        self.note_at(self.line_of(name), self._path(name), reason, loss=loss)
+
+    def note_at(self, line: int, key: str, reason: str, *, loss: bool = True) -> None:
+        """Adds a note at a line of the file."""
+        build = warning if loss else note
+        self.notes.append(build(reason, address=key, source=SourceLocation(self.file, line, 1)))
 
     def rest(self) -> list[str]:
         """Returns the names that are not converted, without those that have no value."""

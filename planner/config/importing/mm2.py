@@ -11,7 +11,7 @@ from planner.config.importing.connect import (
     java_regex_problem,
     properties_of,
 )
-from planner.config.importing.document import ConvertedTopology, NoCounterpart, unused
+from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, unused
 from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
@@ -237,8 +237,7 @@ def convert_properties(keys: Properties, name: str) -> ConvertedTopology:
         internal=InternalSpec(replication=_internal_replication(aliases, keys)),
     )
     _explain_rest(aliases, keys)
-    notes = sorted(dict.fromkeys(keys.notes), key=lambda note: (note.line, note.key))
-    return ConvertedTopology(topology, tuple(notes), positions)
+    return ConvertedTopology(topology, in_order(keys.notes), positions)
 
 
 def _names(aliases: tuple[str, ...], keys: Properties) -> dict[str, str]:

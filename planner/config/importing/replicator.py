@@ -14,7 +14,7 @@ from planner.config.importing.connect import (
     java_regex_problem,
 )
 from planner.config.importing.connectors import connectors_of
-from planner.config.importing.document import ConvertedTopology, NoCounterpart, literal, unused
+from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, literal, unused
 from planner.model.topology import Cluster, Flow, Job, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
@@ -247,8 +247,8 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
         internal=InternalSpec(timestamps=timestamps),
     )
     # In the order of the files, and of the lines of each.
-    in_order = (sorted(keys.notes, key=lambda note: (note.line, note.key)) for _, keys in connectors)
-    return ConvertedTopology(topology, tuple(dict.fromkeys(note for notes in in_order for note in notes)))
+    notes = (note for _, keys in connectors for note in in_order(keys.notes))
+    return ConvertedTopology(topology, tuple(dict.fromkeys(notes)))
 
 
 def _timestamps(connectors: Sequence[Properties]) -> TimestampsSpec:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from planner.config.importing import mm2
 from planner.config.importing.connect import Properties
-from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
+from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, in_order, trees
 from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 
@@ -57,8 +57,7 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     converted = mm2.convert_properties(keys, name)
     spec.explain(_ROWS)
     # The connectors of a Connect cluster keep their positions in its topic, not where a dedicated one does.
-    notes = sorted([*converted.notes, *resource.notes], key=lambda note: (note.line, note.key))
-    return replace(converted, notes=tuple(dict.fromkeys(notes)), positions={})
+    return replace(converted, notes=in_order([*converted.notes, *resource.notes]), positions={})
 
 
 _Property = tuple[str, str, int]  # a key of MirrorMaker 2, its value and its line in the resource

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from planner.config.importing.declared import DeclaredResources
-from planner.config.importing.document import ConversionNote, ConvertedTopology, Fields, trees
+from planner.config.importing.document import ConvertedTopology, Fields, trees
 from planner.model.diagnostic import Failure, error
 
 WHAT = "terraform.tfstate, or what terraform show -json prints"
@@ -164,7 +164,7 @@ def _convert(resource: _Resource, addresses: dict[tuple[str, ...], str], declare
         declared.acl(values, cluster, operations=values.texts(operations), **parts)
     elif kind.startswith(("kafka_", "confluent_")) and kind not in _OF_CLUSTERS:
         hint = next((hint for kinds, hint in _OTHERS if re.fullmatch(kinds, kind)), "it has no counterpart")
-        declared.notes.append(ConversionNote(resource.address[:200], values.line, hint, True, values.file))
+        values.note_at(values.line, resource.address[:200], hint)
 
 
 def _kafka(resource: _Resource, addresses: Mapping[tuple[str, ...], str], declared: DeclaredResources) -> str:

@@ -27,7 +27,7 @@ def flow(more: str = "") -> Flow:
 
 
 def reasons(more: str) -> dict[str, str]:
-    return {one.key: one.reason for one in converted(more).notes}
+    return {one.address or "": one.summary for one in converted(more).notes}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,9 @@ def test_aliases_with_one_name_are_two_clusters() -> None:
         "west_prod": Template("{source}.{topic}"),
     }
     assert found.topology.clusters["west_prod-2"].bootstrap == "west.prod:9092"
-    assert "west.prod is west_prod-2" in {note.key: note.reason for note in found.notes}["clusters"]
+    assert (
+        "west.prod is west_prod-2" in {note.address or "": note.summary for note in found.notes}["clusters"]
+    )
 
 
 def test_user_and_password_in_the_url_of_tokens_are_not_copied() -> None:
@@ -321,5 +323,5 @@ def test_a_login_of_an_own_module_becomes_keys(lines: str, expected: dict[str, s
 
 def test_a_login_that_makes_no_sense_is_told_and_not_repeated() -> None:
     found = converted("A.sasl.jaas.config = hunter2")
-    assert "no login configuration" in found.notes[0].reason
+    assert "no login configuration" in found.notes[0].summary
     assert "hunter2" not in repr(found)

@@ -38,7 +38,7 @@ def read(option: str, name: str) -> ConvertedTopology:
 
 
 def noted(converted: ConvertedTopology) -> dict[str, str]:
-    return {note.key: note.reason for note in converted.notes}
+    return {note.address or "": note.summary for note in converted.notes}
 
 
 def rules(converted: ConvertedTopology) -> list[str]:
@@ -60,7 +60,9 @@ def rules(converted: ConvertedTopology) -> list[str]:
 )
 def test_what_is_written_is_a_topology_without_a_secret(option: str, name: str, tmp_path: Path) -> None:
     converted = read(option, name)
-    text = topology_yaml(converted.topology, (), [f"{note.key}: {note.reason}" for note in converted.notes])
+    text = topology_yaml(
+        converted.topology, (), [f"{note.address}: {note.summary}" for note in converted.notes]
+    )
     (tmp_path / "topology.yaml").write_text(text)
     loaded = load(tmp_path / "topology.yaml")
     assert loaded.clusters.keys() == converted.topology.clusters.keys()
@@ -70,7 +72,7 @@ def test_what_is_written_is_a_topology_without_a_secret(option: str, name: str, 
     assert loaded.flows.keys() == converted.topology.flows.keys()
     for secret in ("w:ord", "KEYKEYKEY"):
         assert secret not in text
-        assert all(secret not in note.reason + note.key for note in converted.notes)
+        assert all(secret not in f"{note.summary}{note.address}" for note in converted.notes)
 
 
 def test_strimzis_mirror_is_a_flow() -> None:
@@ -89,8 +91,11 @@ def test_strimzis_mirror_is_a_flow() -> None:
     assert "primary-cluster-ca-cert" in notes["spec.clusters[0].tls.trustedCertificates"]
     assert notes["primary->backup.some.thing.unheard.of"] == "it has no counterpart"
     assert notes["spec.podTemplate"] == "it has no counterpart"
-    line = next(note.line for note in converted.notes if note.key.endswith("unheard.of"))
-    assert (FILES / "strimzi.yaml").read_text().splitlines()[line - 1].strip() == "some.thing.unheard.of: 1"
+    (place,) = (note.source for note in converted.notes if str(note.address).endswith("unheard.of"))
+    assert place is not None
+    assert (FILES / "strimzi.yaml").read_text().splitlines()[
+        place.line - 1
+    ].strip() == "some.thing.unheard.of: 1"
 
 
 def test_a_state_of_terraform() -> None:
@@ -159,7 +164,7 @@ def test_resources_of_jikkou() -> None:
         "kafka.allow.User:app.READ.group.app-*",
         "kafka.allow.User:app.READ.topic.orders",
     ]
-    reasons = " ".join(note.reason for note in converted.notes)
+    reasons = " ".join(note.summary for note in converted.notes)
     for part in (
         "no ConfigMap missing",
         "to be deleted",
@@ -251,7 +256,7 @@ def test_a_key_is_no_way_into_the_topology() -> None:
     text = 'meta: {name: ok, cluster: c, "x\\nflows: [evil]\\e[2J": 1}\nspec: {partitions: 1}'
     converted = topicctl.convert([("t.yaml", text)], "test")
     written = topology_yaml(
-        converted.topology, (), [f"{note.key}: {note.reason}" for note in converted.notes]
+        converted.topology, (), [f"{note.address}: {note.summary}" for note in converted.notes]
     )
     assert "\nflows" not in written
     assert "\x1b" not in written
@@ -282,7 +287,7 @@ def test_a_name_that_no_topic_has_is_left_out() -> None:
     converted = topicctl.convert([("t.yaml", text)], "test")
     assert [topic.name for topic in converted.topology.topics] == ["ok"]
     assert {"it is no name of a topic: the topic is left out", "it is no number"} <= {
-        note.reason for note in converted.notes
+        note.summary for note in converted.notes
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from planner.config import load
 from planner.config.importing.document import ConvertedTopology
 from planner.config.importing.replicator import convert
-from planner.model.diagnostic import Failure
+from planner.model.diagnostic import Failure, Severity
 from planner.model.topology import Flow, Selection
 from planner.render.topology import topology_yaml
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest, OriginCommitsSpec
@@ -124,19 +124,21 @@ def test_a_key_without_counterpart_is_noted_with_its_reason(
     key: str, value: object, reason: str, loss: bool
 ) -> None:
     (note,) = with_keys({key: value}).notes
-    assert (note.key, note.file, note.loss) == (key, "1.json", loss)
-    assert reason in note.reason
+    assert note.source is not None
+    assert (note.address, note.source.file) == (key, "1.json")
+    assert note.severity is (Severity.WARNING if loss else Severity.NOTE)
+    assert reason in note.summary
 
 
 def test_a_rename_without_the_topic_stays_and_is_refused_by_validate() -> None:
     found = with_keys({"topic.whitelist": "a,b", "topic.rename.format": "all"})
     assert found.topology.flows["copy"].rename == Template("all")
-    assert "no inverse" in found.notes[0].reason
+    assert "no inverse" in found.notes[0].summary
 
 
 def test_overrides_of_provenance_are_lost_only_where_headers_are_on() -> None:
     found = with_keys({"provenance.header.enable": True, "provenance.header.filter.overrides": "a,b,-"})
-    assert [one.loss for one in found.notes] == [True]
+    assert [one.severity for one in found.notes] == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -208,8 +210,9 @@ def test_no_secret_is_copied_anywhere() -> None:
 
 def test_a_second_connector_with_another_login_is_noted() -> None:
     (note,) = of(BASE, BASE | {"src.kafka.client.id": "x"}).notes
-    assert (note.key, note.file) == ("src.kafka.bootstrap.servers", "2.json")
-    assert "a cluster has one client" in note.reason
+    assert note.source is not None
+    assert (note.address, note.source.file) == ("src.kafka.bootstrap.servers", "2.json")
+    assert "a cluster has one client" in note.summary
 
 
 def test_lookups_of_consumer_timestamps_keep_their_retry_and_expiry() -> None:
@@ -256,7 +259,7 @@ def test_the_example_is_a_topology_that_loads_and_each_note_has_its_line(tmp_pat
     text = EXAMPLE.read_text()
     found = convert([(EXAMPLE.name, text)], "example")
     file = tmp_path / "topology.yaml"
-    file.write_text(topology_yaml(found.topology, ["header"], [one.reason for one in found.notes]))
+    file.write_text(topology_yaml(found.topology, ["header"], [one.summary for one in found.notes]))
     loaded = load(file)
     assert {name: one.topics for name, one in loaded.flows.items()} == {
         name: one.topics for name, one in found.topology.flows.items()
@@ -265,7 +268,7 @@ def test_the_example_is_a_topology_that_loads_and_each_note_has_its_line(tmp_pat
     assert "w:ord" not in file.read_text()
     lines = text.splitlines()
     assert found.notes
-    assert all(f'"{one.key}":' in lines[one.line - 1] for one in found.notes)
+    assert all(f'"{one.address}":' in lines[one.source.line - 1] for one in found.notes if one.source)
 
 
 def test_every_key_of_the_example_is_either_used_or_noted() -> None:
@@ -283,5 +286,5 @@ def test_every_key_of_the_example_is_either_used_or_noted() -> None:
             continue
         config = {name: value for name, value in example[0]["config"].items() if name != key}
         changed = convert([("x", json.dumps([example[0] | {"config": config}, example[1]]))], "x")
-        facts = (changed.topology, {one.key for one in changed.notes})
-        assert facts != (whole.topology, {one.key for one in whole.notes}), key
+        facts = (changed.topology, {one.address for one in changed.notes})
+        assert facts != (whole.topology, {one.address for one in whole.notes}), key
