@@ -52,7 +52,7 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     (resource,) = resources
     spec = resource.below("spec")
     keys = Properties({}, resource.file, 1, [])
-    for key, value, line in _Resource(spec).properties():
+    for key, value, line in _properties(spec):
         keys.add(key, value, line)
     converted = mm2.convert_properties(keys, name)
     spec.explain(_ROWS)
@@ -63,62 +63,48 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
 _Property = tuple[str, str, int]  # a key of MirrorMaker 2, its value and its line in the resource
 
 
-class _Resource:
-    """The spec of a resource, in either version of its API."""
+def _properties(spec: Fields) -> Iterator[_Property]:
+    """Yields the configuration that the operator makes of a resource, in either version of its API."""
+    clusters: dict[str, Fields] = {}
+    target = spec.below("target")
+    for cluster in [*spec.each("clusters"), *([target] if target else [])]:
+        _add(cluster, clusters)
+    flows: dict[str, Fields] = {}
+    for mirror in spec.each("mirrors"):
+        source = mirror.below("source")
+        if source:
+            _add(source, clusters)
+        source_alias = source.text("alias") or mirror.text("sourceCluster") or ""
+        target_alias = target.text("alias") or mirror.text("targetCluster") or ""
+        pair = f"{source_alias}->{target_alias}"
+        if "sourceConnector" not in mirror.values:
+            reason = f"without it the operator copies no record from {source_alias[:100]}: there is no flow"
+            mirror.note("sourceConnector", reason)
+        elif pair in flows:
+            what = f"two mirrors copy {pair[:200]}"
+            raise mirror.failure(what, "make them one, with both of their topics")
+        else:
+            flows[pair] = mirror
+    if not flows:
+        hint = "the operator copies records only for a mirror with a sourceConnector"
+        raise Failure(error(f"no mirror of {spec.file} has a sourceConnector", hint))
+    yield "clusters", ",".join(clusters), spec.line
+    for alias, cluster in clusters.items():
+        yield from _cluster(alias, cluster)
+    for pair, mirror in flows.items():
+        yield from _mirror(mirror, f"{pair}.")
 
-    def __init__(self, spec: Fields) -> None:
-        self._spec = spec
-        self._clusters: dict[str, Fields] = {}
 
-    def properties(self) -> Iterator[_Property]:
-        spec = self._spec
-        target = spec.below("target")
-        for cluster in [*spec.each("clusters"), *([target] if target else [])]:
-            self._add(cluster)
-        mirrors = spec.each("mirrors")
-        flows: dict[str, Fields] = {}
-        for mirror in mirrors:
-            source = mirror.below("source")
-            if source:
-                self._add(source)
-            source_alias = source.text("alias") or mirror.text("sourceCluster") or ""
-            target_alias = target.text("alias") or mirror.text("targetCluster") or ""
-            pair = f"{source_alias}->{target_alias}"
-            if "sourceConnector" not in mirror.values:
-                reason = (
-                    f"without it the operator copies no record from {source_alias[:100]}: there is no flow"
-                )
-                mirror.note("sourceConnector", reason)
-            elif pair in flows:
-                what = f"two mirrors copy {pair[:200]}"
-                raise mirror.failure(what, "make them one, with both of their topics")
-            else:
-                flows[pair] = mirror
-        if not flows:
-            hint = "the operator copies records only for a mirror with a sourceConnector"
-            raise Failure(error(f"no mirror of {spec.file} has a sourceConnector", hint))
-        yield "clusters", ",".join(self._clusters), spec.line
-        for alias, cluster in self._clusters.items():
-            yield from _cluster(alias, cluster)
-        for pair, mirror in flows.items():
-            yield from _mirror(mirror, f"{pair}.")
-
-    def _add(self, cluster: Fields) -> None:
-        alias = cluster.text("alias")
-        if alias is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", alias):
-            cluster.note("alias", "it is no name of a cluster: the cluster is left out")
-        elif alias in self._clusters and self._settings(cluster) != self._settings(self._clusters[alias]):
-            raise cluster.failure(
-                f"two clusters have the alias {alias}", "give each cluster an alias of its own"
-            )
-        elif alias not in self._clusters:
-            self._clusters[alias] = cluster
-
-    @staticmethod
-    def _settings(cluster: Fields) -> list[_Property]:
-        """Returns what a cluster is made of, without its place in the file."""
-        shown = Fields(cluster.values, cluster.file, 0, [])
-        return list(_cluster("", shown))
+def _add(cluster: Fields, clusters: dict[str, Fields]) -> None:
+    """Adds a cluster by its alias. Failure: another one has it."""
+    alias = cluster.text("alias")
+    if alias is None or not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", alias):
+        cluster.note("alias", "it is no name of a cluster: the cluster is left out")
+        return
+    other = clusters.setdefault(alias, cluster)
+    made_of = [list(_cluster("", Fields(one.values, one.file, 0, []))) for one in (cluster, other)]
+    if made_of[0] != made_of[1]:
+        raise cluster.failure(f"two clusters have the alias {alias}", "give each cluster an alias of its own")
 
 
 def _cluster(alias: str, cluster: Fields) -> Iterator[_Property]:
