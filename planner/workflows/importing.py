@@ -123,12 +123,12 @@ async def import_files(
     groups of Replicator have committed at the source. Every key without a counterpart is a diagnostic with
     its line.
     """
-    from planner.config.importing.readers import READERS, texts_of
+    from planner.config.importing.readers import READERS
 
     reader = READERS[option]
     stem = re.sub(r"[^A-Za-z0-9_-]", "-", files[0].stem).strip("-_") if len(files) == 1 else ""
     usual = stem or option
-    converted = reader.convert(texts_of(files, reader), name or usual)
+    converted = reader.read(files, name or usual)
     if take_over is None:
         return _copy(converted, files, reader.tool)
     from planner.workflows.predecessor import continue_mirror_maker, continue_replicator

@@ -21,7 +21,7 @@ from planner.config.importing import (
     topicctl,
 )
 from planner.config.importing.document import ConvertedTopology
-from planner.config.importing.readers import READERS, texts_of
+from planner.config.importing.readers import READERS
 from planner.model.diagnostic import Failure
 from planner.model.topology import Selection
 from planner.render.topology import topology_yaml
@@ -33,8 +33,7 @@ FILES = Path(__file__).with_name("examples")
 
 
 def read(option: str, name: str) -> ConvertedTopology:
-    reader = READERS[option]
-    return reader.convert(texts_of([FILES / name], reader), "test")
+    return READERS[option].read([FILES / name], "test")
 
 
 def noted(converted: ConvertedTopology) -> dict[str, str]:
@@ -273,7 +272,7 @@ def test_a_folder_is_read_without_links(kind: str, tmp_path: Path) -> None:
 
         os.mkfifo(tmp_path / "folder" / "a.yaml")
     with pytest.raises(Failure, match="holds no file"):
-        texts_of([tmp_path / "folder"], READERS["topicctl"])
+        READERS["topicctl"].read([tmp_path / "folder"], "test")
 
 
 def test_a_template_of_jikkou_is_to_be_rendered_first() -> None:
