@@ -12,7 +12,7 @@ from planner.model.diagnostic import Failure, error
 from planner.model.topology import Flow, Selection, secret_variable
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
-from runtime.contract.spec.rename import SAME_NAME, Rename, Template
+from runtime.contract.spec.rename import Rename, Template
 
 WHAT = "a YAML configuration of Redpanda Connect"
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::[^}]*)?\}")
@@ -217,9 +217,5 @@ def _rename(written: Fields) -> Rename:
         if own is None:
             written.note("topic", "this name can't be written as a rename with an inverse: look at rename")
         else:
-            return _template(f"{prefix}{own['before']}{{topic}}{own['after']}")
-    return _template(f"{prefix}{{topic}}")
-
-
-def _template(text: str) -> Rename:
-    return SAME_NAME if text == "{topic}" else Template(text)
+            return Template(f"{prefix}{own['before']}{{topic}}{own['after']}")
+    return Template(f"{prefix}{{topic}}")

@@ -1,11 +1,13 @@
 """Converts Confluent Replicator's connectors to the same flows, and notes every key without a counterpart.
 
-`connectors` reads the JSON. Each connector becomes a flow, with Replicator's own defaults where they differ
-from ours.
+A file has connectors as JSON, in each form that Kafka Connect takes or answers: the REST body
+`{"name": …, "config": {…}}`, a bare config, a list of them, and the answer of `GET /connectors?expand=info`.
+Each key keeps its line in the file. Each connector becomes a flow, with Replicator's own defaults where they
+differ from ours.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from planner.config.importing.connect import (
     CONNECT_ROWS,
@@ -13,11 +15,20 @@ from planner.config.importing.connect import (
     client_of,
     java_regex_problem,
 )
-from planner.config.importing.connectors import connectors_of
-from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, literal, unused
+from planner.config.importing.document import (
+    ConvertedTopology,
+    Fields,
+    NoCounterpart,
+    in_order,
+    json_tree,
+    literal,
+    unused,
+)
+from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode
+from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Job, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
-from runtime.contract.spec.rename import SAME_NAME, Rename, Table, Template
+from runtime.contract.spec.rename import Rename, Table, Template
 from runtime.contract.spec.topic_settings import InternalSpec, TimestampsSpec
 
 _BYTES = "records are copied byte for byte and never converted"
@@ -96,6 +107,8 @@ _ROWS = (
 )
 # Replicator copies internal topics of others, but never this one.
 _CONSUMER_TIMESTAMPS = "__consumer_timestamps"
+_REPLICATOR = "ReplicatorSourceConnector"
+_HINT = "give the JSON that the connector was created with, or what Connect's GET /connectors/NAME answers"
 
 
 def flow_of(connector: str, keys: Properties, name: str, source: str, destination: str) -> Flow:
@@ -136,8 +149,7 @@ def _rename(keys: Properties, topics: Selection) -> Rename:
     key = "topic.rename.format"
     text = keys.text(key) or "${topic}"
     if "${topic}" in text:
-        rename = Template(text.replace("${topic}", "{topic}"))
-        return SAME_NAME if rename == SAME_NAME else rename
+        return Template(text.replace("${topic}", "{topic}"))
     named = keys.listed("topic.whitelist") or ()
     if len(named) == 1 and len(topics.include) == 1:
         return Table({named[0]: text})
@@ -218,7 +230,7 @@ def _host_label(address: str, end: str) -> str:
 
 def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
     """Converts files, each with its name and text. Failure: no Replicator, or an end without an address."""
-    connectors = [connector for file, text in files for connector in connectors_of(text, file)]
+    connectors = [connector for file, text in files for connector in _connectors(text, file)]
     clusters: dict[str, Cluster] = {}
     flows: dict[str, Flow] = {}
     slots: dict[str, int] = {}
@@ -274,3 +286,58 @@ def _addresses(connector: str, keys: Properties, end: str) -> tuple[str, ...]:
     what = "lets a config provider say where its" if addresses else "does not say where its"
     hint = f"write the addresses out as {key}"
     raise keys.failure(f"the connector {connector or keys.file} {what} {end} is", hint)
+
+
+def _connectors(text: str, file: str) -> list[tuple[str, Properties]]:
+    """Returns the Replicator connectors of a file, each with its name, which is "" where the file has none.
+
+    Failure: no JSON, or a connector of another class.
+    """
+    connectors = list(_configurations(json_tree(text, file, _HINT), file))
+    if not connectors:
+        raise Failure(error(f"{file} holds no connector configuration", _HINT))
+    return connectors
+
+
+def _configurations(node: Node, file: str) -> Iterator[tuple[str, Properties]]:
+    """Yields the name and the keys of each configuration in the file."""
+    match node:
+        case ListNode():
+            for item in node.items:
+                yield from _configurations(item, file)
+        case MapNode(pairs=pairs) if pairs:
+            fields = Fields.of(node, file, [])
+            name = fields.text("name") or ""
+            config = fields.node("config")
+            members = fields.values.values()
+            if isinstance(config, MapNode):
+                yield _connector(name, config, file)
+            elif all(isinstance(member, MapNode) for member in members):
+                # The answer of expand=info, and of expand=info&expand=status.
+                for member in members:
+                    if (info := Fields.of(member, file, []).node("info")) is not None:
+                        yield from _configurations(info, file)
+            else:
+                yield _connector(name, node, file)
+
+
+def _connector(name: str, config: MapNode, file: str) -> tuple[str, Properties]:
+    """Returns the name and the keys of a configuration. Connect takes everything as a text."""
+    keys = Properties({}, file, config.pairs[0][0].line if config.pairs else 1, [])
+    for key, value in config.pairs:
+        if not isinstance(value, ScalarNode):
+            what = "a connector's config has a value that is no text, number or boolean"
+            raise Failure(error(what, "write it as a text", source=key.source))
+        if value.is_null:
+            reason = "it is null: Replicator's default is taken, and so it is here"
+            keys.note_at(key.line, key.text, reason, loss=False)
+        else:
+            keys.add(key.text, value.text, key.line)
+    kind, own_name = keys.text("connector.class"), keys.text("name")
+    if (kind or "").rpartition(".")[2] not in (_REPLICATOR, "Replicator", "ReplicatorSource"):
+        what = "names no connector.class" if kind is None else f"is a {kind.rpartition('.')[2]}"
+        raise keys.failure(
+            f"a configuration in {file} {what}, and no {_REPLICATOR}",
+            "leave it out: only Confluent Replicator's configurations become flows",
+        )
+    return name or own_name or "", keys
