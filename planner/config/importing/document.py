@@ -9,13 +9,14 @@ A key is never dropped silently. The value of a key without a counterpart is not
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 
 from planner.config.yaml_tree import MAX_DEPTH, ListNode, MapNode, Node, ScalarNode, documents
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error, note, warning
 from planner.model.topology import Topology
+from runtime.contract.client.stores import Setting
 from runtime.contract.predecessor import ConnectOffsets
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
@@ -221,6 +222,15 @@ class Fields:
                     settings[name] = ",".join(fields.texts(name))
                 case MapNode():
                     fields.note(name, "it is a map, and no value of a setting: it is left out")
+        return settings
+
+    def paths(self, keys: Mapping[str, str]) -> dict[str, Setting]:
+        """Returns settings that are paths, by their names here. Each gets a note on where it starts."""
+        settings: dict[str, Setting] = {}
+        for key, ours in keys.items():
+            if path := self.text(key):
+                settings[ours] = path
+                self.note(key, f"a path is relative to the topology's folder: look at {ours}", loss=False)
         return settings
 
     def below(self, *names: str) -> "Fields":

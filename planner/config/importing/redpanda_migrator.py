@@ -140,10 +140,8 @@ def _cluster(end: Fields, side: str, declared: DeclaredResources) -> str:
     paths: dict[str, Setting] = {}
     certificates = tls.each("client_certs")[:1]
     for part, keys in [(tls, _TLS), *((certificate, _CERTIFICATE) for certificate in certificates)]:
-        for key, ours in keys.items():
-            if encrypted and (path := part.text(key)):
-                paths[ours] = path
-                part.note(key, f"a path is relative to the topology's folder: look at {ours}", loss=False)
+        if encrypted:
+            paths |= part.paths(keys)
         part.explain(_TLS_ROWS)
     for login in end.each("sasl")[:1]:
         mechanism = (login.text("mechanism") or "none").upper()

@@ -52,11 +52,7 @@ def _cluster(fields: Fields, declared: DeclaredResources) -> None:
     tls, sasl = spec.below("tls"), spec.below("sasl")
     encrypted = tls.flag(False, "enabled")
     client: dict[str, Setting] = {"security.protocol": "SSL"} if encrypted else {}
-    paths: dict[str, Setting] = {}
-    for key, ours in _TLS.items():
-        if encrypted and (path := tls.text(key)):
-            paths[ours] = path
-            tls.note(key, f"a path is relative to the topology's folder: look at {ours}", loss=False)
+    paths = tls.paths(_TLS) if encrypted else {}
     mechanism = (sasl.text("mechanism") or "PLAIN").upper()
     if sasl.flag(False, "enabled") and mechanism == "AWS-MSK-IAM":
         client = {"security.protocol": "SASL_SSL", "sasl.mechanism": MSK_IAM}
