@@ -4,8 +4,10 @@ Several documents become one tree: maps are joined by name, lists are concatenat
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from planner.config.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
 from planner.config.files import MAX_BYTES, read_text, topology_files
@@ -52,7 +54,7 @@ def _value(shape: Shape, entries: list[tuple[ScalarNode, Node]], diagnostics: li
     values = [value for _, value in entries]
     if isinstance(shape, shapes.ListShape) and all(isinstance(value, ListNode) for value in values):
         items = tuple(item for value in values if isinstance(value, ListNode) for item in value.items)
-        return ListNode(items, first.file, first.line, first.column)
+        return ListNode(items, first.source)
     maps = [value for value in values if isinstance(value, MapNode)]
     if len(maps) == len(values) and isinstance(shape, shapes.RecordShape):
         return _mapping(shape, maps, diagnostics)

@@ -5,10 +5,11 @@ expression keeps its variable's type, and an error still points at what the user
 ({% … %}) would have to span lines, where places are lost: they are refused.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from planner.config.bounds import (
     MOST_NODES,
@@ -94,7 +95,7 @@ class Variables:
             case ScalarNode():
                 return self._scalar(node) if "{{" in node.text or "{%" in node.text else node
             case ListNode():
-                return dataclasses.replace(node, items=tuple(map(self.rendered, node.items)))
+                return replace(node, items=tuple(map(self.rendered, node.items)))
             case MapNode():
                 for key, _ in node.pairs:
                     if "{{" in key.text:
@@ -102,7 +103,7 @@ class Variables:
                             key, "an expression as a key", "expressions are for values; write the key out"
                         )
                 pairs = tuple((key, self.rendered(value)) for key, value in node.pairs)
-                return dataclasses.replace(node, pairs=pairs)
+                return replace(node, pairs=pairs)
 
     def unused(self) -> list[Diagnostic]:
         """Returns a warning for each given variable that is neither declared nor used, so likely misspelt."""
@@ -154,7 +155,7 @@ class Variables:
     def _too_much(self, node: ScalarNode, wrong: BoundExceeded) -> ScalarNode:
         """Reports the first place that passes a bound, once. No later expression is computed."""
         if self._exhausted:
-            return dataclasses.replace(node, failed=True)
+            return replace(node, failed=True)
         self._exhausted = True
         return self._failed(
             node, f"too much comes out of variables here: {wrong}", "split the topology, or repeat less"
@@ -164,7 +165,7 @@ class Variables:
         from planner.config.expressions import Expressions, NotComputable
 
         if self._exhausted:
-            return dataclasses.replace(node, failed=True)
+            return replace(node, failed=True)
         if "{%" in node.text:
             return self._failed(node, "a statement ({% … %})", "only expressions are read: {{ … }}")
         if len(node.text) > LONGEST_TEMPLATE:
@@ -192,7 +193,7 @@ class Variables:
 
     def _failed(self, node: ScalarNode, what: str, hint: str) -> ScalarNode:
         self._wrong(node, what, hint)
-        return dataclasses.replace(node, failed=True)
+        return replace(node, failed=True)
 
     def _explained(self, wrong: Any) -> tuple[str, str]:
         if wrong.unknown is None:
@@ -234,10 +235,10 @@ def _scalar_value(node: ScalarNode) -> Any:
 def to_node(value: Any, at: ScalarNode) -> Node:
     """Returns a computed value as a node at the place of its expression."""
     if isinstance(value, list | tuple):
-        return ListNode(tuple(to_node(item, at) for item in value), at.file, at.line, at.column)
+        return ListNode(tuple(to_node(item, at) for item in value), at.source)
     if isinstance(value, dict):
         pairs = tuple((_scalar_of(text_of(key), at), to_node(item, at)) for key, item in value.items())
-        return MapNode(pairs, at.file, at.line, at.column)
+        return MapNode(pairs, at.source)
     return _scalar_of(text_of(value), at)
 
 
@@ -250,4 +251,4 @@ def text_of(value: Any) -> str:
 
 
 def _scalar_of(text: str, at: ScalarNode) -> ScalarNode:
-    return ScalarNode(text, True, at.file, at.line, at.column, at.written or at.text)
+    return ScalarNode(text, True, at.source, at.written or at.text)

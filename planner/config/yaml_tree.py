@@ -9,31 +9,18 @@ plain words, without the line: it may hold a secret.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from planner.model.diagnostic import Diagnostic, Failure, SourceLocation, error
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
-class _Placed:
-    """A node with its place in the file."""
-
-    __slots__ = ()
-    file: str
-    line: int
-    column: int
-
-    @property
-    def source(self) -> SourceLocation:
-        return SourceLocation(self.file, self.line, self.column)
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarNode(_Placed):
+class ScalarNode(Struct, frozen=True):
     """A scalar. `plain` means unquoted, or the result of an expression.
 
     `written` is the expression it came from. `failed` means that the expression has no value, which is
@@ -42,9 +29,7 @@ class ScalarNode(_Placed):
 
     text: str
     plain: bool
-    file: str
-    line: int
-    column: int
+    source: SourceLocation
     written: str | None = None
     failed: bool = False
 
@@ -53,22 +38,16 @@ class ScalarNode(_Placed):
         return self.plain and self.text in NULLS
 
 
-@dataclass(frozen=True, slots=True)
-class ListNode(_Placed):
+class ListNode(Struct, frozen=True):
     items: tuple["Node", ...]
-    file: str
-    line: int
-    column: int
+    source: SourceLocation
 
 
-@dataclass(frozen=True, slots=True)
-class MapNode(_Placed):
+class MapNode(Struct, frozen=True):
     """A map: pairs in the order of the file, with unique keys and merges (`<<`) done."""
 
     pairs: tuple[tuple[ScalarNode, "Node"], ...]
-    file: str
-    line: int
-    column: int
+    source: SourceLocation
 
     def get(self, name: str) -> "Node | None":
         return next((value for key, value in self.pairs if key.text == name), None)
@@ -234,17 +213,15 @@ Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A collection whose end was not read yet."""
 
     is_mapping: bool
     flow: bool
     anchor: str | None
-    line: int
-    column: int
+    source: SourceLocation
     before: int  # nodes counted before it began
-    items: list[Node] = field(default_factory=list)
+    items: list[Node] = []
     height: int = 1  # levels of collections in it, itself among them and aliases expanded
 
 
@@ -260,11 +237,16 @@ def parsing(text: str, file: str) -> Iterator[Callable[[], Any]]:
         parser.dispose()
 
 
+def start_of(event: Any, file: str) -> SourceLocation:
+    """Returns the place where the text of an event begins."""
+    mark = event.start_mark
+    return SourceLocation(file, mark.line + 1, mark.column + 1)
+
+
 def refuse_deeper(depth: int, event: Any, file: str) -> None:
     """Raises a Failure if there are more than MAX_DEPTH levels of collections."""
     if depth > MAX_DEPTH:
-        place = SourceLocation(file, event.start_mark.line + 1, event.start_mark.column + 1)
-        raise Failure(error(*TOO_DEEP, source=place))
+        raise Failure(error(*TOO_DEEP, source=start_of(event, file)))
 
 
 def documents(text: str, file: str) -> tuple[list[Node], list[Diagnostic]]:
@@ -299,56 +281,44 @@ class _Builder:
         self.count = 0
 
     def scalar(self, event: Any) -> None:
-        mark = event.start_mark
-        plain = not event.style
-        if event.tag is not None and (event.tag in TEXT_TAGS or not self._refuse_tag(event)):
-            plain = False
-        node = ScalarNode(event.value, plain, self.file, mark.line + 1, mark.column + 1)
-        self._count(1, mark)
+        if event.tag is not None and event.tag not in TEXT_TAGS:
+            self._refuse_tag(event)
+        plain = not event.style and event.tag not in TEXT_TAGS
+        node = ScalarNode(event.value, plain, start_of(event, self.file))
+        self._count(1, node.source)
         if event.anchor:
             self.anchors[event.anchor] = (node, 1, 0)
         self._add(node, 0)
 
     def start(self, event: Any, is_mapping: bool) -> None:
-        mark = event.start_mark
         if event.tag is not None and not event.tag.startswith("tag:yaml.org,2002:"):
             self._refuse_tag(event)
         if event.anchor:
             self.anchors[event.anchor] = None
-        before = self.count
-        self._count(1, mark)
+        source, before = start_of(event, self.file), self.count
+        self._count(1, source)
         refuse_deeper(len(self.stack) + 1, event, self.file)
-        self.stack.append(
-            _Open(is_mapping, bool(event.flow_style), event.anchor, mark.line + 1, mark.column + 1, before)
-        )
+        self.stack.append(_Open(is_mapping, bool(event.flow_style), event.anchor, source, before))
 
     def end(self) -> None:
         closed = self.stack.pop()
-        node: Node
-        if closed.is_mapping:
-            node = self._mapping(closed)
-        else:
-            node = ListNode(tuple(closed.items), self.file, closed.line, closed.column)
+        node = self._mapping(closed) if closed.is_mapping else ListNode(tuple(closed.items), closed.source)
         if closed.anchor:
             self.anchors[closed.anchor] = (node, self.count - closed.before, closed.height)
         self._add(node, closed.height)
 
     def alias(self, event: Any) -> None:
+        source = start_of(event, self.file)
         if event.anchor not in self.anchors:
             what = f'no anchor "&{event.anchor}" stands before this alias'
-            raise Failure(
-                error(
-                    what,
-                    'name one that does, or quote text that begins with "*"',
-                    source=self._at(event.start_mark),
-                )
-            )
+            hint = 'name one that does, or quote text that begins with "*"'
+            raise Failure(error(what, hint, source=source))
         anchored = self.anchors[event.anchor]
         if anchored is None:
             what = f'the alias "*{event.anchor}" stands inside its own anchor'
-            raise Failure(error(what, "a topology can't contain itself", source=self._at(event.start_mark)))
+            raise Failure(error(what, "a topology can't contain itself", source=source))
         node, weight, height = anchored
-        self._count(weight, event.start_mark)
+        self._count(weight, source)
         refuse_deeper(len(self.stack) + height, event, self.file)
         self._add(node, height)
 
@@ -359,36 +329,23 @@ class _Builder:
         self.stack[-1].items.append(node)
         self.stack[-1].height = max(self.stack[-1].height, height + 1)
 
-    def _at(self, mark: Any) -> SourceLocation:
-        return SourceLocation(self.file, mark.line + 1, mark.column + 1)
-
-    def _count(self, nodes: int, mark: Any) -> None:
+    def _count(self, nodes: int, source: SourceLocation) -> None:
         self.count += nodes
         if self.count > MAX_NODES:
-            raise Failure(
-                error(
-                    f"more than {MAX_NODES:,} values, aliases expanded",
-                    "use fewer aliases, or split the topology",
-                    source=self._at(mark),
-                )
-            )
+            what = f"more than {MAX_NODES:,} values, aliases expanded"
+            raise Failure(error(what, "use fewer aliases, or split the topology", source=source))
 
-    def _refuse_tag(self, event: Any) -> bool:
-        self.diagnostics.append(
-            error(
-                f'the tag "{event.tag}" is not read here', "leave it out", source=self._at(event.start_mark)
-            )
-        )
-        return True
+    def _refuse_tag(self, event: Any) -> None:
+        what = f'the tag "{event.tag}" is not read here'
+        self.diagnostics.append(error(what, "leave it out", source=start_of(event, self.file)))
 
     def _mapping(self, closed: _Open) -> Node:
-        first = closed.items[0] if closed.items else None
-        inside = isinstance(first, MapNode) and (first.line, first.column) == (closed.line, closed.column + 1)
-        if not (closed.flow and inside):
-            return MapNode(self._pairs(closed), self.file, closed.line, closed.column)
-        place = SourceLocation(self.file, closed.line, closed.column)
-        self.diagnostics.append(error(*UNQUOTED_EXPRESSION, source=place, code="syntax"))
-        return ScalarNode("", True, self.file, closed.line, closed.column, failed=True)
+        first, source = closed.items[0] if closed.items else None, closed.source
+        at = first.source if closed.flow and isinstance(first, MapNode) else None
+        if at != replace(source, column=source.column + 1):
+            return MapNode(self._pairs(closed), source)
+        self.diagnostics.append(error(*UNQUOTED_EXPRESSION, source=source, code="syntax"))
+        return ScalarNode("", True, source, failed=True)
 
     def _pairs(self, closed: _Open) -> tuple[tuple[ScalarNode, Node], ...]:
         pairs: dict[str, tuple[ScalarNode, Node]] = {}
@@ -400,7 +357,7 @@ class _Builder:
             elif key.text == "<<" and key.plain:
                 merges.append(value)
             elif key.text in pairs:
-                first = pairs[key.text][0]
+                first = pairs[key.text][0].source
                 place = f"line {first.line}, column {first.column}"
                 what = f'the key "{key.text}" stands here twice: first at {place}'
                 self.diagnostics.append(error(what, "keep one of the two", source=key.source))

@@ -6,6 +6,8 @@ from enum import IntEnum, StrEnum
 from functools import partial
 from pathlib import PurePath
 
+from msgspec import Struct
+
 
 class Severity(StrEnum):
     ERROR = "error"
@@ -24,8 +26,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SourceLocation:
+class SourceLocation(Struct, frozen=True, order=True):
     """A place in a file that the user wrote."""
 
     file: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from planner.config.importing.document import Fields, NoCounterpart
 from planner.config.yaml_tree import ScalarNode
+from planner.model.diagnostic import SourceLocation
 from planner.model.topology import secret_variable
 from runtime.contract.client.keys import CREDENTIALS
 from runtime.contract.client.settings import MSK_IAM, java_store_problem
@@ -85,7 +86,7 @@ class Properties(Fields):
     shows_others: bool = False
 
     def add(self, key: str, value: str, line: int) -> None:
-        self.values[key] = ScalarNode(value.strip(), False, self.file, line, 1)
+        self.values[key] = ScalarNode(value.strip(), False, SourceLocation(self.file, line, 1))
 
     def below_any(self, *prefixes: str, shows_others: bool = False) -> "Properties":
         """Returns the same keys, looked up below these prefixes."""

@@ -98,7 +98,7 @@ def json_tree(text: str, file: str, hint: str) -> Node:
         raise Failure(error(f"{file} is nested too deeply", hint)) from None
     except ValueError as wrong:  # a number of thousands of digits
         raise Failure(error(f"{file} can't be read: {wrong}", hint)) from None
-    return _JsonNodes(file, _key_lines(text)).node(raw, 1, 0)
+    return _JsonNodes(file, _key_lines(text)).node(raw, SourceLocation(file, 1, 1), 0)
 
 
 def _key_lines(text: str) -> Iterator[int]:
@@ -118,33 +118,31 @@ class _JsonNodes:
         self._file, self._lines = file, lines
         self._left = _MAX_NODES
 
-    def node(self, raw: object, line: int, depth: int) -> Node:
+    def node(self, raw: object, place: SourceLocation, depth: int) -> Node:
         self._left -= 1
         if depth > 2 * MAX_DEPTH or self._left < 0:
             what = "is nested too deeply" if self._left >= 0 else f"holds more than {_MAX_NODES:,} values"
             raise Failure(error(f"{self._file} {what}", "name another file"))
-        file = self._file
         match raw:
             case tuple():
                 pairs = []
                 for key, value in raw:
-                    at = next(self._lines, line)
+                    at = SourceLocation(self._file, next(self._lines, place.line), 1)
                     self._check(key, at)
-                    pairs.append((ScalarNode(key, False, file, at, 1), self.node(value, at, depth + 1)))
-                return MapNode(tuple(pairs), file, line, 1)
+                    pairs.append((ScalarNode(key, False, at), self.node(value, at, depth + 1)))
+                return MapNode(tuple(pairs), place)
             case list():
-                return ListNode(tuple(self.node(item, line, depth + 1) for item in raw), file, line, 1)
+                return ListNode(tuple(self.node(item, place, depth + 1) for item in raw), place)
             case str():
-                self._check(raw, line)
-                return ScalarNode(raw, False, file, line, 1)
+                self._check(raw, place)
+                return ScalarNode(raw, False, place)
             case _:
-                return ScalarNode(json.dumps(raw), True, file, line, 1)
+                return ScalarNode(json.dumps(raw), True, place)
 
-    def _check(self, text: str, line: int) -> None:
+    def _check(self, text: str, place: SourceLocation) -> None:
         """Failure: half of a surrogate pair, which could not be written."""
         if any("\ud800" <= sign <= "\udfff" for sign in text):
             what = f"{self._file} has half of a surrogate pair in a text"
-            place = SourceLocation(self._file, line, 1)
             raise Failure(error(what, "write whole characters", source=place))
 
 
@@ -164,7 +162,7 @@ class Fields:
         """Returns the fields of a node; none for what is no map."""
         pairs = node.pairs if isinstance(node, MapNode) else ()
         values = {key.text: value for key, value in pairs}
-        return cls(values, file, node.line if node is not None else 1, notes, path)
+        return cls(values, file, node.source.line if node is not None else 1, notes, path)
 
     def __bool__(self) -> bool:
         return bool(self.values)
@@ -255,7 +253,7 @@ class Fields:
                 return []
 
     def line_of(self, key: str) -> int:
-        return self.values[key].line if key in self.values else self.line
+        return self.values[key].source.line if key in self.values else self.line
 
     def failure(self, what: str, hint: str, key: str = "") -> Failure:
         """Returns an error at the place of this map, or of a key of it."""

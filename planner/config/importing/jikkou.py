@@ -4,7 +4,8 @@ Resources do not name their cluster: all are written at one.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees

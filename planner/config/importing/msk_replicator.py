@@ -5,7 +5,8 @@ Both name clusters by their ARNs, and ARNs hold no address.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from planner.config.importing.declared import DeclaredResources
 from planner.config.importing.document import ConvertedTopology, Fields, NoCounterpart, trees
@@ -84,9 +85,9 @@ def _has_function(node: Node | None, lines: Collection[int]) -> bool:
                 for key, value in pairs
             )
         case ListNode(items=items):
-            return node.line in lines or any(_has_function(item, lines) for item in items)
+            return node.source.line in lines or any(_has_function(item, lines) for item in items)
         case _:
-            return node is not None and node.line in lines
+            return node is not None and node.source.line in lines
 
 
 def _replicators(node: Node, file: str, declared: DeclaredResources) -> Iterator[Fields]:

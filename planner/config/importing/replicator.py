@@ -323,16 +323,16 @@ def _configurations(node: Node, file: str) -> Iterator[tuple[str, Properties]]:
 
 def _connector(name: str, config: MapNode, file: str) -> tuple[str, Properties]:
     """Returns the name and the keys of a configuration. Connect takes everything as a text."""
-    keys = Properties({}, file, config.pairs[0][0].line if config.pairs else 1, [])
+    keys = Properties({}, file, config.pairs[0][0].source.line if config.pairs else 1, [])
     for key, value in config.pairs:
         if not isinstance(value, ScalarNode):
             what = "a connector's config has a value that is no text, number or boolean"
             raise Failure(error(what, "write it as a text", source=key.source))
         if value.is_null:
             reason = "it is null: Replicator's default is taken, and so it is here"
-            keys.note_at(key.line, key.text, reason, loss=False)
+            keys.note_at(key.source.line, key.text, reason, loss=False)
         else:
-            keys.add(key.text, value.text, key.line)
+            keys.add(key.text, value.text, key.source.line)
     kind, own_name = keys.text("connector.class"), keys.text("name")
     if (kind or "").rpartition(".")[2] not in (_REPLICATOR, "Replicator", "ReplicatorSource"):
         what = "names no connector.class" if kind is None else f"is a {kind.rpartition('.')[2]}"

@@ -166,7 +166,7 @@ def _mirror(mirror: Fields, prefix: str) -> Iterator[_Property]:
     }.items():
         node = mirror.node(*names)
         if isinstance(node, ScalarNode):
-            patterns[ours] = written(ours, node.text, node.line)
+            patterns[ours] = written(ours, node.text, node.source.line)
     # The operator runs only the connectors that stand in the resource.
     for part, duty in (("heartbeatConnector", "heartbeats"), ("checkpointConnector", "checkpoints")):
         if part not in mirror.values:
@@ -181,7 +181,7 @@ def _mirror(mirror: Fields, prefix: str) -> Iterator[_Property]:
             if key.replace("blacklist", "exclude") in patterns:
                 config.note(key, "the pattern of the mirror takes its place", loss=False)
             elif isinstance(node, ScalarNode) and not node.is_null:
-                yield written(key, node.text, node.line)
+                yield written(key, node.text, node.source.line)
         connector.explain(_ROWS)
     yield from patterns.values()
     mirror.explain(_ROWS)
