@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, get_type_hints
 
-import msgspec
 from msgspec import Struct
 
 from planner.diff import values
@@ -17,7 +16,7 @@ from planner.model.observed import BEFORE, CONFIG
 from planner.model.topology import BYTE_RATES, QUOTA_KEYS, Flow, Job
 from planner.model.topology.quotas import NO_LIMIT
 from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.shapes import (
     Key,
@@ -87,70 +86,37 @@ _TYPE_OF_SHAPE: Mapping[Shape, values.FieldType] = {
 _TYPE_OF_CONVERTER = {"rename": values.RENAME, "start": values.START}
 
 
-def _lines(flow: FlowSpec) -> dict[str, object] | None:
-    lines = flow.lines
-    if lines is None:
-        return None
-    below = {"recursive": True} if lines.recursive else {}
-    return {
-        "folder": lines.folder,
-        **_client(lines),
-        **below,
-        "format": lines.format,
-        "topic": lines.topic,
-        "every": lines.every_ms,
-    }
+def plain_name(name: str) -> str:
+    """Returns the name of an attribute of a spec without its unit."""
+    return name.removesuffix("_ms").removesuffix("_bytes")
 
 
-def _files(flow: FlowSpec) -> dict[str, object] | None:
-    files = flow.files
-    if files is None:
-        return None
-    snapshots = {"snapshots": files.snapshots_ms} if files.format == "raw" else {}
-    merges = files.compact
-    compact = (
-        {
-            "compact": {
-                "every": merges.every_ms,
-                "below": merges.below_bytes,
-                "retention": merges.retention_ms,
-            }
-        }
-        if merges is not None
-        else {}
-    )
-    return {
-        "folder": files.folder,
-        **_client(files),
-        "format": files.format,
-        "layout": files.layout,
-        "size": files.size_bytes,
-        "every": files.every_ms,
-        **snapshots,
-        **compact,
-    }
+def unusual(spec: Struct) -> dict[str, Any]:
+    """Returns the attributes of a spec that are not the defaults."""
+    usual = type(spec)()
+    names = (name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(usual, name))
+    return {name: getattr(spec, name) for name in names}
 
 
-def _client(endpoint: FilesSpec | LinesSpec) -> dict[str, object]:
-    return {"client": dict(sorted(endpoint.client.items()))} if endpoint.client else {}
+def _endpoint(spec: FilesSpec | LinesSpec | None) -> dict[str, object] | None:
+    """Returns what is shown of an endpoint: what it has, as far as it is about files of this kind."""
+    match spec:
+        case FilesSpec():
+            hidden = {"endpoint", "recursive", *(() if spec.format == "raw" else ("snapshots_ms",))}
+        case LinesSpec():
+            hidden = {"endpoint", "layout", "size_bytes", "snapshots_ms", "compact"}
+        case None:
+            return None
+    values = {name: getattr(spec, name) for name in spec.__struct_fields__ if name not in hidden}
+    return {plain_name(name): value for name, value in values.items() if value not in (None, False, {})}
 
 
 # Fields that are not read from the attribute of their name.
 _READ: Mapping[str, Field] = {
-    "source": Field(
-        "from",
-        values.PLAIN,
-        lambda flow: flow.source_name,
-        NOT_SET,
-    ),
-    "destination": Field(
-        "to",
-        values.PLAIN,
-        lambda flow: flow.destination_name,
-        NOT_SET,
-    ),
-    "files": Field("files", values.FILES, _files, NOT_SET),
-    "lines": Field("lines", values.LINES, _lines, NOT_SET),
+    "source": _field("from", attribute="source_name"),
+    "destination": _field("to", attribute="destination_name"),
+    "files": Field("files", values.FILES, lambda flow: _endpoint(flow.files), NOT_SET),
+    "lines": Field("lines", values.LINES, lambda flow: _endpoint(flow.lines), NOT_SET),
 }
 
 
@@ -204,23 +170,18 @@ def _keys(record: RecordShape, name: str = "", attribute: str = "") -> Iterator[
                 yield inner, name + key.name, key, isinstance(shape, OffOrShape)
 
 
-def _attributes(spec: type[msgspec.Struct]) -> Iterator[str]:
+def _attributes(spec: type[Struct]) -> Iterator[str]:
     """Yields the attributes of a spec in their order, those of its parts with a dot."""
     for name, kind in get_type_hints(spec).items():
         if name not in spec.__struct_fields__:
             continue
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        if isinstance(kind, type) and issubclass(kind, Struct):
             yield from (f"{name}.{inner}" for inner in _attributes(kind))
         else:
             yield name
 
 
 FLOW = tuple(_flow_fields())
-
-
-def _copy(spec: JobSpec) -> dict[str, object]:
-    usual = msgspec.structs.asdict(CopySettings())
-    return {key: value for key, value in msgspec.structs.asdict(spec.copy).items() if value != usual[key]}
 
 
 def _launch_fields(part: str = "") -> tuple[Field, ...]:
@@ -236,7 +197,7 @@ LAUNCH = (
     *(_OF_JOB.pop(name) for name in ("launcher", "master", "memory")),
     Field("slots", values.PLAIN, lambda spec: spec.slots or None, "auto"),
     *_OF_JOB.values(),
-    Field("copy", values.COPY, _copy, None),
+    Field("copy", values.COPY, lambda spec: unusual(spec.copy), None),
     _field("internal.replication"),
     _field("internal.retention", values.DURATION, "internal.retention_ms"),
 )

@@ -8,11 +8,11 @@ from the specs that jobs run by.
 from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
-import msgspec
+from msgspec import Struct
 
 from planner.diff import fields
 from planner.diff.compare import Leaf, Secret, Tree, changed_fields
-from planner.diff.fields import ADDED, CLUSTERS, REGISTRIES, TIMESTAMPS, Field
+from planner.diff.fields import ADDED, CLUSTERS, REGISTRIES, TIMESTAMPS, Field, plain_name, unusual
 from planner.diff.record import whole
 from planner.diff.values import SETTINGS
 from planner.model.change import SENSITIVE, Path, Value
@@ -20,20 +20,11 @@ from planner.model.desired import Declared, DesiredTopic, MirroredBy, Quarantine
 from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic, RegistryEntry
 from planner.model.topology import looks_secret
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.flow import (
-    AtOffsets,
-    AtTimestamp,
-    Earliest,
-    GroupsSpec,
-    Latest,
-    OriginCommitsSpec,
-    Start,
-)
+from runtime.contract.spec.flow import Earliest, GroupsSpec, Latest
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, WithFiles
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.contract.spec.rename import Match, Rename, Table, Template
+from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.spec.topic_settings import TimestampsSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 PARTITIONS: Path = ("partitions",)
@@ -188,7 +179,7 @@ def running_values(spec: JobSpec) -> Values:
     return {
         **metrics_values(spec),
         **flow_states(spec),
-        **_timestamps(spec.internal.timestamps),
+        **{TIMESTAMPS + key: value for key, value in unusual(spec.internal.timestamps).items()},
         **_values(fields.DECLARED, spec),
     }
 
@@ -298,31 +289,23 @@ def _setting(key: str, value: Setting) -> str | Mapping[str, object]:
     return {str(kind): name for kind, name in value.items()}
 
 
-def _timestamps(timestamps: TimestampsSpec) -> Values:
-    """Returns the settings that are not the defaults."""
-    usual = msgspec.structs.asdict(TimestampsSpec())
-    return {
-        TIMESTAMPS + key: value
-        for key, value in msgspec.structs.asdict(timestamps).items()
-        if value != usual[key]
-    }
-
-
 def _plain(value: Any) -> Value:
     """Returns the plain form of a part of a spec: what the topology has for it, in milliseconds and bytes."""
     match value:
         case list():
             return tuple(value)
         case Mapping():
-            return {key: _plain(one) for key, one in sorted(value.items())}
-        case Template() | Match() | Table():
-            return _rename(value)
-        case Earliest() | Latest() | AtTimestamp() | AtOffsets():
-            return _start(value)
-        case OriginCommitsSpec(group=group, every_ms=every_ms):
-            return {"group": group, "every": every_ms}
+            return {str(key): _plain(part) for key, part in sorted(value.items())}
+        case Template(text=text):
+            return text
+        case Table(names=names):
+            return {"table": dict(sorted(names.items()))}
+        case Earliest() | Latest():
+            return str(value.__struct_config__.tag)
         case TransformSpec():
             return _transform(value)
+        case Struct():
+            return {plain_name(name): _plain(getattr(value, name)) for name in value.__struct_fields__}
         case _:
             plain: Value = value
             return plain
@@ -353,30 +336,3 @@ def _format(form: FormatSpec) -> str:
         return form.format
     client = "".join(f", {key}: {value}" for key, value in sorted(form.registry.client.items()))
     return f"{form.format} by the registry {form.registry.url}{client}"
-
-
-def _rename(rule: Rename) -> Value:
-    match rule:
-        case Template(text=text):
-            return text
-        case Match(match=pattern, to=to):
-            return {"match": pattern, "to": to}
-        case Table(names=names):
-            return {"table": dict(sorted(names.items()))}
-
-
-def _start(start: Start) -> Value:
-    match start:
-        case Earliest():
-            return "earliest"
-        case Latest():
-            return "latest"
-        case AtTimestamp(timestamp_ms=at_ms):
-            return {"timestamp": at_ms}
-        case AtOffsets(offsets=offsets):
-            return {
-                "offsets": {
-                    topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
-                    for topic, partitions in sorted(offsets.items())
-                }
-            }
