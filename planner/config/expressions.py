@@ -24,6 +24,7 @@ from planner.config.bounds import (
     refuse_longer,
     size,
 )
+from planner.config.language.scalars import text_of
 
 MOST_DIGITS = 20  # that round() may keep
 FILTERS = (
@@ -94,11 +95,11 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def output(self, value: Any) -> Any:
         """Returns booleans and null as YAML writes them. Raises BoundExceeded for a text that is too long."""
-        text = as_text(value)
-        if not isinstance(text, Undefined):
-            text = str(text)
-            self.written += len(text)
-            refuse_longer(self.written)
+        if isinstance(value, Undefined):
+            return value
+        text = text_of(value)
+        self.written += len(text)
+        refuse_longer(self.written)
         return text
 
     def made(self, value: Any) -> Any:
@@ -170,13 +171,6 @@ _BEFORE: Mapping[str, Callable[..., None]] = {
     "round": _before_round,
     "sum": _before_sum,
 }
-
-
-def as_text(value: Any) -> Any:
-    """Returns booleans and null as YAML writes them."""
-    if value is True or value is False:
-        return "true" if value else "false"
-    return "" if value is None else value
 
 
 class Expressions:

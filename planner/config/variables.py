@@ -143,7 +143,7 @@ class Variables:
 
     def _replaced(self, node: ScalarNode, names: list[str]) -> Node:
         """Returns text with the names of variables replaced. Its length is checked before it is made."""
-        texts = {name: text_of(self.values[name]) for name in set(names)}
+        texts = {name: scalars.text_of(self.values[name]) for name in set(names)}
         length = len(node.text) + sum(len(texts[name]) for name in names)
         try:
             refuse_longer(length)
@@ -237,18 +237,10 @@ def to_node(value: Any, at: ScalarNode) -> Node:
     if isinstance(value, list | tuple):
         return ListNode(tuple(to_node(item, at) for item in value), at.source)
     if isinstance(value, dict):
-        pairs = tuple((_scalar_of(text_of(key), at), to_node(item, at)) for key, item in value.items())
+        pairs = tuple((_scalar_of(key, at), to_node(item, at)) for key, item in value.items())
         return MapNode(pairs, at.source)
-    return _scalar_of(text_of(value), at)
+    return _scalar_of(value, at)
 
 
-def text_of(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _scalar_of(text: str, at: ScalarNode) -> ScalarNode:
-    return ScalarNode(text, True, at.source, at.written or at.text)
+def _scalar_of(value: Any, at: ScalarNode) -> ScalarNode:
+    return ScalarNode(scalars.text_of(value), True, at.source, at.written or at.text)

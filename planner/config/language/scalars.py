@@ -111,6 +111,13 @@ def moment(text: str) -> int:
     return round(when.timestamp() * 1000)
 
 
+def text_of(value: object) -> str:
+    """Returns a computed value as YAML writes it."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _quantity(text: str, units: MappingProxyType[str, int], what: str, example: str, known: str) -> int:
     found = _QUANTITY.fullmatch(text)
     if found is None:
