@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from planner.config.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
 from planner.config.files import MAX_BYTES, read_text, topology_files
-from planner.config.language.build import parts_of, topology_of
+from planner.config.language.build import built, parts_of, topology_of
 from planner.config.language.reader import ParsedRecord, ShapeReader, missing
-from planner.config.validation import check, check_not_empty
+from planner.config.validation import check, check_not_empty, check_rules
 from planner.config.variables import Variables
 from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode, documents, kind_of
 from planner.model.diagnostic import Diagnostic, Failure, Severity, SourceLocation, error
 from planner.model.plan import MARK
-from planner.model.topology import API_VERSION, Topology
+from planner.model.topology import API_VERSION, OperatorPolicy, Rule, Topology
 from runtime.contract.spec import shapes
 from runtime.contract.spec.shapes import RecordShape, Shape, record_of
 
@@ -225,6 +225,25 @@ class _Loading:
         )
         if any(problem.severity is Severity.ERROR for problem in self.diagnostics):
             raise Failure(in_order(self.diagnostics))
+
+
+def load_rules(file: Path) -> tuple[Rule, ...]:
+    """Returns the rules of an operator's policy file, which stand outside of every topology.
+
+    Failure holds every mistake in it.
+    """
+    nodes, diagnostics = documents(read_text(file), str(file))
+    if len(nodes) != 1:
+        raise Failure(error(f"{file}: a policy file is one document", "begin it with rules:"))
+    reader = ShapeReader()
+    fields = reader.read(record_of(OperatorPolicy), nodes[0], "policy file")
+    diagnostics += reader.diagnostics
+    if isinstance(fields, ParsedRecord):
+        diagnostics += check_rules(fields.get("rules") or ())
+    if any(problem.severity is Severity.ERROR for problem in diagnostics):
+        raise Failure(diagnostics)
+    policy: OperatorPolicy = built(fields)
+    return policy.rules
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

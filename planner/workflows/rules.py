@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.config.policies import load_rules
+from planner.config.load import load_rules
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
 from planner.model.plan import Mode, Plan

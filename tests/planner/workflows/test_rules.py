@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.config.policies import load_rules
+from planner.config.load import load_rules
 from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
