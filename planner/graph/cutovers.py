@@ -19,8 +19,7 @@ from planner.graph.acl_protection import job_principal
 from planner.graph.messages import counted, few
 from planner.graph.replication_graph import ReplicationGraph
 from planner.model.address import Address, Kind
-from planner.model.cutover import PlannedWave
-from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy
+from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy, PlannedWave
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cutover, Fence, Flow, QuotaEntity, Topology, Wave

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from planner.model.address import (
     Address,
     Kind,
@@ -11,10 +13,10 @@ from planner.model.address import (
     schema_address,
     topic_address,
 )
-from planner.model.cutover import PlannedWave
 from planner.model.diagnostic import Diagnostic, SourceLocation
 from planner.model.observed import DECLARED, ObservedSubject
 from planner.model.topology import AclRule, Flow, Job, OnRemove, QuotaEntity
+from runtime.contract.results.waves import WaveState
 from runtime.contract.spec.acls import FENCE, flow_origin
 from runtime.contract.spec.jobspec import JobSpec, ProvenanceMode
 from runtime.contract.spec.transform import quarantine_origin
@@ -231,6 +233,36 @@ class DesiredJob:
     def needed(self) -> bool:
         """Returns whether a flow of the job runs: a job without one has nothing to do."""
         return self.spec is not None and any(flow.runs for flow in self.spec.flows)
+
+
+class PlannedWave(Struct, frozen=True):
+    """A wave in a plan: its size, the groups that move with it, and the duration of the first copy.
+
+    `topics` are those at the source, `left` of them have not moved. `size` is in bytes, None where it may not
+    be read. `groups` are those that read its topics. `behind` are the records that its jobs had not copied
+    when they last reported; None where no job has. `copy_ms` is the first copy of what no job copies yet, at
+    `rate` bytes a second.
+    """
+
+    cutover: str
+    wave: str
+    source: str
+    fence: str
+    fenced: bool
+    topics: int
+    left: int
+    partitions: int
+    size: int | None
+    groups: tuple[str, ...]
+    rate: int
+    behind: int | None
+    copy_ms: int | None
+
+    @property
+    def state(self) -> WaveState:
+        if self.topics and not self.left:
+            return WaveState.MOVED
+        return WaveState.FENCED if self.fenced else WaveState.WAITING
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from planner.model.change import SENSITIVE, Action, Change
-from planner.model.cutover import PlannedWave
+from planner.model.desired import PlannedWave
 from planner.model.diagnostic import Diagnostic, Severity
 from planner.model.observed import Observed
 from planner.model.plain import masked, plain

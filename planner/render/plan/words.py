@@ -11,7 +11,7 @@ from planner.diff.fields import DERIVED, displayed
 from planner.diff.values import readable
 from planner.graph.messages import few
 from planner.model.change import Action, Change, FieldChange, Value
-from planner.model.cutover import PlannedWave
+from planner.model.desired import PlannedWave
 from planner.model.plan import Mode, Plan
 from planner.plan.document import ChangeSummary
 from planner.render.readable import octets, plural, span
