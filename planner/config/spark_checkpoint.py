@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -32,6 +32,7 @@ _BATCH = re.compile(r"\d{1,18}")
 _ZERO = b"\0"  # before the initial offsets of a Kafka source: Spark 2.1 wanted it
 _NO_OFFSETS = ("-", "{}")  # a source without an offset yet, and a Kafka source without a partition
 Offsets = dict[str, dict[int, int]]
+StoredPlace = tuple[str, int, int]  # a topic, a partition and the next offset to read
 
 
 class _Line(Struct, frozen=True):
@@ -41,6 +42,12 @@ class _Line(Struct, frozen=True):
     name: str = ""
     offsets: Offsets | None = None
 
+    def stored(self) -> Iterator[StoredPlace]:
+        """Yields what the line of a Kafka source holds."""
+        for topic, partitions in (self.offsets or {}).items():
+            for partition, offset in partitions.items():
+                yield topic, partition, offset
+
 
 class _Log(Struct, frozen=True):
     """A file with offsets, relative to the checkpoint. `prefix` are the bytes before its first line."""
@@ -49,29 +56,22 @@ class _Log(Struct, frozen=True):
     lines: tuple[_Line, ...]
     prefix: bytes = b""
 
-    def offsets(self) -> Iterator[tuple[str, int, int]]:
-        for line in self.lines:
-            for topic, partitions in (line.offsets or {}).items():
-                for partition, offset in partitions.items():
-                    yield topic, partition, offset
-
     def sources(self) -> Iterator[tuple[str, _Line]]:
         """Yields the lines behind the metadata by the name of the source, or by its place."""
         for place, line in enumerate(self.lines[2:]):
             yield line.name or str(place), line
 
-    def content(self, translate: Callable[[str, int, int], tuple[str, int]]) -> bytes:
+    def content(self, translated: Mapping[StoredPlace, tuple[str, int]]) -> bytes:
         texts = []
         for line in self.lines:
             if line.offsets is None:
                 texts.append(line.text)
                 continue
-            translated: dict[str, dict[str, int]] = {}
-            for topic, partitions in line.offsets.items():
-                for partition, offset in partitions.items():
-                    name, there = translate(topic, partition, offset)
-                    translated.setdefault(name, {})[str(partition)] = there
-            texts.append(f"{line.name}{msgspec.json.encode(translated).decode()}")
+            offsets: dict[str, dict[str, int]] = {}
+            for stored in line.stored():
+                topic, offset = translated[stored]
+                offsets.setdefault(topic, {})[str(stored[1])] = offset
+            texts.append(f"{line.name}{msgspec.json.encode(offsets).decode()}")
         return self.prefix + "\n".join(texts).encode()
 
 
@@ -82,11 +82,11 @@ class SparkCheckpoint(Struct, frozen=True):
     logs: tuple[_Log, ...]
     others: tuple[Path, ...]
 
-    def offsets(self) -> set[tuple[str, int, int]]:
-        """Returns topic, partition and next offset of everything that a restarted query may read."""
-        return {stored for log in self.logs for stored in log.offsets()}
+    def offsets(self) -> set[StoredPlace]:
+        """Returns everything that a restarted query may read."""
+        return {stored for log in self.logs for line in log.lines for stored in line.stored()}
 
-    def write(self, into: Path, translated: Mapping[tuple[str, int, int], tuple[str, int]]) -> None:
+    def write(self, into: Path, translated: Mapping[StoredPlace, tuple[str, int]]) -> None:
         """Writes it as a new folder, with the translated topics and offsets. It is there whole, or not.
 
         Failure where something is there already, or it can't be written.
@@ -103,7 +103,7 @@ class SparkCheckpoint(Struct, frozen=True):
                     _copy(self.folder / path, whole / path)
                 for log in self.logs:
                     (whole / log.path).parent.mkdir(parents=True, exist_ok=True)
-                    (whole / log.path).write_bytes(log.content(lambda *stored: translated[stored]))
+                    (whole / log.path).write_bytes(log.content(translated))
                 whole.rename(into)
         except OSError as wrong:
             why = wrong.strerror or str(wrong)
