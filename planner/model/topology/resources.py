@@ -5,13 +5,14 @@ An ACL is an entry of the YAML; it stands for bindings of Kafka.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from planner.model.diagnostic import SourceLocation
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.files import EndpointSpec, SourceFormat
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.shapes import (
     AlternativesShape,
@@ -25,6 +26,7 @@ from runtime.contract.spec.shapes import (
     SettingsShape,
     TextShape,
     ValueShape,
+    record_of,
 )
 
 NAME = TextShape(
@@ -38,6 +40,7 @@ CLUSTER_NAME = TextShape(
     "use letters, digits, _ and -, without dots: topics and addresses are named after it",
 )
 CLUSTER_REFERENCE = TextShape("the name of a cluster", placed=True)
+_ENDPOINT = record_of(EndpointSpec).by_name
 SOURCE_REFERENCE = AlternativesShape(
     (
         CLUSTER_REFERENCE,
@@ -45,37 +48,24 @@ SOURCE_REFERENCE = AlternativesShape(
             "lines-source",
             "the files that a flow reads",
             (
-                Key(
-                    "The folder, or `s3a://bucket/prefix` of a store that speaks S3. A path that begins with"
-                    " `./` starts at the folder of the topology.",
-                    TextShape("the path of a folder, or s3a://bucket/prefix"),
-                    name="file",
+                replace(
+                    _ENDPOINT["file"],
+                    doc="The folder, or `s3a://bucket/prefix` of a store that speaks S3. A path that begins"
+                    " with `./` starts at the folder of the topology.",
                     example="./inbox",
-                    required=True,
-                    field="file",
                 ),
-                Key(
-                    "Each line is a record: any UTF-8 text, or a JSON value. Of `parquet`, each row is one.",
-                    ChoiceShape(("text", "json", "parquet")),
-                    name="format",
+                replace(
+                    _ENDPOINT["format"],
+                    doc="Each line is a record: any UTF-8 text, or a JSON value. Of `parquet`, each row is"
+                    " one.",
+                    shape=ChoiceShape(get_args(SourceFormat)),
                     default="text",
                     example="text",
-                    field="format",
                 ),
-                Key(
-                    "Whether files in folders below it are read, too.",
-                    ValueShape.BOOLEAN,
-                    name="recursive",
-                    default=False,
-                    example="true",
-                    field="recursive",
-                ),
-                Key(
-                    "How an object store is reached: the keys of `client` of an endpoint.",
-                    SettingsShape(store=True, expected="a map of settings"),
-                    name="client",
-                    example="{region: eu-central-1, access.key: {env: S3_KEY}, secret.key: {env: S3_SECRET}}",
-                    field="client",
+                replace(_ENDPOINT["recursive"], doc="Whether files in folders below it are read, too."),
+                replace(
+                    _ENDPOINT["client"],
+                    doc="How an object store is reached: the keys of `client` of an endpoint.",
                 ),
             ),
         ),
