@@ -20,6 +20,7 @@ from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed, ObservedCluster, Request
 from planner.model.topology import Cluster, Flow, Selection, Topology
+from planner.model.topology.resources import CLUSTER_NAME
 from planner.workflows.applying.apply import ApplyResult, execute
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
@@ -30,7 +31,6 @@ from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, regex
 from runtime.contract.spec.shapes import record_of
 
-_CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _UNMANAGED = (
     "Nothing here is managed before the first repl apply, and on_remove: keep never deletes anything."
 )
@@ -211,7 +211,7 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
     reader.read(shape, node, "bootstrap")
     if reader.diagnostics:
         raise Failure([error(problem.summary, problem.hint) for problem in reader.diagnostics])
-    if not _CLUSTER_NAME.fullmatch(name):
+    if not re.fullmatch(str(CLUSTER_NAME.pattern), name):
         raise Failure(error(f"{name!r} is no name for a cluster", "use letters, digits, _ and -"))
     return Cluster(name, bootstrap=",".join(addresses), client=_client_settings(client_config))
 

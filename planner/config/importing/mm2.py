@@ -11,10 +11,12 @@ from planner.config.importing.connect import (
     java_regex_problem,
     properties_of,
 )
+from planner.config.importing.declared import label
 from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, unused
 from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
+from planner.model.topology.resources import CLUSTER_NAME
 from runtime.contract.predecessor import ConnectOffsets
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec, Latest, OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Rename, Template
@@ -242,11 +244,11 @@ def convert_properties(keys: Properties, name: str) -> ConvertedTopology:
 
 def _names(aliases: tuple[str, ...], keys: Properties) -> dict[str, str]:
     """Returns the name of each alias's cluster. Of two aliases with one name, the second gets a number."""
-    names = {alias: alias for alias in aliases if re.fullmatch(r"[A-Za-z0-9_-]+", alias)}
+    names = {alias: alias for alias in aliases if re.fullmatch(str(CLUSTER_NAME.pattern), alias)}
     for alias in aliases:
         if alias in names:
             continue
-        plain = re.sub(r"[^A-Za-z0-9_-]", "_", alias)
+        plain = label(alias)
         names[alias] = unused([plain], lambda name: name in names.values())
         if names[alias] != plain:
             keys.note(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.config import load
 from planner.config.importing.connect import properties_of
 from planner.config.importing.document import ConvertedTopology
 from planner.config.importing.mm2 import convert
@@ -135,6 +136,15 @@ def test_aliases_with_one_name_are_two_clusters() -> None:
     assert (
         "west.prod is west_prod-2" in {note.address or "": note.summary for note in found.notes}["clusters"]
     )
+
+
+def test_an_alias_that_a_topology_does_not_take_becomes_a_name_of_a_cluster(tmp_path: Path) -> None:
+    text = "clusters = _eu, B\n_eu->B.enabled = true\n"
+    text += "_eu.bootstrap.servers = eu:9092\nB.bootstrap.servers = b:9092\n"
+    file = tmp_path / "topology.yaml"
+    file.write_text(topology_yaml(convert([("f", text)], "t").topology))
+    (flow,) = load(file).flows.values()
+    assert (flow.source_cluster, flow.rename) == ("eu", Template("_eu.{topic}"))
 
 
 def test_user_and_password_in_the_url_of_tokens_are_not_copied() -> None:
