@@ -7,7 +7,6 @@ from typing import Final
 from planner.apply.denials import denied
 from planner.graph.messages import few
 from runtime.contract.records.job_status import FlowView, JobStatus, JobStatusTable, PartitionState
-from runtime.contract.spec.flow import ENDED, RUNNING
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 
 
@@ -49,7 +48,7 @@ def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable,
         return refused
     for flow in spec.flows:
         view = views.get(flow.name)
-        if flow.state not in RUNNING:
+        if not flow.runs:
             missing = _not_ended(flow, view)
         elif view is None or not view.generation:
             why = view.why if view is not None and view.why else "it is being taken over"
@@ -126,7 +125,7 @@ def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> 
     if status is None:
         return 0, 0, _NOTHING_KNOWN, 0
     found = sum((view.generation > 0) + view.partitions for view in status.flows)
-    ending = {flow.name for flow in spec.flows if flow.state in ENDED}
+    ending = {flow.name for flow in spec.flows if not flow.runs}
     left = [
         max(partition.source_end - partition.position, 0)
         for partition in table.partitions(spec.job)

@@ -19,7 +19,6 @@ from planner.drill.steps.language import demand
 from planner.graph.job_rights import JobRight
 from planner.graph.routes import reason_not_synced
 from planner.workflows.requests import DrillRequest
-from runtime.contract.spec.flow import RUNNING
 
 _DECLARE = "declare them under acls, or set drill.job_rights: documented if they are managed elsewhere"
 _ASYNCHRONOUS = "they were not copied yet when the cluster was lost: flows copy asynchronously"
@@ -278,10 +277,7 @@ def no_orphans(run: ScenarioRun) -> bool:
         for topic in run.topics(cluster)
         if not topic.startswith("__") and (cluster, topic) not in declared
     ]
-    if (
-        not any(flow.state in RUNNING for flow in run.replica.declared().flows.values())
-        and run.replica.processes()
-    ):
+    if not any(flow.runs for flow in run.replica.declared().flows.values()) and run.replica.processes():
         orphans.append("a job without a running flow")
     why = "no topology manages it any more"
     return run.promise("nothing is orphaned", "nothing", ", ".join(orphans) or "nothing", why)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from planner.graph.replication_graph import replication_graph_of, replication_loops
 from planner.model.topology import Flow, Topology
-from runtime.contract.spec.flow import RUNNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
     A mirror that another flow copies on has no producers of its own, so it is no route.
     """
     graph = replication_graph_of(topology, {}, offline=True)
-    edges = [edge for edge in graph.every_edge if topology.flows[edge.flow].state in RUNNING]
+    edges = [edge for edge in graph.every_edge if topology.flows[edge.flow].runs]
     mirrors = {edge.destination for edge in edges if edge.source.topic != edge.destination.topic}
     shared = {node for loop in replication_loops(edges) for node in loop.nodes}
     routes = []
@@ -82,7 +81,7 @@ def not_failed_back(routes: Iterable[DrillRoute]) -> dict[str, str]:
 def flows_out_of(topology: Topology, cluster: str) -> list[Flow]:
     """Returns the running flows out of a cluster, by name."""
     flows = (flow for _, flow in sorted(topology.flows.items()))
-    return [flow for flow in flows if flow.source_cluster == cluster and flow.state in RUNNING]
+    return [flow for flow in flows if flow.source_cluster == cluster and flow.runs]
 
 
 def clusters_to_lose(topology: Topology) -> list[str]:

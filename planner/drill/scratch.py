@@ -43,7 +43,7 @@ from runtime.batch import Record
 from runtime.contract.launching import LaunchError
 from runtime.contract.records import ledger
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import RUNNING, ConfigsSpec, Earliest, GroupsSpec
+from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.rename import SAME_NAME
 from runtime.contract.spec.route import CompiledRoute
@@ -173,7 +173,7 @@ def refuse_touching(topology: Topology, scratch: Topology) -> None:
             for topic in scratch.topics
             if topic.cluster == flow.source_cluster and route.answer(topic.name).taken
         ]
-        if copied and flow.state in RUNNING:
+        if copied and flow.runs:
             touching.append(
                 error(
                     f"it would copy scratch topics of a drill, such as {copied[0]}",

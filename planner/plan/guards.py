@@ -24,7 +24,6 @@ from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings
-from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import JobSpec
 
 COMPARE: dict[str, Callable[[Decimal, Decimal], bool]] = {
@@ -165,7 +164,7 @@ def check(
     """Returns the refusals of every guard for the planned changes."""
     addresses = {change.address for change in changes}
     topics = tuple(topic for topic in desired.topics if topic.address in addresses)
-    ended = frozenset(name for name, flow in topology.flows.items() if flow.state in ENDED)
+    ended = frozenset(name for name, flow in topology.flows.items() if not flow.runs)
     flows = (*changes, *changes_of_silent_sources(desired, observed, changes))
     complained = frozenset(
         diagnostic.address for diagnostic in desired.diagnostics if diagnostic.address is not None
@@ -335,7 +334,7 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
     touched = {step.address for step in remaining}
     changes = tuple(change for change in plan.changes if change.address in touched)
     places = ((step.cluster, step.address, None) for step in remaining if step.address.cluster is None)
-    ended = {flow.name for flow in plan.job_flows if flow.state in ENDED}
+    ended = {flow.name for flow in plan.job_flows if not flow.runs}
     return (
         *ownership(plan.topology, observed, changes),
         *owned_by_others(places, plan.topology, observed),

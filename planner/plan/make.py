@@ -41,7 +41,6 @@ from planner.plan.rollback import rollback, rollback_steps
 from planner.plan.staleness import entries_by_place
 from planner.plan.steps.registry import Own
 from runtime.contract.results.status import PartitionWaits
-from runtime.contract.spec.flow import RUNNING
 
 
 def consequences(
@@ -394,7 +393,7 @@ def expected_dead(topology: Topology) -> frozenset[str]:
     """
     flows = topology.flows.values()
     failed = {flow.source_cluster for flow in flows if flow.state == "failed_over"}
-    return frozenset(failed - {flow.source_cluster for flow in flows if flow.state in RUNNING})
+    return frozenset(failed - {flow.source_cluster for flow in flows if flow.runs})
 
 
 def _unknown(

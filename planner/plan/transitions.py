@@ -89,7 +89,7 @@ def _may_restart(flow: Flow, topology: Topology, states: Mapping[str, FlowState]
     """
     opposite = opposite_of(flow, topology)
     before = states.get(opposite.name) if opposite is not None else None
-    if opposite is None or opposite.state in RUNNING:
+    if opposite is None or opposite.runs:
         return False
     if before in RUNNING:
         return flow.reverse_of is None
@@ -115,7 +115,7 @@ def _hint(before: FlowState, flow: Flow) -> str:
         "from there a flow becomes active again over a promoted reverse flow"
         f" (repl failback {flow.source_cluster}, then --switch) or with a new restart_from"
     )
-    return f"{stay}; {back}" if flow.state in RUNNING else f"{stay}; {back} only"
+    return f"{stay}; {back}" if flow.runs else f"{stay}; {back} only"
 
 
 def changes_of_silent_sources(
@@ -145,7 +145,7 @@ def promotions(changes: Iterable[Change], desired: Desired, topology: Topology) 
     flows = {flow.flow.name: flow for flow in desired.flows}
     for change in changes:
         known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
-        if known is None or change.action is not Action.UPDATE or known.flow.state not in RUNNING:
+        if known is None or change.action is not Action.UPDATE or not known.flow.runs:
             continue
         new, removed = promoted_patterns(change.fields)
         if removed and not _restarts(known.flow, change):

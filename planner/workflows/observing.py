@@ -38,7 +38,6 @@ from planner.workflows.interaction import ProgressHandler, WorkProgress, silent,
 from planner.workflows.preflight import schema_registries
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec
 
 
@@ -148,7 +147,7 @@ async def waiting(
     flows = [
         flow
         for flow in plan.job_flows
-        if flow.state in RUNNING
+        if flow.runs
         and {flow.source_cluster, flow.destination_cluster} <= plan.connections.keys()
         and (chosen is None or flow_address(flow.name) in chosen)
         and (only is None or flow.name in only)

@@ -21,7 +21,7 @@ from planner.workflows.requests import SimulationRequest
 from runtime.audit.offsets.locate import offsets_by_time
 from runtime.audit.status.reader import read_status
 from runtime.contract.results.status import FlowHealth, PartitionHealth
-from runtime.contract.spec.flow import RUNNING, AtOffsets, AtTimestamp, Latest
+from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Latest
 
 _HOUR_MS = 3_600_000
 _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
@@ -31,7 +31,7 @@ _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 async def simulate(request: SimulationRequest) -> Simulation:
     """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
     topology = load(request.path, request.var_files)
-    flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.state in RUNNING}
+    flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.runs}
     status = await read_status(status_request(topology), 0.0, request.timeout_ms / 1000)
     views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}

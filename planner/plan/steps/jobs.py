@@ -425,9 +425,9 @@ class _JobPlanner:
         flows = {name: selected.flow for name, selected in self._selected.items()}
         for flow in flows.values():
             original = flows.get(flow.reverse_of or "")
-            if original is None or (flow.state in RUNNING) == (original.state in RUNNING):
+            if original is None or flow.runs == original.runs:
                 continue
-            ends, comes = (original, flow) if flow.state in RUNNING else (flow, original)
+            ends, comes = (original, flow) if flow.runs else (flow, original)
             if comes.job != ends.job:
                 order.setdefault(comes.job, set()).add(ends.job)
         return order

@@ -278,7 +278,7 @@ def promoted_at(wave: WaveTopics, applies: Iterable[ApplyRecord], since_ms: int)
                 if flow is None:
                     continue
                 topics = wave.topics.get(flow.name, ())
-                if flow.state in ENDED or (topics and all(map(NamePatterns(flow.promoted).match, topics))):
+                if not flow.runs or (topics and all(map(NamePatterns(flow.promoted).match, topics))):
                     first.setdefault(flow.name, ended_ms)
     return max(first.values()) if wave.topics.keys() <= first.keys() else None
 

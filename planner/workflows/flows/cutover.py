@@ -49,7 +49,7 @@ from planner.workflows.interaction import UNATTENDED, Interaction
 from planner.workflows.requests import CutoverRequest
 from planner.workflows.topology import checked, declared_in
 from runtime.contract.results.waves import WaveProgress
-from runtime.contract.spec.flow import ENDED, RUNNING, FlowState
+from runtime.contract.spec.flow import ENDED, FlowState
 from runtime.contract.spec.route import is_reserved
 
 if TYPE_CHECKING:
@@ -417,9 +417,7 @@ async def _return_moved(
         failbacks = failbacks_to_switch(topology, source, flows)
         applied = await switch_flows(topology, failbacks, request, interaction)
         return CutoverResult(await _progress(wave, request), applied)
-    running: dict[str, FlowState] = {
-        name: "promoted" for name in flows if topology.flows[name].state in RUNNING
-    }
+    running: dict[str, FlowState] = {name: "promoted" for name in flows if topology.flows[name].runs}
     if running:
         applied = await apply_edited(states_edited(running, request), request, interaction)
         if not applied.complete:
@@ -442,7 +440,7 @@ def check_returns_alone(
         if topic.topic not in wave.topics[flow.name] and not is_reserved(topic.topic)
     }
     if others:
-        ended = all(topology.flows[name].state in ENDED for name in wave.topics)
+        ended = not any(topology.flows[name].runs for name in wave.topics)
         first = "" if ended else "move the other waves of its flows too; then "
         raise Failure(
             error(

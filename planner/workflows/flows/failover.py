@@ -47,7 +47,6 @@ from planner.workflows.observing import observe
 from planner.workflows.preflight import schema_registries
 from planner.workflows.requests import CutoverRequest, FailbackRequest, FailoverRequest
 from planner.workflows.topology import checked, cluster_of, job_flow_of
-from runtime.contract.spec.flow import ENDED, RUNNING
 
 if TYPE_CHECKING:
     from runtime.contract.results.failover import SchemaCheck
@@ -127,7 +126,7 @@ def _left(flows: Iterable[Flow], status: "ReplicationStatus") -> list[Flow]:
     declared state does: a promoted flow without a generation never copied.
     """
     ended = {flow.name for flow in status.flows if flow.ended or flow.generation is None}
-    return [flow for flow in flows if not (flow.state in ENDED and flow.name in ended)]
+    return [flow for flow in flows if flow.runs or flow.name not in ended]
 
 
 def _losses(
@@ -381,7 +380,7 @@ def _check_copied_back(failbacks: Iterable[Failback]) -> None:
 
 
 def _nothing_ended(topology: Topology, cluster: str) -> Failure:
-    runs = any(flow.source_cluster == cluster and flow.state in RUNNING for flow in topology.flows.values())
+    runs = any(flow.source_cluster == cluster and flow.runs for flow in topology.flows.values())
     why = f"no flow out of {cluster} was promoted or failed over"
     if not runs:
         return Failure(error(why, "look at repl status"))

@@ -44,7 +44,6 @@ from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteReques
 from planner.workflows.topology import checked, flow_of, job_flow_of
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.results.status import next_step
-from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 async def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Writes `state: paused` into the topology and applies it. The job continues with its other flows."""
     flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
-    if flow.state not in RUNNING:
+    if not flow.runs:
         raise wrong_state(flow, "paused")
     return await apply_edited(states_edited({flow.name: "paused"}, request), request, interaction)
 
@@ -70,7 +69,7 @@ async def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) 
     The result is incomplete while a partition of the flow waits for a decision, unless its loss is accepted.
     """
     flow = job_flow_of(checked(request.path, request.var_files).topology, request.flow)
-    if flow.state not in RUNNING:
+    if not flow.runs:
         raise wrong_state(flow, "resumed")
     applied = await apply_edited(
         states_edited({flow.name: "active"}, request),
@@ -253,7 +252,7 @@ async def rehearse_promote(request: PromoteRequest) -> Rehearsal:
     """Returns what a promotion means. It changes nothing, and waits for nothing."""
     topology = checked(request.path, request.var_files).topology
     flow = flow_of(topology, request.flow)
-    if flow.state not in RUNNING:
+    if not flow.runs:
         raise wrong_state(flow, "promoted")
     status = await status_of(topology, request.timeout_ms)
     health = next(health for health in status.flows if health.name == flow.name)
