@@ -7,15 +7,18 @@ created again and forgotten.
 from planner.diff.compared import (
     ADOPTED,
     AS_APPLIED,
+    CUT_SHORT,
+    CUT_SHORT_FIELDS,
     DELETED,
     ComparedKind,
     Leaving,
     not_deleted,
     not_planned,
+    reason_to_create,
     reason_to_delete,
     unreadable,
 )
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change
 from planner.model.desired import Desired, DesiredAcl
 from planner.model.observed import REPLACED, Observed, ObservedCluster, RegistryEntry
 from runtime.contract.spec.acls import AclRule
@@ -82,15 +85,11 @@ def _change(
     if acl.replaced:
         return _replaced(acl, entry, live=acl.rule in live)
     if acl.rule not in live:
-        known = entry is not None and not entry.is_announced
-        gone = "; it was deleted outside the topology" if known else ""
-        return Change(acl.address, Action.CREATE, acl.reason + gone, after=after)
+        return Change(acl.address, Action.CREATE, reason_to_create(acl.reason, entry), after=after)
     if entry is None:
         return Change(acl.address, Action.NO_OP, ADOPTED, before=after, after=after, adopted=True)
     if entry.is_announced:
-        field = FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster")
-        why = "made by an apply that was cut short; only what is remembered of it changes"
-        return Change(acl.address, Action.UPDATE, why, (field,), before=after, after=after)
+        return Change(acl.address, Action.UPDATE, CUT_SHORT, CUT_SHORT_FIELDS, before=after, after=after)
     return Change(acl.address, Action.NO_OP, acl.reason, before=after, after=after)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from planner.model.address import Address
-from planner.model.change import Action, Change
+from planner.model.change import Action, Change, FieldChange
 from planner.model.desired import Desired, DesiredFlow
 from planner.model.observed import Observed, ObservedCluster, RegistryEntry, Unreachable
 from planner.model.topology import OnRemove
@@ -22,6 +22,10 @@ NEVER_MADE = "never made: an apply was cut short"
 WAS_THERE = "leaves the topology; it was there before and stays"
 NOT_FENCED = "its wave is not fenced any more"
 REMEMBERED = "only what is remembered of it changes"
+CUT_SHORT = f"made by an apply that was cut short; {REMEMBERED}"
+CUT_SHORT_FIELDS = (
+    FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster"),
+)
 
 Applied = tuple[RegistryEntry, ObservedCluster]  # what was applied, and the cluster as it is now
 
@@ -110,6 +114,12 @@ def not_planned(address: Address, observed: Observed, topology: str, *parts: str
         return Change(address, Action.NO_OP, f"owned by topology {entry.topology!r}")
     cluster = observed.reachable(address.cluster or "")
     return None if cluster is None else unreadable(address, cluster, *parts)
+
+
+def reason_to_create(reason: str, entry: RegistryEntry | None) -> str:
+    """Returns why an object is created. One that was made before was deleted by someone else."""
+    made = entry is not None and not entry.is_announced
+    return f"{reason}; it was {DELETED}" if made else reason
 
 
 def not_deleted(entry: RegistryEntry, *, exists: bool) -> Change | None:

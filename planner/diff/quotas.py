@@ -12,6 +12,8 @@ from planner.diff.compare import PathDifference, Tree, differences
 from planner.diff.compared import (
     ADOPTED,
     AS_APPLIED,
+    CUT_SHORT,
+    CUT_SHORT_FIELDS,
     DELETED,
     NOT_DECLARED,
     OUTSIDE,
@@ -20,6 +22,7 @@ from planner.diff.compared import (
     Leaving,
     not_deleted,
     not_planned,
+    reason_to_create,
     reason_to_delete,
     unreadable,
 )
@@ -104,8 +107,7 @@ def _compared(pair: QuotaPair, differing: Iterable[PathDifference]) -> Change:
     after = {**quota.entity.parts, **quota.values}
     unchanged = sum(key not in moved for key in quota.values)
     if not pair.live:
-        gone = entry is not None and not entry.is_announced
-        reason = quota.origin.reason + ("; it was deleted outside the topology" if gone else "")
+        reason = reason_to_create(quota.origin.reason, entry)
         # What was applied and is not desired is gone with the rest.
         return Change(quota.address, Action.CREATE, reason, tuple(fields), None, after)
     every = (*fields, *recorded)
@@ -139,7 +141,7 @@ def _recorded_fields(pair: QuotaPair, moved: set[str]) -> tuple[FieldChange, ...
     if entry is None:
         return ()
     if entry.is_announced:
-        return (FieldChange(("recorded", "spec"), "announced", "as it is", note="remembered at the cluster"),)
+        return CUT_SHORT_FIELDS
     fields = [
         FieldChange(("recorded", key), pair.applied.get(key), quota.values.get(key), note=note)
         for key in dict.fromkeys((*quota.values, *pair.applied))
@@ -156,7 +158,7 @@ def _reason(pair: QuotaPair, fields: Iterable[FieldChange], recorded: Iterable[F
     if pair.entry is None:
         return ADOPTED
     if not listed and pair.entry.is_announced:
-        return f"made by an apply that was cut short; {REMEMBERED}"
+        return CUT_SHORT
     match pair.quota.origin:
         case MirroredBy():
             return pair.quota.origin.reason

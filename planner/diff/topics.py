@@ -19,6 +19,7 @@ from planner.diff.compared import (
     ComparedKind,
     Leaving,
     not_planned,
+    reason_to_create,
     unknown,
 )
 from planner.diff.record import topic_spec
@@ -250,14 +251,14 @@ def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedC
         for path, value in sizes
     ]
     fields += [FieldChange(config_path(key), None, value) for key, value in sorted(topic.config.items())]
-    gone = "; it was deleted outside the topology" if entry is not None else ""
     after: dict[str, object] = {
         "partitions": topic.partitions,
         "replication": topic.replication,
         "config": dict(sorted(topic.config.items())),
         **_guards(topic),
     }
-    return Change(topic.address, Action.CREATE, topic.origin.reason + gone, tuple(fields), None, after)
+    reason = reason_to_create(topic.origin.reason, entry)
+    return Change(topic.address, Action.CREATE, reason, tuple(fields), None, after)
 
 
 def _guards(topic: DesiredTopic) -> dict[str, object]:
