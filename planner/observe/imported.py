@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, note, warning
 from planner.model.observed import (
@@ -63,10 +65,7 @@ def import_topology(
             if (limits := _declarable(entity, values))
         )
         diagnostics += _left_out(cluster, pattern)
-        known = declared[cluster.name]
-        pinned[cluster.name] = Cluster(
-            known.name, bootstrap=known.bootstrap, id=cluster.id or None, client=known.client
-        )
+        pinned[cluster.name] = structs.replace(declared[cluster.name], id=cluster.id or None)
     return Topology(name, pinned, tuple(topics), tuple(acls), tuple(quotas)), diagnostics
 
 

@@ -142,3 +142,10 @@ def test_scram_users_are_listed() -> None:
     assert said(held) == ["dc1 has 1 SCRAM user: app (SCRAM-SHA-256, SCRAM-SHA-512)"]
     hidden = replace(cluster(live("orders")), unreadable={"scram": "too old"})
     assert said(hidden) == ["the SCRAM users of dc1 are not listed: too old"]
+
+
+def test_what_is_declared_of_a_cluster_stays() -> None:
+    declared = Cluster("dc1", bootstrap="a:9092", labels={"env": "prod"}, principal="User:CN=repl")
+    topology, _ = import_topology("t", {"dc1": declared}, [cluster(live("a"))])
+    assert topology.clusters["dc1"].labels == {"env": "prod"}
+    assert topology.clusters["dc1"].principal == "User:CN=repl"
