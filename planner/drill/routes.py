@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from planner.graph.replication_graph import replication_graph_of, replication_loops
+from planner.model.observed import Observed
 from planner.model.topology import Flow, Topology
 
 
@@ -37,7 +38,7 @@ def routes_of(topology: Topology) -> list[DrillRoute]:
 
     A mirror that another flow copies on has no producers of its own, so it is no route.
     """
-    graph = replication_graph_of(topology, {}, offline=True)
+    graph = replication_graph_of(topology, Observed({}), {}, offline=True)
     edges = [edge for edge in graph.every_edge if topology.flows[edge.flow].runs]
     mirrors = {edge.destination for edge in edges if edge.source.topic != edge.destination.topic}
     shared = {node for loop in replication_loops(edges) for node in loop.nodes}

@@ -24,7 +24,7 @@ from planner.graph.replication_graph import CopyEdge, ReplicationGraph, replicat
 from planner.model.address import Kind
 from planner.model.desired import DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import Observed, ObservedCluster, RegistryEntry
+from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow
 from runtime.contract.spec.acls import (
     EVERY_TOPIC,
@@ -41,10 +41,7 @@ from runtime.contract.spec.route import is_reserved
 
 
 def protection(
-    graph: ReplicationGraph,
-    observed: Observed,
-    mirrored: Collection[AclRule],
-    diagnostics: list[Diagnostic],
+    graph: ReplicationGraph, mirrored: Collection[AclRule], diagnostics: list[Diagnostic]
 ) -> Iterator[DesiredAcl]:
     """Yields the rules that keep foreign principals from writing the mirrors of protected flows.
 
@@ -54,13 +51,13 @@ def protection(
         flow for _, flow in sorted(graph.topology.flows.items()) if flow.protect == "acl" and flow.runs
     ]
     for name in sorted({flow.destination_cluster for flow in protected}):
-        cluster = observed.reachable(name)
+        cluster = graph.cluster(name)
         if cluster is None or cluster.acls is None:
             continue
         flows = [flow for flow in protected if flow.destination_cluster == name]
         protection = _ClusterProtection(cluster, flows, graph, mirrored)
         yield from protection.denials()
-        if all(observed.reachable(flow.source_cluster) is not None for flow in flows):
+        if all(graph.cluster(flow.source_cluster) is not None for flow in flows):
             yield from protection.replacements()
             yield from protection.rules_of_open_topics()
         else:

@@ -15,44 +15,40 @@ from planner.graph.topics import existing_mirrors
 from planner.model.address import Kind
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import Diagnostic, warning
-from planner.model.observed import Observed
 from planner.model.topology import AclRule, Flow
 from runtime.contract.spec.acls import AclMirror
 
 
-def acls_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredAcl], list[Diagnostic]]:
+def acls_of(graph: ReplicationGraph) -> tuple[list[DesiredAcl], list[Diagnostic]]:
     """Returns the desired ACLs of all clusters, with warnings about rules that can't be mirrored."""
     wanted = {acl.rule: DesiredAcl(acl.rule, Declared(), acl.source) for acl in graph.topology.acls}
     diagnostics: list[Diagnostic] = []
     running = [flow for flow in graph.flows if flow.runs]
     mirrors = [_Mirror(flow, graph) for flow in running if flow.acls_sync]
-    for acl in _mirrored(mirrors, graph, observed, diagnostics):
+    for acl in _mirrored(mirrors, graph, diagnostics):
         wanted.setdefault(acl.rule, acl)
-    for acl in protection(graph, observed, list(wanted), diagnostics):
+    for acl in protection(graph, list(wanted), diagnostics):
         wanted.setdefault(acl.rule, acl)
-    for acl in fence_rules(graph, observed):
+    for acl in fence_rules(graph):
         wanted.setdefault(acl.rule, acl)
-    for acl in _kept(mirrors, graph, observed):
+    for acl in _kept(mirrors, graph):
         wanted.setdefault(acl.rule, acl)
     return [wanted[rule] for rule in sorted(wanted)], diagnostics
 
 
-def acls_known(flow: Flow, observed: Observed) -> bool:
+def acls_known(flow: Flow, graph: ReplicationGraph) -> bool:
     """Returns whether everything that the flow's ACLs depend on could be read."""
     needed = set()
     if flow.acls_sync:
         needed.add(flow.source_cluster)
     if flow.protect == "acl":
         needed.add(flow.destination_cluster)
-    clusters = [observed.reachable(name) for name in needed]
+    clusters = [graph.cluster(name) for name in needed]
     return all(cluster is not None and "acls" not in cluster.unreadable for cluster in clusters)
 
 
 def _mirrored(
-    mirrors: "Sequence[_Mirror]",
-    graph: ReplicationGraph,
-    observed: Observed,
-    diagnostics: list[Diagnostic],
+    mirrors: "Sequence[_Mirror]", graph: ReplicationGraph, diagnostics: list[Diagnostic]
 ) -> list[DesiredAcl]:
     """Mirrors rules along chains of flows in one plan.
 
@@ -60,7 +56,7 @@ def _mirrored(
     """
     flows = [mirror.flow for mirror in mirrors]
     ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
-    rules = {cluster: _own_rules(cluster, graph, observed) for cluster in ends}
+    rules = {cluster: _own_rules(cluster, graph) for cluster in ends}
     mirrored: dict[AclRule, DesiredAcl] = {}
     fresh = True
     while fresh:
@@ -78,9 +74,9 @@ def _mirrored(
     return list(mirrored.values())
 
 
-def _own_rules(name: str, graph: ReplicationGraph, observed: Observed) -> set[AclRule]:
+def _own_rules(name: str, graph: ReplicationGraph) -> set[AclRule]:
     """Returns the cluster's live and declared rules, without those that a flow made there."""
-    cluster = observed.reachable(name)
+    cluster = graph.cluster(name)
     live: set[AclRule] = set()
     if cluster is not None:
         made = {
@@ -137,18 +133,18 @@ class _Mirror:
             )
 
 
-def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph) -> Iterator[DesiredAcl]:
     """Yields mirrored rules that stay although they can't be derived now.
 
     These are the rules of promoted or failed-over topics, those of flows whose source ACLs could not be read,
     and what further flows made from them.
     """
-    made = functools.cache(lambda name: _made(graph.flow(name), graph, observed))
-    kept, silent = list(_left_by_flows(graph, observed)), set[AclRule]()
+    made = functools.cache(lambda name: _made(graph.flow(name), graph))
+    kept, silent = list(_left_by_flows(graph)), set[AclRule]()
     for name, flow in graph.topology.flows.items():
-        if not flow.runs or acls_known(flow, observed):
+        if not flow.runs or acls_known(flow, graph):
             continue
-        if observed.reachable(flow.source_cluster) is not None:
+        if graph.cluster(flow.source_cluster) is not None:
             kept += [_mirrored_by(flow, rule) for rule in made(name)]
         elif flow.acls_sync:
             silent |= made(name)  # unknown
@@ -165,7 +161,7 @@ def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph, observed: Observe
                     yield acl
 
 
-def _left_by_flows(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+def _left_by_flows(graph: ReplicationGraph) -> Iterator[DesiredAcl]:
     """Yields the rules on promoted mirrors that stay: readers keep their access.
 
     A DENY WRITE rule is not among them. It goes, since the topic's writers are at the destination now.
@@ -173,10 +169,10 @@ def _left_by_flows(graph: ReplicationGraph, observed: Observed) -> Iterator[Desi
     for _, flow in sorted(graph.topology.flows.items()):
         if flow.runs and not flow.promoted:
             continue
-        made = _made(flow, graph, observed)
+        made = _made(flow, graph)
         mirrors = [
             mirror
-            for source_topic, mirror in existing_mirrors(graph, observed, flow, declared=True)
+            for source_topic, mirror in existing_mirrors(graph, flow, declared=True)
             if made and not flow.copies(source_topic)
         ]
         for rule in made:
@@ -185,9 +181,9 @@ def _left_by_flows(graph: ReplicationGraph, observed: Observed) -> Iterator[Desi
                 yield _mirrored_by(flow, rule)
 
 
-def _made(flow: Flow, graph: ReplicationGraph, observed: Observed) -> set[AclRule]:
+def _made(flow: Flow, graph: ReplicationGraph) -> set[AclRule]:
     """Returns the rules that the flow made and that exist."""
-    destination = observed.reachable(flow.destination_cluster)
+    destination = graph.cluster(flow.destination_cluster)
     if destination is None:
         return set()
     made = {

@@ -21,7 +21,7 @@ from planner.graph.replication_graph import ReplicationGraph
 from planner.model.address import Address, Kind
 from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy, PlannedWave
 from planner.model.diagnostic import Diagnostic, error, warning
-from planner.model.observed import Observed, ObservedCluster, RegistryEntry
+from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cutover, Fence, Flow, QuotaEntity, Topology, Wave
 from planner.model.topology.quotas import DEFAULT_ENTITY
 from runtime.contract.spec.acls import EVERYONE, NOT_WRITE, TopicRules, denial
@@ -135,14 +135,14 @@ def live_waves(graph: ReplicationGraph) -> list[WaveTopics]:
     return waves
 
 
-def fence_rules(graph: ReplicationGraph, observed: Observed) -> Iterator[DesiredAcl]:
+def fence_rules(graph: ReplicationGraph) -> Iterator[DesiredAcl]:
     """Yields the rules that keep producers from writing the topics of fenced waves."""
     for wave in live_waves(graph):
         if not (wave.wave.fenced and wave.cutover.fence is Fence.ACL):
             continue
         source = source_of(wave.cutover, graph.topology)
         origin = wave.fenced_by
-        open_topics = _open_topics(wave, graph, observed.reachable(source))
+        open_topics = _open_topics(wave, graph, graph.cluster(source))
         for topic in wave.names:
             rules = [denial(source, topic, principal) for principal in wave.wave.producers or (EVERYONE,)]
             if topic in open_topics:
@@ -188,11 +188,11 @@ def fence_limits(
 FORECAST_RATE = 50_000_000  # bytes a second, as `repl plan --simulate` assumes
 
 
-def planned_waves(graph: ReplicationGraph, observed: Observed) -> Iterator[PlannedWave]:
+def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
     """Yields how large each wave is, and how long what it copies first takes."""
     topology = graph.topology
     for wave in live_waves(graph):
-        source = observed.reachable(source_of(wave.cutover, topology))
+        source = graph.cluster(source_of(wave.cutover, topology))
         if source is None:
             continue
         flows = [topology.flows[flow] for flow in wave.cutover.flows]
@@ -201,7 +201,7 @@ def planned_waves(graph: ReplicationGraph, observed: Observed) -> Iterator[Plann
             {topic: source.sizes.get(topic, 0) for topic in wave.names} if source.sizes is not None else None
         )
         running = {
-            flow: lag for flow in wave.topics if (lag := _lag_of(topology.flows[flow], observed)) is not None
+            flow: lag for flow in wave.topics if (lag := _lag_of(topology.flows[flow], graph)) is not None
         }
         waiting = {topic for flow, topics in wave.left.items() if flow not in running for topic in topics}
         size = sum(sizes.values()) if sizes is not None else None
@@ -235,18 +235,18 @@ def _follows(group: str, cutover: Cutover, topology: Topology) -> bool:
     )
 
 
-def _lag_of(flow: Flow, observed: Observed) -> int | None:
+def _lag_of(flow: Flow, graph: ReplicationGraph) -> int | None:
     """Returns the records that the job of a flow had not copied when it last reported; None if none runs."""
-    destination = observed.reachable(flow.destination_cluster)
+    destination = graph.cluster(flow.destination_cluster)
     job = destination.job(flow.job) if destination is not None else None
     return job.lag.get(flow.name) if job is not None and job.live else None
 
 
-def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def cutovers(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields what is wrong with the waves that have not moved, and what their clients must know."""
     waves = live_waves(graph)
     for wave in waves:
-        source = observed.reachable(source_of(wave.cutover, graph.topology))
+        source = graph.cluster(source_of(wave.cutover, graph.topology))
         if wave.is_moved and not wave.wave.fenced:
             continue
         if wave.is_moved and (source is None or recorded_fence(wave, graph.topology, source.owned)):
@@ -267,7 +267,7 @@ def cutovers(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
             yield from _fence_by_rules(wave, graph, source)
         if source is not None and wave.cutover.fence is Fence.QUOTA:
             yield from _fence_by_quotas(wave, graph, source)
-    yield from _split_groups(waves, graph.topology, observed)
+    yield from _split_groups(waves, graph)
     yield from _shared_producers(waves)
 
 
@@ -464,12 +464,11 @@ def _groups_not_moved(wave: WaveTopics, graph: ReplicationGraph) -> Iterator[Dia
             )
 
 
-def _split_groups(
-    waves: Sequence[WaveTopics], topology: Topology, observed: Observed
-) -> Iterator[Diagnostic]:
+def _split_groups(waves: Sequence[WaveTopics], graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Warns of groups that read topics of two waves: their consumers would need both clusters at once."""
+    topology = graph.topology
     for cutover in topology.cutovers:
-        source = observed.reachable(source_of(cutover, topology))
+        source = graph.cluster(source_of(cutover, topology))
         read = {
             group: topics
             for group, topics in ((source.group_topics or {}) if source is not None else {}).items()

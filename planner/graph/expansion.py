@@ -33,7 +33,7 @@ from planner.graph.schemas import (
     schemas_unknown,
     subjects_of,
 )
-from planner.graph.topics import DesiredTopics, partitions_of, quarantine_nodes, topics_of
+from planner.graph.topics import DesiredTopics, quarantine_nodes, topics_of
 from planner.model.address import Kind, flow_address, topic_address
 from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic
@@ -59,7 +59,7 @@ def read_requests(topology: Topology, observed: Observed) -> dict[str, ClusterDe
     """
     clusters = [cluster for name in sorted(topology.clusters) if (cluster := observed.reachable(name))]
     names = {cluster.name: cluster.topics.keys() | cluster.hidden for cluster in clusters}
-    graph = replication_graph_of(topology, names)
+    graph = replication_graph_of(topology, observed, names)
     sources = [source for source in _recorded_mirrors(topology, clusters).values() if source is not None]
     return {cluster.name: _read_request(cluster, graph, sources) for cluster in clusters}
 
@@ -127,6 +127,7 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     """
     graph = replication_graph_of(
         topology,
+        observed,
         names={
             name: {*cluster.topics, *cluster.hidden} - topics_to_delete(topology, cluster)
             for name, cluster in observed.live.items()
@@ -138,11 +139,11 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
     loops_found = replication_loops(edges)
     merges, native_only = merges_of(edges, loops_found, _unfiltered(topology))
     provenance = provenance_of(graph)
-    wanted = topics_of(graph, observed, provenance)
-    acls, about_acls = acls_of(graph, observed)
-    quotas, about_quotas = quotas_of(graph, observed)
-    subjects, about_subjects = subjects_of(graph, observed)
-    flows = flows_of(graph, observed, provenance, native_only, loops_found)
+    wanted = topics_of(graph, provenance)
+    acls, about_acls = acls_of(graph)
+    quotas, about_quotas = quotas_of(graph)
+    subjects, about_subjects = subjects_of(graph)
+    flows = flows_of(graph, provenance, native_only, loops_found)
     return Desired(
         topology=topology.name,
         topics=wanted.desired,
@@ -151,12 +152,12 @@ def expand(topology: Topology, observed: Observed, folder: PurePath = _CURRENT_F
         subjects=tuple(subjects),
         flows=flows,
         jobs=jobs_of(topology, observed, flows, folder),
-        unknown=_unknown(graph, observed),
-        waves=tuple(planned_waves(graph, observed)),
+        unknown=_unknown(graph),
+        waves=tuple(planned_waves(graph)),
         diagnostics=_in_order(
             [
                 *_without_clusters(graph, loops_found, merges),
-                *_with_clusters(graph, wanted, observed),
+                *_with_clusters(graph, wanted),
                 *about_acls,
                 *about_quotas,
                 *about_subjects,
@@ -199,17 +200,16 @@ def topics_to_delete(topology: Topology, cluster: ObservedCluster) -> frozenset[
 
 def lint_offline(topology: Topology) -> tuple[Diagnostic, ...]:
     """Returns what can be checked without any cluster, from the topology alone."""
-    graph = replication_graph_of(topology, {}, offline=True)
-    nothing = Observed({})
+    graph = replication_graph_of(topology, Observed({}), {}, offline=True)
     edges = graph.every_edge
     loops_found = replication_loops(edges)
     merges, _ = merges_of(edges, loops_found, _unfiltered(topology))
-    wanted = topics_of(graph, nothing, provenance_of(graph))
+    wanted = topics_of(graph, provenance_of(graph))
     return _in_order(
         [
             *_without_clusters(graph, loops_found, merges),
-            *topic_lints.fewer_partitions(graph, partitions_of(graph, nothing)),
-            *topic_lints.min_insync(wanted, graph, nothing),
+            *topic_lints.fewer_partitions(graph, wanted.partitions),
+            *topic_lints.min_insync(wanted, graph),
             *filtered_keys(graph, wanted),
         ]
     )
@@ -239,43 +239,41 @@ def _without_clusters(
     yield from loops.duplicate_paths(graph, [merge for merge in merges if merge.twice])
 
 
-def _with_clusters(
-    graph: ReplicationGraph, wanted: DesiredTopics, observed: Observed
-) -> Iterable[Diagnostic]:
-    yield from cutovers(graph, observed)
+def _with_clusters(graph: ReplicationGraph, wanted: DesiredTopics) -> Iterable[Diagnostic]:
+    yield from cutovers(graph)
     yield from flow_lints.selections(graph)
-    yield from flow_lints.groups_without_data(graph, observed)
-    yield from flow_lints.hidden_groups(graph, observed)
-    yield from flow_lints.share_groups(graph, observed)
-    yield from flow_lints.streams_groups(graph, observed)
+    yield from flow_lints.groups_without_data(graph)
+    yield from flow_lints.hidden_groups(graph)
+    yield from flow_lints.share_groups(graph)
+    yield from flow_lints.streams_groups(graph)
     yield from topic_lints.fewer_partitions(graph, wanted.partitions)
-    yield from topic_lints.replication(wanted.desired, graph, observed)
-    yield from topic_lints.internal_replication(graph, observed)
-    yield from topic_lints.min_insync(wanted, graph, observed)
+    yield from topic_lints.replication(wanted.desired, graph)
+    yield from topic_lints.internal_replication(graph)
+    yield from topic_lints.min_insync(wanted, graph)
     yield from topic_lints.declared_otherwise(wanted, graph)
     yield from topic_lints.retention(wanted, graph)
     yield from filtered_keys(graph, wanted)
-    yield from flow_lints.missing_features(graph, observed)
-    yield from flow_lints.missing_settings(wanted, graph, observed)
+    yield from flow_lints.missing_features(graph)
+    yield from flow_lints.missing_settings(wanted, graph)
 
 
 def _unfiltered(topology: Topology) -> frozenset[str]:
     return frozenset(flow.name for flow in topology.flows.values() if flow.provenance == "off")
 
 
-def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
+def _unknown(graph: ReplicationGraph) -> dict[str, str]:
     """Returns why objects of clusters that answered can't be known, by address."""
     unknown: dict[str, str] = {}
     for flow in graph.flows:
         if not flow.runs:
             continue
         address = str(flow_address(flow.name))
-        if why := quotas_unknown(flow, observed) or schemas_unknown(flow, observed):
+        if why := quotas_unknown(flow, graph) or schemas_unknown(flow, graph):
             unknown[address] = why
         elif flow.acls_sync or flow.protect != "off":
             for cluster in (flow.source_cluster, flow.destination_cluster):
-                live = observed.reachable(cluster)
-                if live is not None and "acls" in live.unreadable and not acls_known(flow, observed):
+                live = graph.cluster(cluster)
+                if live is not None and "acls" in live.unreadable and not acls_known(flow, graph):
                     unknown[address] = f"the ACLs of {cluster} could not be read: {live.unreadable['acls']}"
     for node in graph.live.nodes:
         if graph.is_undescribable(node) and any(
@@ -283,7 +281,7 @@ def _unknown(graph: ReplicationGraph, observed: Observed) -> dict[str, str]:
             for flow in graph.flows
             if flow.copies(node.topic)
         ):
-            hiding = observed.reachable(node.cluster)
+            hiding = graph.cluster(node.cluster)
             assert hiding is not None
             unknown[str(topic_address(*node))] = hiding.why_hidden(node.topic)
     return dict(sorted(unknown.items()))

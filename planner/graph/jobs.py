@@ -42,7 +42,6 @@ from runtime.contract.spec.transform import FormatSpec, TransformSpec
 
 def flows_of(
     graph: ReplicationGraph,
-    observed: Observed,
     provenance: Mapping[str, ProvenanceMode],
     native_only: frozenset[str],
     loops: Sequence[ReplicationLoop],
@@ -66,7 +65,7 @@ def flows_of(
         if flow.runs:
             topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
         else:
-            topics, selection_known = tuple(sorted(existing_mirrors(graph, observed, flow))), True
+            topics, selection_known = tuple(sorted(existing_mirrors(graph, flow))), True
         desired.append(
             DesiredFlow(
                 flow=flow,
@@ -77,7 +76,7 @@ def flows_of(
                 selection_known=selection_known,
                 native_only=name in native_only,
                 shared=shared or (None if unread and any(map(may_be_shared, own)) else False),
-                promoted=promoted_topics(graph, observed, flow),
+                promoted=promoted_topics(graph, flow),
             )
         )
     for name, flow in graph.topology.job_flows.items():
@@ -135,7 +134,7 @@ def _reason(
             return "a flow of the same loop needs headers"
 
 
-def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> tuple[str, ...]:
+def promoted_topics(graph: ReplicationGraph, flow: Flow) -> tuple[str, ...]:
     """Returns the promoted topics of a flow, by their names at the source.
 
     If the source can't be read, the mirrors that the flow made tell them.
@@ -148,7 +147,7 @@ def promoted_topics(graph: ReplicationGraph, observed: Observed, flow: Flow) -> 
             topic for topic in graph.names[flow.source_cluster] if router.destination_topic(flow.name, topic)
         ]
     else:
-        topics_at_source = [topic for topic, _ in existing_mirrors(graph, observed, flow)]
+        topics_at_source = [topic for topic, _ in existing_mirrors(graph, flow)]
     return tuple(sorted(topic for topic in topics_at_source if flow.has_promoted(topic)))
 
 

@@ -17,7 +17,6 @@ from planner.model.desired import Declared, DesiredQuota, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, note
 from planner.model.observed import (
     FEATURE_QUOTAS,
-    Observed,
     ObservedCluster,
     RegistryEntry,
 )
@@ -26,10 +25,10 @@ from planner.model.topology import QUOTA_KEYS, Flow, QuotaEntity, Topology
 Limits = Mapping[str, float]
 
 
-def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredQuota], list[Diagnostic]]:
+def quotas_of(graph: ReplicationGraph) -> tuple[list[DesiredQuota], list[Diagnostic]]:
     """Returns the desired quotas of all clusters, with what can't be mirrored or set, and why."""
-    diagnostics = list(_too_old(graph, observed))
-    lacking = {name for name, cluster in observed.live.items() if cluster.lack(FEATURE_QUOTAS)}
+    diagnostics = list(_too_old(graph))
+    lacking = {name for name, cluster in graph.observed.live.items() if cluster.lack(FEATURE_QUOTAS)}
     flows = [
         flow
         for flow in graph.flows
@@ -41,25 +40,25 @@ def quotas_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desired
         if quota.cluster not in lacking
     )
     own = _by_place(declared)
-    ended, unread = _kept(flows, graph, observed)
+    ended, unread = _kept(flows, graph)
     unread = {place: quota for place, quota in unread.items() if place not in own}
-    mirrored = _mirrored(flows, ended, unread, graph.topology, observed, diagnostics)
+    mirrored = _mirrored(flows, ended, unread, graph, diagnostics)
     # The quotas of a flow whose source does not answer are unknown.
     known = {
         place: quota
         for place, quota in unread.items()
-        if isinstance(quota.origin, MirroredBy) and observed.reachable(quota.origin.source_cluster)
+        if isinstance(quota.origin, MirroredBy) and graph.cluster(quota.origin.source_cluster)
     }
     wanted = ended | mirrored | known | own
     wanted |= _by_place(fence_limits(graph, wanted))
-    diagnostics += _without_secrets(graph, observed)
+    diagnostics += _without_secrets(graph)
     return sorted(wanted.values(), key=lambda quota: quota.address), diagnostics
 
 
-def quotas_unknown(flow: Flow, observed: Observed) -> str:
+def quotas_unknown(flow: Flow, graph: ReplicationGraph) -> str:
     """Returns why the quotas of a flow's clusters could not be read; "" if nothing is missing."""
     for name in (flow.source_cluster, flow.destination_cluster) if flow.quotas_sync else ():
-        cluster = observed.reachable(name)
+        cluster = graph.cluster(name)
         if cluster is not None and "quotas" in cluster.unreadable:
             return f"the client quotas of {name} could not be read: {cluster.unreadable['quotas']}"
     return ""
@@ -76,16 +75,16 @@ def _mirrored(
     flows: Sequence[Flow],
     ended: Collection[ClusterEntity],
     unread: Collection[ClusterEntity],
-    topology: Topology,
-    observed: Observed,
+    graph: ReplicationGraph,
     diagnostics: list[Diagnostic],
 ) -> dict[ClusterEntity, DesiredQuota]:
+    topology = graph.topology
     ends = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
-    limits = {name: _own_limits(observed.reachable(name), topology, name) for name in ends}
+    limits = {name: _own_limits(graph.cluster(name), topology, name) for name in ends}
     mirrored: dict[ClusterEntity, DesiredQuota] = {}
     _spread(flows, limits, mirrored, unread)
     for name in ends:
-        for entity, values in _left_over(observed.reachable(name), topology.name).items():
+        for entity, values in _left_over(graph.cluster(name), topology.name).items():
             if not any((name, entity) in places for places in (mirrored, ended, unread)):
                 limits[name].setdefault(entity, values)
     _spread(flows, limits, mirrored, unread)
@@ -179,7 +178,7 @@ def _others(flow: Flow, limits: Mapping[str, Mapping[QuotaEntity, Limits]]) -> I
 
 
 def _kept(
-    flows: Sequence[Flow], graph: ReplicationGraph, observed: Observed
+    flows: Sequence[Flow], graph: ReplicationGraph
 ) -> tuple[dict[ClusterEntity, DesiredQuota], dict[ClusterEntity, DesiredQuota]]:
     """Returns the mirrored quotas that stay as they are: of ended flows, and of flows that can't be read.
 
@@ -189,11 +188,9 @@ def _kept(
     syncing = [flow for _, flow in sorted(graph.topology.flows.items()) if flow.quotas_sync]
     running = [flow for flow in syncing if flow.runs]
     unread = [
-        flow
-        for flow in running
-        if observed.reachable(flow.source_cluster) is None or quotas_unknown(flow, observed)
+        flow for flow in running if graph.cluster(flow.source_cluster) is None or quotas_unknown(flow, graph)
     ]
-    made = cache(lambda name: _by_place(_made(graph.flow(name), graph.topology.name, observed)))
+    made = cache(lambda name: _by_place(_made(graph.flow(name), graph)))
     ended = [flow for flow in syncing if not flow.runs]
     return _with_further(ended, flows, made), _with_further(unread, flows, made)
 
@@ -214,20 +211,20 @@ def _with_further(
     return found
 
 
-def _made(flow: Flow, topology: str, observed: Observed) -> Iterator[DesiredQuota]:
+def _made(flow: Flow, graph: ReplicationGraph) -> Iterator[DesiredQuota]:
     """Yields the quotas that the flow made at its destination, as they are there."""
-    destination = observed.reachable(flow.destination_cluster)
+    destination = graph.cluster(flow.destination_cluster)
     origin = MirroredBy(flow.name, flow.source_cluster)
     for name, entry in _entries(destination).items():
         live = destination.quotas.get(name, {}) if destination is not None else {}
         values = {key: live[key] for key in entry.limits if key in live}
-        if values and (entry.flow, entry.topology) == (flow.name, topology):
+        if values and (entry.flow, entry.topology) == (flow.name, graph.topology.name):
             yield DesiredQuota(flow.destination_cluster, QuotaEntity.named(name), values, origin, flow.source)
 
 
-def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def _too_old(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields an error for each cluster and flow whose quotas the version of a broker can't do."""
-    for name, cluster in sorted(observed.live.items()):
+    for name, cluster in sorted(graph.observed.live.items()):
         if (lacking := cluster.lack(FEATURE_QUOTAS)) is None:
             continue
         without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.feature.since})"
@@ -255,13 +252,13 @@ def _too_old(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic
                 )
 
 
-def _without_secrets(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def _without_secrets(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Notes users who log in at the source of a flow and can't at its destination.
 
     A flow that mirrors rights or quotas prepares the destination for its source's clients.
     """
     for flow in graph.flows:
-        source, destination = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
+        source, destination = map(graph.cluster, (flow.source_cluster, flow.destination_cluster))
         if source is None or destination is None or not (flow.acls_sync or flow.quotas_sync):
             continue
         if not flow.runs or "scram" in {*source.unreadable, *destination.unreadable}:

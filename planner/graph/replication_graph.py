@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar, assert_never
 from msgspec import Struct, field
 
 from planner.graph.routes import router_of
+from planner.model.observed import Observed, ObservedCluster
 from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.naming import illegal_because
@@ -164,7 +165,7 @@ def _search(
 
 
 class ReplicationGraph(Struct, frozen=True):
-    """Topics and copies of a topology, with the topics of the clusters that could be read.
+    """Topics and copies of a topology, with what was observed of the clusters.
 
     `names` are the live topics by cluster; a cluster that could not be read has no entry. `live` holds topics
     that exist or will exist after this plan. `silent` holds the copies out of clusters that could not be
@@ -176,6 +177,7 @@ class ReplicationGraph(Struct, frozen=True):
     """
 
     topology: Topology
+    observed: Observed
     router: Router
     names: Mapping[str, Collection[str]]
     undescribable: Mapping[str, Collection[str]]
@@ -214,9 +216,14 @@ class ReplicationGraph(Struct, frozen=True):
     def flow(self, name: str) -> Flow:
         return self.topology.flows[name]
 
+    def cluster(self, name: str) -> ObservedCluster | None:
+        """Returns a cluster as it was observed; None where it could not be read."""
+        return self.observed.live.get(name)
+
 
 def replication_graph_of(
     topology: Topology,
+    observed: Observed,
     names: Mapping[str, Collection[str]],
     undescribable: Mapping[str, Collection[str]] | None = None,
     mirrors: Mapping[TopicNode, TopicNode | None] | None = None,
@@ -264,6 +271,7 @@ def replication_graph_of(
     sampled = build_copy_graph(router, by_name, list(_samples(topology, by_name)), copies, known)
     return ReplicationGraph(
         topology,
+        observed,
         router,
         names,
         undescribable,

@@ -17,7 +17,6 @@ from planner.model.desired import DesiredSubject, MirroredBy
 from planner.model.diagnostic import Diagnostic, error, warning
 from planner.model.observed import (
     SCHEMAS,
-    Observed,
     ObservedCluster,
     ObservedSubject,
 )
@@ -44,35 +43,35 @@ def schema_topics(graph: ReplicationGraph, cluster: ObservedCluster) -> dict[str
             )
     for flow in graph.topology.flows.values():
         if flow.schemas.sync and flow.destination_cluster == cluster.name:
-            mirrors = _ended_mirrors(graph, Observed({cluster.name: cluster}), flow)
+            mirrors = _ended_mirrors(graph, flow)
             topics.update((mirror, flow.schemas.subjects) for mirror in mirrors)
     return topics
 
 
-def schemas_unknown(flow: Flow, observed: Observed) -> str:
+def schemas_unknown(flow: Flow, graph: ReplicationGraph) -> str:
     """Returns why the schemas of a flow's clusters could not be read; "" if nothing is missing."""
     ends = (flow.source_cluster, flow.destination_cluster) if flow.schemas.sync else ()
-    return next(filter(None, (_unread(observed, name) for name in ends)), "")
+    return next(filter(None, (_unread(graph, name) for name in ends)), "")
 
 
-def _unread(observed: Observed, name: str) -> str:
-    cluster = observed.reachable(name)
+def _unread(graph: ReplicationGraph, name: str) -> str:
+    cluster = graph.cluster(name)
     if cluster is None or SCHEMAS not in cluster.unreadable:
         return ""
     return f"the schema registry of {name} could not be read: {cluster.unreadable[SCHEMAS]}"
 
 
-def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[DesiredSubject], list[Diagnostic]]:
+def subjects_of(graph: ReplicationGraph) -> tuple[list[DesiredSubject], list[Diagnostic]]:
     """Returns the desired subjects of all destinations, with what can't be registered with `ids: keep`."""
     desired: dict[tuple[str, str], DesiredSubject] = {}
     diagnostics: list[Diagnostic] = []
-    ordered = {name: sorted(cluster.subjects) for name, cluster in observed.live.items()}
+    ordered = {name: sorted(cluster.subjects) for name, cluster in graph.observed.live.items()}
     topics: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for edge in graph.live.edges:
         topics[edge.flow].append((edge.source.topic, edge.destination.topic))
     for flow in graph.flows:
-        source, destination = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
-        if not flow.schemas.sync or source is None or destination is None or schemas_unknown(flow, observed):
+        source, destination = map(graph.cluster, (flow.source_cluster, flow.destination_cluster))
+        if not flow.schemas.sync or source is None or destination is None or schemas_unknown(flow, graph):
             continue
         made = []
         for topic, renamed in topics[flow.name]:
@@ -91,10 +90,10 @@ def subjects_of(graph: ReplicationGraph, observed: Observed) -> tuple[list[Desir
         if flow.schemas.ids == "keep":
             diagnostics += _conflicts(flow, made, destination)
     for flow in graph.topology.flows.values():
-        for subject in _released(flow, graph, observed, ordered):
+        for subject in _released(flow, graph, ordered):
             desired.setdefault((subject.cluster, subject.name), subject)
         if not flow.runs and flow.schemas.sync and flow.schemas.ids == "keep":
-            diagnostics += _not_released(flow, observed)
+            diagnostics += _not_released(flow, graph)
     return sorted(desired.values(), key=lambda subject: subject.address), diagnostics
 
 
@@ -146,9 +145,9 @@ def imported_both_ways(graph: ReplicationGraph) -> Iterator[Diagnostic]:
             )
 
 
-def _ended_mirrors(graph: ReplicationGraph, observed: Observed, flow: Flow) -> Iterator[str]:
+def _ended_mirrors(graph: ReplicationGraph, flow: Flow) -> Iterator[str]:
     """Yields the mirrors that the flow copies no more: all of an ended flow, else the promoted topics."""
-    for topic, mirror in existing_mirrors(graph, observed, flow, declared=True):
+    for topic, mirror in existing_mirrors(graph, flow, declared=True):
         if not flow.copies(topic):
             yield mirror
 
@@ -273,9 +272,9 @@ class KeptIds:
         return ""
 
 
-def _not_released(flow: Flow, observed: Observed) -> Iterator[Diagnostic]:
+def _not_released(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Warns of an ended flow whose subjects can't be seen: its end does not wait for the registry."""
-    if why := _unread(observed, flow.destination_cluster):
+    if why := _unread(graph, flow.destination_cluster):
         yield flow_diagnostic(
             warning,
             flow,
@@ -286,15 +285,15 @@ def _not_released(flow: Flow, observed: Observed) -> Iterator[Diagnostic]:
 
 
 def _released(
-    flow: Flow, graph: ReplicationGraph, observed: Observed, ordered: Mapping[str, Sequence[str]]
+    flow: Flow, graph: ReplicationGraph, ordered: Mapping[str, Sequence[str]]
 ) -> Iterator[DesiredSubject]:
     """Yields subjects in mode IMPORT of topics that the flow copies no more: producers could not register."""
-    destination = observed.reachable(flow.destination_cluster)
+    destination = graph.cluster(flow.destination_cluster)
     if destination is None or not flow.schemas.sync:
         return
     own = [
         name
-        for mirror in _ended_mirrors(graph, observed, flow)
+        for mirror in _ended_mirrors(graph, flow)
         for name in subjects_of_topic(ordered[destination.name], mirror, flow.schemas.subjects)
     ]
     versions = {name: subject.versions for name, subject in destination.subjects.items()}

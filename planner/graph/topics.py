@@ -16,7 +16,6 @@ from planner.model.desired import Declared, DesiredTopic, MirroredBy, Quarantine
 from planner.model.observed import (
     DECLARED,
     ConfigSource,
-    Observed,
     ObservedTopic,
     RegistryEntry,
 )
@@ -77,17 +76,15 @@ def own_values(before: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in before.items() if value}
 
 
-def topics_of(
-    graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, ProvenanceMode]
-) -> "DesiredTopics":
+def topics_of(graph: ReplicationGraph, provenance: Mapping[str, ProvenanceMode]) -> "DesiredTopics":
     """Returns the desired topics of all clusters."""
-    made = DesiredTopics(graph, observed, provenance)
+    made = DesiredTopics(graph, provenance)
     for component in strongly_connected(graph.carried):
         made.build(component)
     for node in sorted(graph.declared_topics.keys() - made.settings.keys()):
         made.build([node])
     quarantines = _quarantines(graph, made)
-    kept = kept_topics(graph, observed, made.topics)
+    kept = kept_topics(graph, made.topics)
     made.topics |= {**quarantines, **kept}
     return made
 
@@ -98,11 +95,8 @@ class DesiredTopics:
     `settings`: of every topic after the plan. `mirrored`: what a flow asks of each mirror.
     """
 
-    def __init__(
-        self, graph: ReplicationGraph, observed: Observed, provenance: Mapping[str, ProvenanceMode]
-    ) -> None:
+    def __init__(self, graph: ReplicationGraph, provenance: Mapping[str, ProvenanceMode]) -> None:
         self.graph = graph
-        self.observed = observed
         self.rules = {
             flow.name: MirrorRule(
                 flow.configs.sync, flow.configs.exclude, headers=provenance[flow.name] == "headers"
@@ -110,7 +104,7 @@ class DesiredTopics:
             for flow in graph.flows
         }
         self.into = graph.live.incoming
-        self.partitions = partitions_of(graph, observed)
+        self.partitions = partitions_of(graph)
         self.settings: dict[TopicNode, TopicSettings] = {}
         self.mirrored: dict[TopicNode, Mapping[str, str]] = {}
         self.topics: dict[TopicNode, DesiredTopic] = {}
@@ -137,7 +131,7 @@ class DesiredTopics:
 
     def defaults(self, cluster: str) -> Mapping[str, str]:
         """Returns what topics of a cluster inherit; nothing where it could not be read."""
-        observed = self.observed.reachable(cluster)
+        observed = self.graph.cluster(cluster)
         return observed.defaults if observed is not None else {}
 
     def _exists_or_declared(self, node: TopicNode) -> bool:
@@ -162,7 +156,7 @@ class DesiredTopics:
         """Builds one topic. `parent` is the copy whose source the settings follow; in a loop
         there is none.
         """
-        cluster, defaults = self.observed.reachable(node.cluster), self.defaults(node.cluster)
+        cluster, defaults = self.graph.cluster(node.cluster), self.defaults(node.cluster)
         now = settings_of(cluster.topics.get(node.topic) if cluster is not None else None, defaults)
         copies = self._copies(node)
         failback_edges = [edge for edge in self.into.get(node, ()) if edge not in copies]
@@ -239,7 +233,7 @@ class DesiredTopics:
         return entry.before if entry is not None else {}
 
     def _entry(self, node: TopicNode) -> RegistryEntry | None:
-        entry = self.observed.owned.get(topic_address(*node))
+        entry = self.graph.observed.owned.get(topic_address(*node))
         return entry if entry is not None and entry.topology == self.graph.topology.name else None
 
     def _settings_left_by_flow(self, node: TopicNode) -> Mapping[str, str]:
@@ -330,20 +324,18 @@ def _quarantines(graph: ReplicationGraph, made: DesiredTopics) -> dict[TopicNode
     return topics
 
 
-def kept_topics(
-    graph: ReplicationGraph, observed: Observed, made: Collection[TopicNode]
-) -> dict[TopicNode, DesiredTopic]:
+def kept_topics(graph: ReplicationGraph, made: Collection[TopicNode]) -> dict[TopicNode, DesiredTopic]:
     """Returns the mirrors of promoted and failed-over flows: they stay this topology's and stay as they are.
 
     Limits that a failback lifted are restored.
     """
     kept = {}
     for _, flow in sorted(graph.topology.flows.items()):
-        for source_topic, mirror in existing_mirrors(graph, observed, flow):
+        for source_topic, mirror in existing_mirrors(graph, flow):
             node = TopicNode(flow.destination_cluster, mirror)
             if node not in made and not flow.copies(source_topic):
                 origin = MirroredBy(flow.name, flow.source_cluster, source_topic)
-                before = observed.owned[topic_address(*node)].before
+                before = graph.observed.owned[topic_address(*node)].before
                 kept[node] = DesiredTopic(
                     node.cluster,
                     node.topic,
@@ -356,14 +348,14 @@ def kept_topics(
 
 
 def existing_mirrors(
-    graph: ReplicationGraph, observed: Observed, flow: Flow, *, declared: bool = False
+    graph: ReplicationGraph, flow: Flow, *, declared: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yields the source topic and the mirror for each existing mirror that the registry says the flow made.
 
     With `declared`, mirrors that the topology has declared since are yielded too.
     """
     origins = (flow_origin(flow.name), *((DECLARED,) if declared else ()))
-    cluster = observed.reachable(flow.destination_cluster)
+    cluster = graph.cluster(flow.destination_cluster)
     for entry in cluster.owned if cluster is not None else ():
         name = entry.address.name
         ours = entry.topology == graph.topology.name and entry.address.cluster == flow.destination_cluster
@@ -374,12 +366,12 @@ def existing_mirrors(
             yield source_topic, name
 
 
-def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicNode, int | None]:
+def partitions_of(graph: ReplicationGraph) -> Mapping[TopicNode, int | None]:
     """Returns how many partitions each topic must have: at least as many as each of its sources.
 
     The number is passed along chains and loops. It is None if nothing determines it. A declared number stays.
     """
-    wanted = {node: _own(node, graph, observed) for node in sorted(graph.live.nodes)}
+    wanted = {node: _own(node, graph) for node in sorted(graph.live.nodes)}
     out = graph.live.outgoing
     waiting = [node for node, count in wanted.items() if count is not None]
     while waiting:
@@ -397,12 +389,12 @@ def partitions_of(graph: ReplicationGraph, observed: Observed) -> Mapping[TopicN
     return wanted
 
 
-def _own(node: TopicNode, graph: ReplicationGraph, observed: Observed) -> int | None:
+def _own(node: TopicNode, graph: ReplicationGraph) -> int | None:
     """Returns the topic's declared or live number of partitions; None if it is unknown."""
     topic = graph.declared_topics.get(node)
     if topic is not None and topic.partitions is not None:
         return topic.partitions
-    cluster = observed.reachable(node.cluster)
+    cluster = graph.cluster(node.cluster)
     if cluster is None:
         return None
     live = cluster.topics.get(node.topic)

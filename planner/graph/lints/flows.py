@@ -13,7 +13,7 @@ from planner.graph.topics import DesiredTopics
 from planner.model.address import job_address
 from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, error, note, warning
-from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, Observed, ObservedCluster
+from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, ObservedCluster
 from planner.model.topology import Flow, Job, Topology, at_home
 from runtime.contract.spec.route import RouteDecision, is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
@@ -195,12 +195,12 @@ def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
         )
 
 
-def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def groups_without_data(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields an error for a named group that reads only topics which the flow does not copy.
 
     Such a group would never get an offset.
     """
-    for flow, copied, cluster in _syncing(graph, observed):
+    for flow, copied, cluster in _syncing(graph):
         read, named = cluster.group_topics or {}, flow.groups.selector.written_out
         lost = [group for group in named if read.get(group) and not copied & read[group]]
         if lost:
@@ -215,9 +215,9 @@ def groups_without_data(graph: ReplicationGraph, observed: Observed) -> Iterator
             )
 
 
-def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def hidden_groups(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields a note about groups that read copied topics and are kept out by the default denials."""
-    for flow, copied, cluster in _syncing(graph, observed):
+    for flow, copied, cluster in _syncing(graph):
         selector = flow.groups.selector
         hidden = [
             group
@@ -236,11 +236,11 @@ def hidden_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagn
             )
 
 
-def share_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def share_groups(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Says what becomes of the positions of share groups when a flow ends."""
-    for flow, groups in _of_kind(SHARE, graph, observed):
+    for flow, groups in _of_kind(SHARE, graph):
         which = f"of share group{'s' if len(groups) > 1 else ''} {listed(groups)}"
-        clusters = map(observed.reachable, (flow.source_cluster, flow.destination_cluster))
+        clusters = map(graph.cluster, (flow.source_cluster, flow.destination_cluster))
         lacks = next(
             (
                 f"broker {lack.broker} of {cluster.name} can't tell or set them ({lack.why})"
@@ -268,9 +268,9 @@ def share_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagno
             )
 
 
-def streams_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def streams_groups(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields a note about streams groups: their offsets follow, their state does not follow by itself."""
-    for flow, groups in _of_kind(STREAMS, graph, observed):
+    for flow, groups in _of_kind(STREAMS, graph):
         yield flow_diagnostic(
             note,
             flow,
@@ -282,9 +282,9 @@ def streams_groups(graph: ReplicationGraph, observed: Observed) -> Iterator[Diag
         )
 
 
-def _of_kind(kind: str, graph: ReplicationGraph, observed: Observed) -> Iterator[tuple[Flow, Sequence[str]]]:
+def _of_kind(kind: str, graph: ReplicationGraph) -> Iterator[tuple[Flow, Sequence[str]]]:
     """Yields flows that sync groups of a kind which read copied topics, with those groups."""
-    for flow, copied, cluster in _syncing(graph, observed):
+    for flow, copied, cluster in _syncing(graph):
         selector = flow.groups.selector
         reading = sorted(
             group
@@ -295,12 +295,10 @@ def _of_kind(kind: str, graph: ReplicationGraph, observed: Observed) -> Iterator
             yield flow, reading
 
 
-def _syncing(
-    graph: ReplicationGraph, observed: Observed
-) -> Iterator[tuple[Flow, frozenset[str], ObservedCluster]]:
+def _syncing(graph: ReplicationGraph) -> Iterator[tuple[Flow, frozenset[str], ObservedCluster]]:
     """Yields flows that sync groups, with their copied topics and their source."""
     for flow in graph.flows:
-        cluster = observed.reachable(flow.source_cluster)
+        cluster = graph.cluster(flow.source_cluster)
         if cluster is not None and flow.groups.sync and flow.runs:
             copied = frozenset(edge.source.topic for edge in graph.live.by_flow.get(flow.name, ()))
             yield flow, copied, cluster
@@ -320,13 +318,13 @@ def flows_without_topics(graph: ReplicationGraph) -> Iterator[Diagnostic]:
             )
 
 
-def missing_features(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def missing_features(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Says of each flow what a cluster of it lacks: an error where the flow could not run."""
     for flow in graph.flows:
         if not flow.runs:
             continue
         for name, is_source in ((flow.source_cluster, True), (flow.destination_cluster, False)):
-            cluster = observed.reachable(name)
+            cluster = graph.cluster(name)
             for lack in cluster.lacking if cluster is not None else ():
                 consequence = lack.feature.as_source if is_source else lack.feature.as_destination
                 if consequence and (flow.groups.sync or not lack.feature.for_groups):
@@ -345,12 +343,10 @@ def _lacking(flow: Flow, cluster: str, lack: FeatureReport, consequence: str) ->
     )
 
 
-def missing_settings(
-    wanted: DesiredTopics, graph: ReplicationGraph, observed: Observed
-) -> Iterator[Diagnostic]:
+def missing_settings(wanted: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Says which settings of topics the version of a cluster lacks."""
     for topic in wanted.desired:
-        cluster = observed.reachable(topic.cluster)
+        cluster = graph.cluster(topic.cluster)
         if cluster is None or not isinstance(topic.origin, Declared):
             continue
         lacking = sorted(key for key in topic.config.keys() - topic.mirrored if lacks(cluster.defaults, key))
@@ -363,7 +359,7 @@ def missing_settings(
                 code="setting-unknown",
             )
     for flow in graph.flows:
-        there = observed.reachable(flow.destination_cluster)
+        there = graph.cluster(flow.destination_cluster)
         sources = {edge.source for edge in graph.live.by_flow.get(flow.name, ())}
         settings = [wanted.settings[node] for node in sources if node in wanted.settings]
         explicit = {key for topic in settings for key in topic.explicit} - NEVER

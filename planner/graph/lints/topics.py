@@ -14,7 +14,6 @@ from planner.graph.topics import DesiredTopics
 from planner.model.address import topic_address
 from planner.model.desired import Declared, DesiredTopic, MirroredBy, QuarantineOf
 from planner.model.diagnostic import Diagnostic, error, warning
-from planner.model.observed import Observed
 from planner.model.topology import Topology
 from runtime.contract.spec import naming
 from runtime.contract.spec.naming import illegal_because, metric_name
@@ -135,16 +134,14 @@ def fewer_partitions(
             )
 
 
-def replication(
-    topics: Iterable[DesiredTopic], graph: ReplicationGraph, observed: Observed
-) -> Iterator[Diagnostic]:
+def replication(topics: Iterable[DesiredTopic], graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields an error where a topic needs more replicas than the cluster has brokers.
 
     A topic that exists with this replication is no error: a broker may be down, and a failover must not wait
     for it.
     """
     for topic in topics:
-        cluster = observed.reachable(topic.cluster)
+        cluster = graph.cluster(topic.cluster)
         if cluster is None or topic.replication is None or topic.replication <= len(cluster.brokers):
             continue
         live = cluster.topics.get(topic.name)
@@ -160,13 +157,13 @@ def replication(
         )
 
 
-def internal_replication(graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def internal_replication(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields the same error for the product's internal topics, where they have to be created."""
     wanted = graph.topology.internal.replication
     if wanted is None:
         return
     for name, topics in sorted(_internal(graph.topology).items()):
-        cluster = observed.reachable(name)
+        cluster = graph.cluster(name)
         if cluster is None or wanted <= len(cluster.brokers) or topics <= cluster.internal_topics.keys():
             continue
         yield error(
@@ -194,7 +191,7 @@ def _internal(topology: Topology) -> dict[str, set[str]]:
     return needed
 
 
-def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observed) -> Iterator[Diagnostic]:
+def min_insync(topics: DesiredTopics, graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Yields an error for a topic with a higher min.insync.replicas than replicas.
 
     Such a topic accepts no record with acks=all.
@@ -203,7 +200,7 @@ def min_insync(topics: DesiredTopics, graph: ReplicationGraph, observed: Observe
         node = TopicNode(topic.cluster, topic.name)
         settings = topics.settings.get(node, TopicSettings(topic.config))
         least = settings.effective(MIN_ISR) or ""
-        cluster = observed.reachable(node.cluster)
+        cluster = graph.cluster(node.cluster)
         live = cluster.topics.get(node.topic) if cluster is not None else None
         default = cluster.default_replication if cluster is not None else None
         replicas = topic.replication or (live.replication if live is not None else default)
