@@ -1,17 +1,14 @@
-"""A proxy before one broker that loses the end of a transaction, or the answer to it."""
+"""A proxy before one broker that loses the answer to the end of a transaction."""
 
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal
 
 _END_TXN = 26
 _SIZE = struct.Struct(">i")
 _API_KEY = struct.Struct(">h")
-
-Lost = Literal["request", "answer"]
 
 
 class LosesEnds:
@@ -21,16 +18,14 @@ class LosesEnds:
         self.there = ""
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
         self._listening = listening
-        self._wanted: Lost | None = None
         self._first: Callable[[], None] | None = None
         self._lost = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def lose(self, what: Lost, first: Callable[[], None] | None = None) -> None:
+    def lose_answer(self, first: Callable[[], None]) -> None:
         """Once, from now on; the connection goes with it. `first` is done before the broker is asked."""
         self._lost.clear()
         self._first = first
-        self._wanted = what
 
     def await_lost(self, within_s: float = 60) -> None:
         assert self._lost.wait(within_s), "no transaction ended"
@@ -47,21 +42,19 @@ class LosesEnds:
         with client, suppress(OSError), socket.create_connection((host, int(port))) as broker:
             threading.Thread(target=_answers, args=(broker, client), daemon=True).start()
             while (frame := _frame(client)) is not None:
-                if self._wanted is not None and _API_KEY.unpack_from(frame, _SIZE.size)[0] == _END_TXN:
-                    self._end(frame)
+                if self._first is not None and _API_KEY.unpack_from(frame, _SIZE.size)[0] == _END_TXN:
+                    self._end(frame, self._first)
                     client.shutdown(socket.SHUT_RDWR)
                     return
                 broker.sendall(frame)
 
-    def _end(self, frame: bytes) -> None:
-        wanted, self._wanted = self._wanted, None
-        if self._first is not None:
-            self._first()
-        if wanted == "answer":
-            host, _, port = self.there.rpartition(":")
-            with socket.create_connection((host, int(port))) as alone:
-                alone.sendall(frame)
-                assert _frame(alone) is not None, "the broker did not answer the end"
+    def _end(self, frame: bytes, first: Callable[[], None]) -> None:
+        self._first = None
+        first()
+        host, _, port = self.there.rpartition(":")
+        with socket.create_connection((host, int(port))) as alone:
+            alone.sendall(frame)
+            assert _frame(alone) is not None, "the broker did not answer the end"
         self._lost.set()
 
 

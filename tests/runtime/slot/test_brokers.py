@@ -1,10 +1,7 @@
-"""Brokers that die, hang and come back, leaders that move, replicas that are missing (fencing 4 and 5,
-R7).
-"""
+"""Brokers that die, hang and come back, leaders that move, replicas that are missing (fencing 4, R7)."""
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -18,15 +15,12 @@ from runtime.contract.results.status import PartitionHealth
 from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.lab.cluster import Listener
 from runtime.lab.lab import Lab
-from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import PATIENCE_S, all_in_sync
+from tests.records import all_in_sync
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
-from tests.runtime.slot.lossy_proxy import Lost, losing_ends
-from tests.runtime.slot.world import FAST, Driver, Side, assigned, at_end, copying, flow_spec, in_state, until
+from tests.runtime.slot.world import FAST, Side, assigned, at_end, copying, in_state, until
 
 pytestmark = pytest.mark.integration
 
@@ -51,70 +45,6 @@ def breakable(replicated: tuple[Lab, dict[str, Side]]) -> tuple[Lab, dict[str, S
         lab.start(name)
         all_in_sync(cluster.client)
     return lab, sides
-
-
-def test_the_ledger_decides_an_end_whose_response_was_lost(own_lab: MakeLab, fresh: Fresh) -> None:
-    """Fencing 5: the request is lost and the transaction aborted; the answer is lost and it was committed."""
-    with losing_ends() as proxy:
-        there = replace(spec("dc2"), listeners=(Listener("PROXY", {1: proxy.address}),))
-        lab = own_lab(spec("dc1"), there)
-        proxy.there = lab.clusters["dc2"].listener("PROXY")[1]
-        sides = sides_of(lab)
-        client = {**sides["dc2"].client, "bootstrap.servers": proxy.address}
-        through = {**sides, "dc2": replace(sides["dc2"], bootstrap=proxy.address, client=client)}
-        topic, expired, flow = fresh("orders"), fresh("expired"), flow_spec(fresh("flow"))
-        for side in sides.values():
-            side.create(topic)
-            side.create(expired)
-        sides["dc1"].write(expired, [{"value": b"%d" % one} for one in range(50)])
-        driver = Driver(through, job=fresh("job"))
-        lost: list[Lost] = ["request", "answer"]
-
-        async def copy() -> None:
-            assignment = await driver.take_over(flow, assigned(flow.name, topic))
-            async with driver.running(assignment) as slot:
-                for number, what in enumerate(lost):
-                    proxy.lose(what)
-                    rows = [{"value": b"%d-%d" % (number, one)} for one in range(50)]
-                    await asyncio.to_thread(sides["dc1"].write, topic, rows)
-                    await asyncio.to_thread(proxy.await_lost)
-                    await until(slot, at_end([50 * (number + 1)]), _MENDED_S)
-                # A position that moved over nothing to copy is lost, too.
-                proxy.lose("request")
-                await asyncio.to_thread(_aborted, sides["dc1"], topic)
-                await asyncio.to_thread(proxy.await_lost)
-                await asyncio.to_thread(sides["dc1"].write, topic, [{"value": b"after it"}])
-                (end,) = sides["dc1"].ends(topic)
-                await until(slot, at_end([end[1]]), _MENDED_S)
-                assert slot.status().flows[0].aborts > len(lost)
-
-        async def accept_loss() -> None:
-            """What is committed in place of a lost position."""
-            over = flow_spec(fresh("flow"), on_data_loss="skip")
-            assignment = await driver.take_over(over, assigned(over.name, expired))
-            await asyncio.to_thread(sides["dc1"].forget, expired, 30)
-            proxy.lose("answer")
-            async with driver.running(assignment) as slot:
-                await asyncio.to_thread(proxy.await_lost)
-                await until(slot, at_end([50]), _MENDED_S)
-
-        asyncio.run(copy())
-        assert sides["dc2"].read(topic) == sides["dc1"].read(topic)
-        asyncio.run(accept_loss())
-        assert _values(sides["dc2"], expired) == _values(sides["dc1"], expired)
-
-
-def _aborted(side: Side, topic: str) -> None:
-    producer = side.producer(transactional_id=f"of-{topic}")
-    producer.init_transactions(PATIENCE_S)
-    producer.begin_transaction()
-    producer.produce(topic, value=b"never")
-    assert producer.flush(PATIENCE_S) == 0
-    producer.abort_transaction(PATIENCE_S)
-
-
-def _values(side: Side, topic: str) -> list[bytes | None]:
-    return [row.value for row in side.read(topic)[0]]
 
 
 async def test_leaders_move_at_both_sides(breakable: tuple[Lab, dict[str, Side]], fresh: Fresh) -> None:

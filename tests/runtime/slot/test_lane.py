@@ -56,6 +56,11 @@ def with_idle_position(copy: PartitionCopy) -> None:
     copy.fetched([], Cursor(25, 1), ())
 
 
+def with_accepted_loss(copy: PartitionCopy) -> None:
+    """What its source lost was given up: another progress is to be committed in place of the ledger."""
+    copy.replace_progress(replace(copy.progress, position=30), "its loss was accepted")
+
+
 @asynccontextmanager
 async def running(lane: Lane) -> AsyncIterator[None]:
     assert await lane.begin()
@@ -607,18 +612,32 @@ async def test_a_request_without_a_response_is_fenced_by_abort_markers_of_a_newe
     assert bench.destination.markers["orders", 0] == (0 if gone else 1)  # The request has the epoch 0.
 
 
-@pytest.mark.parametrize("committed", [True, False])
-async def test_the_ledger_decides_where_the_response_to_the_end_was_lost(committed: bool) -> None:
-    bench = Bench()
+@pytest.mark.parametrize(
+    ("has", "committed", "position"),
+    [
+        (with_batch, True, 11),
+        (with_batch, False, 10),
+        (with_idle_position, True, 25),
+        (with_idle_position, False, 10),
+        (with_accepted_loss, True, 30),
+    ],
+)
+async def test_the_ledger_decides_where_the_response_to_the_end_was_lost(
+    has: Has, committed: bool, position: int
+) -> None:
+    """What is undone was of a batch, or only moved the position: that is no aborted record."""
+    bench = Bench(has=has)
     bench.ledger.takes_writes = committed
     bench.destination.end_errors = [LOST]
     async with running(bench.lane):
         await bench.emits(Aborted)
     copy = bench.copy
-    assert [len(event.entries) for event in bench.of(Committed)] == ([1] if committed else [])
-    assert [list(event.copies) for event in bench.of(Aborted)] == [[] if committed else [copy]]
+    taken = [entry.copy for event in bench.of(Committed) for entry in event.entries]
+    assert taken == ([copy] if committed else [])
+    aborted = not committed and has is with_batch
+    assert [list(event.copies) for event in bench.of(Aborted)] == [[copy] if aborted else []]
     assert [list(event.copies) for event in bench.of(Rewound)] == [[copy]]
-    assert copy.cursor.offset == copy.progress.position == (11 if committed else 10)
+    assert copy.cursor.offset == copy.progress.position == position
     assert not copy.in_transaction
 
 

@@ -50,7 +50,7 @@ async def test_an_undecided_end_delays_its_own_partitions_only(own_lab: MakeLab,
         async with orders.driver.running(assignment) as slot:
             await orders.write([{"value": b"x", "partition": 0}] * 100)
             await until(slot, at_end([100, 0]), _MENDED_S)
-            doors[keeper].lose("answer", first=lambda: lab.kill(f"dc2:{victim}"))
+            doors[keeper].lose_answer(first=lambda: lab.kill(f"dc2:{victim}"))
             await orders.write([{"value": b"x", "partition": 1}] * 100)
             await asyncio.to_thread(doors[keeper].await_lost)
             await orders.write([{"value": b"x", "partition": 0}] * 100)
