@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from runtime.slot.idle_session import IdleSessions
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, Fetched, FetchEvent, FetchFailed
-from tests.fakes.clock import VirtualClock
+from tests.fakes.clock import virtual
 from tests.fakes.partition import partition
 from tests.runtime.batch.forge import batch_bytes, record
 from tests.runtime.slot.world import flow_spec
@@ -163,40 +164,35 @@ class Slot:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-Story = Callable[[Slot], Awaitable[None]]
+Slots = Callable[..., AbstractAsyncContextManager[Slot]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Story, int], None]:
-    """Runs a story of a slot with some flows, in virtual time."""
+def slots(monkeypatch: pytest.MonkeyPatch) -> Slots:
+    """slots(flows) → a slot with so many idle flows, on the loop's clocks; idle=False: they begin now."""
 
-    def runs(story: Story, flows: int) -> None:
-        async def told() -> None:
-            loop = asyncio.get_running_loop()
-            monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", loop.time)
-            monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: int(loop.time() * 1e9))
-            monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: int(loop.time() * 1e3))
-            slot = Slot(flows)
-            try:
-                await story(slot)
-            finally:
-                await slot.stop()
+    @asynccontextmanager
+    async def slot_of(flows: int, *, idle: bool = True) -> AsyncIterator[Slot]:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", loop.time)
+        monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: int(loop.time() * 1e9))
+        monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: int(loop.time() * 1e3))
+        slot = Slot(flows)
+        try:
+            if idle:
+                await asyncio.sleep(21)
+                slot.broker.requests.clear()
+            yield slot
+        finally:
+            await slot.stop()
 
-        with asyncio.Runner(loop_factory=VirtualClock) as runner:
-            runner.run(told())
-
-    return runs
-
-
-Run = Callable[[Story, int], None]
+    return slot_of
 
 
-def test_idle_intakes_share_one_request(run: Run) -> None:
+@virtual
+async def test_idle_intakes_share_one_request(slots: Slots) -> None:
     """Ten flows ask together every 5 s, and each of them knows when the source answered last."""
-
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
-        slot.broker.requests.clear()
+    async with slots(10) as slot:
         await asyncio.sleep(60)
         assert slot.broker.requests == {IDLE: 12}
         now = asyncio.get_running_loop().time()
@@ -204,14 +200,12 @@ def test_idle_intakes_share_one_request(run: Run) -> None:
         assert len(ages) == 1
         assert 0 <= ages.pop() < 5
 
-    run(story, 10)
-
 
 @pytest.mark.parametrize("at_s", [0.1 + step * 0.73 for step in range(30)])
-def test_no_record_waits_while_intakes_become_idle_or_are(run: Run, at_s: float) -> None:
+@virtual
+async def test_no_record_waits_while_intakes_become_idle_or_are(slots: Slots, at_s: float) -> None:
     """A record of one flow comes at any time; then one of another, and another one of the first."""
-
-    async def story(slot: Slot) -> None:
+    async with slots(3, idle=False) as slot:
         began = asyncio.get_running_loop().time()
         await asyncio.sleep(at_s)
         for number in (0, 1, 0):
@@ -220,51 +214,42 @@ def test_no_record_waits_while_intakes_become_idle_or_are(run: Run, at_s: float)
         arrived = [(number, offset, round(at - began - at_s, 6)) for number, offset, at in slot.fetched]
         assert arrived == [(0, FIRST + 1, 0.0), (1, FIRST + 1, 2.3), (0, FIRST + 2, 4.6)]
 
-    run(story, 3)
 
-
-def test_heartbeats_come_to_every_flow_and_leave_it_idle(run: Run) -> None:
+@virtual
+async def test_heartbeats_come_to_every_flow_and_leave_it_idle(slots: Slots) -> None:
     """One request each, and none of the flows writes into the memory of another."""
-
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
-        slot.broker.requests.clear()
+    async with slots(4) as slot:
         for _ in range(10):
             slot.broker.write(HEARTBEATS)
             await asyncio.sleep(1)
         assert slot.broker.requests == {IDLE: 10}
         assert Counter(offset for _, offset, _ in slot.fetched) == {FIRST + n: 4 for n in range(1, 11)}
 
-    run(story, 4)
 
-
-def test_the_records_of_heartbeats_are_not_shared(run: Run) -> None:
+@virtual
+async def test_the_records_of_heartbeats_are_not_shared(slots: Slots) -> None:
     """Each flow stamps its batches in place."""
     queued: list[memoryview] = []
+    async with slots(3) as slot:
 
-    async def story(slot: Slot) -> None:
         def keep(event: FetchEvent) -> None:
             assert isinstance(event, Fetched)
             queued.extend(batch.out.batch.body for batch in event.copy.queue)
 
         for intake in slot.intakes:
             intake._emit = keep
-        await asyncio.sleep(21)
         slot.broker.write(HEARTBEATS)
         await asyncio.sleep(1)
         queued[0][0] ^= 0xFF
         assert len(queued) == 3
         assert len({bytes(view) for view in queued}) == 2
 
-    run(story, 3)
-
 
 @pytest.mark.parametrize("size", [100, 200_000])
-def test_answers_do_not_pile_up(run: Run, size: int) -> None:
+@virtual
+async def test_answers_do_not_pile_up(slots: Slots, size: int) -> None:
     """R8. The rate limit of flow 0 lets it fetch nothing for a while. Heartbeats go on, small or large."""
-
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
+    async with slots(3) as slot:
         slot.broker.value = b"v" * size
         slot.buckets[0].set_rate(1)
         slot.buckets[0].take(60)
@@ -277,26 +262,20 @@ def test_answers_do_not_pile_up(run: Run, size: int) -> None:
         await asyncio.sleep(10)
         assert all(copy.cursor.offset == FIRST + 20 for copy in slot.heartbeats())
 
-    run(story, 3)
 
-
-def test_a_partition_that_is_added_is_fetched_at_once(run: Run) -> None:
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
+@virtual
+async def test_a_partition_that_is_added_is_fetched_at_once(slots: Slots) -> None:
+    async with slots(2) as slot:
         slot.broker.write(7)
         slot.intakes[0].add(slot.copying(7))
         await asyncio.sleep(0.001)
         assert [number for number, _, _ in slot.fetched] == [7]
 
-    run(story, 2)
 
-
-def test_a_flow_reads_by_itself_while_it_has_records(run: Run) -> None:
+@virtual
+async def test_a_flow_reads_by_itself_while_it_has_records(slots: Slots) -> None:
     """The other ones stay in the idle session. It comes back after 5 s without records."""
-
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
-        slot.broker.requests.clear()
+    async with slots(3) as slot:
         for _ in range(10):
             slot.broker.write(0)
             await asyncio.sleep(1)
@@ -306,12 +285,10 @@ def test_a_flow_reads_by_itself_while_it_has_records(run: Run) -> None:
         await asyncio.sleep(21)
         assert slot.broker.requests.keys() == {IDLE}
 
-    run(story, 3)
 
-
-def test_a_partition_with_an_error_concerns_its_flow_alone(run: Run) -> None:
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
+@virtual
+async def test_a_partition_with_an_error_concerns_its_flow_alone(slots: Slots) -> None:
+    async with slots(3) as slot:
         slot.broker.moved.add(1)
         slot.broker.write(0)
         await asyncio.sleep(0.001)
@@ -319,14 +296,11 @@ def test_a_partition_with_an_error_concerns_its_flow_alone(run: Run) -> None:
         assert [event.copy.key.partition for event in failed] == [1]
         assert [number for number, _, _ in slot.fetched] == [0]
 
-    run(story, 3)
 
-
-def test_all_idle_flows_fail_with_their_broker(run: Run) -> None:
+@virtual
+async def test_all_idle_flows_fail_with_their_broker(slots: Slots) -> None:
     """R7: each of them retries its partitions, as after a fetch of its own. The memory is returned (R8)."""
-
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
+    async with slots(3) as slot:
         slot.broker.gone = True
         slot.broker.write(0)
         failures = await asyncio.gather(*slot.tasks, return_exceptions=True)
@@ -334,14 +308,11 @@ def test_all_idle_flows_fail_with_their_broker(run: Run) -> None:
         assert all(isinstance(failure, WireError) for failure in failures)
         assert slot.budget.used == 0
 
-    run(story, 3)
 
-
-def test_an_intake_that_waits_to_join_outlives_the_end_of_the_session(run: Run) -> None:
+@virtual
+async def test_an_intake_that_waits_to_join_outlives_the_end_of_the_session(slots: Slots) -> None:
     """The session fails before its next request. The intake goes on by itself, and joins the next one."""
-
-    async def story(slot: Slot) -> None:
-        await asyncio.sleep(21)
+    async with slots(1) as slot:
         late = slot.intake(5)
         slot.tasks.append(asyncio.ensure_future(late.run()))
         await asyncio.sleep(2.6)  # it is idle, and the request of the session is under way
@@ -352,5 +323,3 @@ def test_an_intake_that_waits_to_join_outlives_the_end_of_the_session(run: Run) 
         slot.broker.requests.clear()
         await asyncio.sleep(20)
         assert slot.broker.requests.keys() == {IDLE}
-
-    run(story, 1)
