@@ -572,6 +572,7 @@ def test_a_transaction_whose_partition_is_behind_ends_when_its_timer_is_early() 
         runner.run(asyncio.wait_for(commits(), 20))
 
 
+@virtual
 async def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:
     """The broker fences the producer of a transaction that it times out (fencing 1)."""
     bench = Bench(settings=replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=1_000))
@@ -676,6 +677,7 @@ async def test_a_lane_that_was_fenced_while_its_answer_was_lost_does_not_become_
         ),  # tried for 3 s
     ],
 )
+@virtual
 async def test_a_missing_marker_is_written_by_a_transaction_without_records(
     commit: bool, added: list[Any], ended: list[Any], decisions: list[bool]
 ) -> None:
