@@ -96,12 +96,10 @@ class Logins:
 
 
 @contextmanager
-def login_lab(
-    folder: Path, *clusters: str, security: Security = Security.KERBEROS, lifetime_s: int = LIFETIME_S
-) -> Iterator[Logins]:
+def login_lab(folder: Path, *clusters: str, security: Security = Security.KERBEROS) -> Iterator[Logins]:
     kit = find_kit(lambda *_: None)
     with ExitStack() as running:
-        checker = TokenChecker({KEY: SECRET}, running.enter_context(s3_server(folder)).url, lifetime_s)
+        checker = TokenChecker({KEY: SECRET}, running.enter_context(s3_server(folder)).url, LIFETIME_S)
         running.enter_context(checking(checker))
         jar = handler_jar(folder / "iam", kit.java, kit.classpath)
         client = "listener.name.client"
@@ -109,11 +107,11 @@ def login_lab(
             "sasl.enabled.mechanisms": "SCRAM-SHA-512,GSSAPI,OAUTHBEARER",
             f"{client}.oauthbearer.sasl.jaas.config": f"{_BEARER_MODULE} required;",
             f"{client}.oauthbearer.sasl.server.callback.handler.class": HANDLER,
-            "connections.max.reauth.ms": str(lifetime_s * 1000),
+            "connections.max.reauth.ms": str(LIFETIME_S * 1000),
             "allow.everyone.if.no.acl.found": "true",
         }
         lab = Lab(folder / "lab")
-        lab.kdc.create(lifetime_s)
+        lab.kdc.create(LIFETIME_S)
         running.callback(lab.down, purge=True)
         java_options = f"-javaagent:{jar}"
         with pytest.MonkeyPatch.context() as patch:
@@ -153,8 +151,8 @@ CERTIFICATES = "CERTIFICATES"
 
 
 @contextmanager
-def certificate_lab(folder: Path, *clusters: str, lifetime_s: float = CERTIFICATE_S) -> Iterator[Certified]:
-    renewals = Renewals(folder / "clients", "repl", lifetime_s)
+def certificate_lab(folder: Path, *clusters: str) -> Iterator[Certified]:
+    renewals = Renewals(folder / "clients", "repl", CERTIFICATE_S)
     listener = f"listener.name.{CERTIFICATES.lower()}"
     properties = {
         f"{listener}.ssl.truststore.type": "PEM",
