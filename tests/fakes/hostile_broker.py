@@ -54,7 +54,6 @@ class Scram:
     """What the broker's SCRAM messages say; the defaults are an honest broker's."""
 
     iterations: str = "4096"
-    salt: bytes | None = SALT
     nonce: Callable[[str], str] = lambda ours: ours + "broker"
     final: Callable[[bytes], bytes] = lambda signature: b"v=" + base64.b64encode(signature)
 
@@ -173,14 +172,10 @@ class _Login:
         if not self._first_bare:
             self._first_bare = text.removeprefix("n,,")
             ours = self._first_bare.partition(",r=")[2]
-            parts = [f"r={self._scram.nonce(ours)}"]
-            if self._scram.salt is not None:
-                parts.append(f"s={base64.b64encode(self._scram.salt).decode()}")
-            self._challenge = ",".join([*parts, f"i={self._scram.iterations}"])
+            salt = base64.b64encode(SALT).decode()
+            self._challenge = f"r={self._scram.nonce(ours)},s={salt},i={self._scram.iterations}"
             return self._challenge.encode()
-        salted = hashlib.pbkdf2_hmac(
-            "sha256", PASSWORD.encode(), self._scram.salt or b"", int(self._scram.iterations)
-        )
+        salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), SALT, int(self._scram.iterations))
         signed = f"{self._first_bare},{self._challenge},{text.rpartition(',p=')[0]}".encode()
         key = hmac.digest(salted, b"Server Key", "sha256")
         return self._scram.final(hmac.digest(key, signed, "sha256"))
