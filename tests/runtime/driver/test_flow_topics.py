@@ -33,9 +33,10 @@ from runtime.driver.flows.files_source import shown_files
 from runtime.driver.flows.rounds import Look
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
 from runtime.driver.flows.topic_source import SourcePartition, TopicSource, plan_round
-from runtime.driver.topics.mirrors import MirrorTopic, discover, selected_topics
+from runtime.driver.topics.mirrors import DestinationTopics, MirrorTopic, discover, selected_topics
 from runtime.files.export import ExportPartition
 from runtime.kafka.errors import BrokerError
+from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
@@ -279,3 +280,29 @@ def test_of_many_files_stopped_ones_are_shown_first_then_those_with_the_most_to_
     stopped, waiting, read = by_name(a=0, b=0).keys(), by_name(c=5, d=20, a=0), by_name(x=1, y=2, z=3, d=9)
     expected = {PartitionKey("f", name, 0) for name in shown}
     assert shown_files(set(stopped), waiting, read, "rows", most) == (expected, notes)
+
+
+@pytest.mark.parametrize(("replication", "replicas"), [(2, 2), (None, BROKERS_DEFAULT)])
+async def test_a_mirror_is_created_with_the_replication_of_its_flow(
+    replication: int | None, replicas: int
+) -> None:
+    """Where the flow says none, the brokers choose."""
+    made: list[NewTopic] = []
+
+    async def settings(_: object) -> dict[str, Any]:
+        return {}
+
+    async def create(topics: list[NewTopic]) -> dict[str, str]:
+        made.extend(topics)
+        return {}
+
+    async def admin(_: str) -> SimpleNamespace:
+        return SimpleNamespace(settings=settings, create=create)
+
+    async def ensure() -> None: ...
+
+    flow = flow_spec("f", replication=replication)
+    clusters, leadership = SimpleNamespace(admin=admin), SimpleNamespace(ensure=ensure)
+    mirrors = DestinationTopics(flow, job(flow), cast(Any, clusters), cast(Any, leadership))
+    await mirrors.create({"orders": (3, {})})
+    assert [(topic.name, topic.partitions, topic.replication) for topic in made] == [("orders", 3, replicas)]
