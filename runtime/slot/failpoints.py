@@ -9,9 +9,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Final
 
-OF_SLOTS: Final = ("before_flush", "after_flush", "before_ledger", "after_ledger", "before_end", "after_end")
-OF_MERGES: Final = ("before_replace", "after_replace", "after_place")  # of small files
-NAMES: Final = (*OF_SLOTS, *OF_MERGES)
+NAMES: Final = ("before_flush", "after_flush", "before_ledger", "after_ledger", "before_end", "after_end")
 VARIABLE: Final = "REPL_FAILPOINT"
 
 Failpoint = Callable[[str], None]

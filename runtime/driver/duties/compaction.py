@@ -7,7 +7,6 @@ as the files of a round do (R1, R2). A pass that fails before its commit never s
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import PurePath
@@ -29,11 +28,9 @@ from runtime.files.compaction import (
 )
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, ManifestState
 from runtime.files.tasks import encode
-from runtime.slot.failpoints import from_environment
 from runtime.slot.log import log_event
 
 _RETRY_S: Final = 60.0
-_failpoint = from_environment(os.environ)
 
 RunTasks = Callable[[RoundWork, Sequence[bytes]], Awaitable[list[bytes]]]
 
@@ -133,11 +130,8 @@ class CompactionDuty:
         commit = merging(base, self._files.format, merged)
         self._index.apply(commit)
         commit = replace(commit, small=self._index.small())
-        _failpoint("before_replace")
         await asyncio.to_thread(self._folder.add, state, commit)
-        _failpoint("after_replace")
         await asyncio.to_thread(self._folder.publish, commit.files)
-        _failpoint("after_place")
         await asyncio.to_thread(self._folder.hide, commit.replaced)
         log_event(
             "files_merged",

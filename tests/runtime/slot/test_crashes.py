@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.slot.failpoints import OF_SLOTS
+from runtime.slot.failpoints import NAMES
 from runtime.slot.slot import Fenced, Slot
 from tests.records import wait_for
 from tests.runtime.slot.slot_process import ended, slot_process
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
 
 
-@pytest.mark.parametrize("failpoint", OF_SLOTS)
+@pytest.mark.parametrize("failpoint", NAMES)
 def test_killed_at_a_failpoint_nothing_is_lost_or_doubled(
     sides: dict[str, Side], fresh: Fresh, tmp_path: Path, failpoint: str
 ) -> None:
