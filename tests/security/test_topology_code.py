@@ -48,8 +48,10 @@ def hostile(tmp_path: Path) -> dict[str, str]:
     return {key: value.format(**places) for key, value in HOSTILE.items()}
 
 
-@pytest.mark.parametrize("key", HOSTILE)
-@pytest.mark.parametrize("verb", ["validate", "plan", "status", "drift"])
+@pytest.mark.parametrize(
+    ("verb", "key"),
+    [*(("validate", key) for key in HOSTILE), *((verb, "debug") for verb in ("plan", "status", "drift"))],
+)
 def test_every_command_refuses_it_at_its_place(
     verb: str, key: str, hostile: dict[str, str], tmp_path: Path, command: Command
 ) -> None:
