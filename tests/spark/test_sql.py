@@ -3,8 +3,6 @@
 One job for all of these; each has a topic of its own.
 """
 
-import json
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,27 +12,21 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import TopicPartition
 
 from runtime.contract.records.job_status import PartitionState, SlotReport
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.flow import GroupsSpec
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.commands import repl
 from tests.records import create_topic, wait_for
-from tests.runtime.driver.groups_world import consumer_of
-from tests.runtime.slot.world import Row, Side
+from tests.runtime.slot.world import Side
 from tests.spark.job import Running, assert_translated, flow_of, spec_of, start_job
 from tests.topologies import at, declared
 
 pytestmark = pytest.mark.spark
-FLOW, KINDS, BAD, VERIFIED, RESUMED = (
-    "masking",
-    *(f"masking-{name}" for name in ("kinds", "bad", "verified", "resumed")),
-)
+FLOW = "masking"
+KINDS, BAD, VERIFIED = (f"masking-{name}" for name in ("kinds", "bad", "verified"))
 DELETING, KEYED = "masking-deletes", "deleting-kinds"  # filtered records are copied as tombstones
-GROUP = "masking-app"
 PARTITIONS = 4
 PATIENCE_S = 240
 GOOD = b'{"id": 1, "country": "FR", "card": "4111"}'
@@ -56,10 +48,9 @@ def sides(lab: Lab) -> dict[str, Side]:
 
 @pytest.fixture(scope="module")
 def job(lab: Lab, sides: dict[str, Side], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for topic in (KINDS, BAD, VERIFIED, RESUMED, KEYED):
+    for topic in (KINDS, BAD, VERIFIED, KEYED):
         create_topic(sides["dc1"].client, topic, PARTITIONS, config=checker.TOPIC_CONFIG)
-    groups = GroupsSpec(include=(GROUP,), every_ms=500)
-    flow = flow_of(FLOW, ["masking-.*"], transform=checker.TRANSFORM, groups=groups)
+    flow = flow_of(FLOW, ["masking-.*"], transform=checker.TRANSFORM)
     deleting = flow_of(DELETING, [KEYED], transform=checker.DELETING)
     with start_job(spec_of(lab, FLOW, [flow, deleting]), tmp_path_factory.mktemp("job")) as running:
         running.wait_for(lambda status: [slot.state for slot in status.slots] == ["running"] * 2)
@@ -182,57 +173,3 @@ def test_verify_recomputes_the_transform(
     assert "changed: value of source offset" in differs.stdout
     assert "foreign: offset" in differs.stdout
     assert "a sample of 50%" in differs.stdout
-
-
-def test_a_group_goes_on_exactly_behind_nine_tenths_of_filtered_records(
-    job: Running, sides: dict[str, Side]
-) -> None:
-    """It committed on a filtered record, on one that travels, at the end, and never."""
-    chance = random.Random(3)
-    rows = []
-    for number in range(2_000):
-        country = "FR" if chance.random() < 0.1 else "DE"
-        value = json.dumps({"id": number + 1, "country": country}).encode()
-        rows.append({"value": value, "partition": number % PARTITIONS})
-    sides["dc1"].write(RESUMED, rows)
-    wait_for(partial(caught_up, job, sides["dc1"], RESUMED), PATIENCE_S, about=job.tail)
-    written, arrived = (sides[name].read(RESUMED, PARTITIONS) for name in ("dc1", "dc2"))
-    at_filtered, at_travelling = (
-        next(row.offset for row in written[partition][100:] if travels(row) is wanted)
-        for partition, wanted in ((0, False), (1, True))
-    )
-    committed = [at_filtered, at_travelling, sides["dc1"].ends(RESUMED, PARTITIONS)[2][1], 0]
-    consumer = consumer_of(sides["dc1"], GROUP)
-    places = [TopicPartition(RESUMED, at, offset) for at, offset in enumerate(committed)]
-    consumer.commit(offsets=places[:3], asynchronous=False)
-    consumer.close()
-    rest = [
-        [row.value for row in written[at] if travels(row) and row.offset >= offset]
-        for at, offset in enumerate(committed)
-    ]
-    reader = consumer_of(sides["dc2"], GROUP, auto_offset_reset="earliest")
-    try:
-        due = [arrived[at][len(arrived[at]) - len(rest[at])].offset for at in (0, 1)]
-
-        def translated() -> bool:
-            found = reader.committed([TopicPartition(RESUMED, at) for at in range(3)], timeout=30)
-            return [one.offset for one in found[:2]] == due and found[2].offset > arrived[2][-1].offset
-
-        wait_for(translated, PATIENCE_S, about=job.tail)
-        reader.subscribe([RESUMED])
-        got: list[list[bytes | None]] = [[] for _ in range(PARTITIONS)]
-        ends: set[int | None] = set()
-        while len(ends) < PARTITIONS:
-            message = reader.poll(PATIENCE_S)
-            assert message is not None
-            if message.error() is not None:
-                ends.add(message.partition())
-            else:
-                got[message.partition() or 0].append(message.value())
-    finally:
-        reader.close()
-    assert got == rest
-
-
-def travels(row: Row) -> bool:
-    return checker.transformed(row.value, [])[0]
