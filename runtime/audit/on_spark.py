@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import pickle
 import sys
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 
 _RESULT = "result"  # the column of the result, where a query has a transform
 
+Group = TypeVar("Group")
 Result = TypeVar("Result")
-# Works on an encoded group, with what evaluates the flow's transform if it has one, and returns its result.
-Work = Callable[[bytes, "Evaluates | None"], Coroutine[Any, Any, bytes]]
+# Works on a group, with what evaluates the flow's transform if it has one, and returns its result.
+Work = Callable[[Group, "Evaluates | None"], Coroutine[Any, Any, Result]]
 
 
 def argument_parser(description: str) -> argparse.ArgumentParser:
@@ -78,11 +80,11 @@ def spark_context(name: str) -> Iterator[SparkContext]:
 
 def results_of(
     context: SparkContext,
-    work: Work,
-    groups: Sequence[bytes],
+    work: Work[Group, Result],
+    groups: Sequence[Group],
     transform: TransformSpec | None = None,
     files: Literal["json", "parquet"] | None = None,
-) -> Generator[tuple[int, bytes]]:
+) -> Generator[tuple[int, Result]]:
     """Yields the number and the result of each group as soon as it is known: a Spark job works on each.
 
     Behind a failure, and where it is closed, no other group is begun. `files` is the format of files that
@@ -113,34 +115,34 @@ def concurrent_tasks(context: SparkContext, groups: Sequence[object]) -> int:
 
 def _in_task(
     context: SparkContext,
-    work: Work,
-    group: bytes,
+    work: Work[Group, Result],
+    group: Group,
     transform: TransformSpec | None,
     files: Literal["json", "parquet"] | None,
-) -> bytes:
+) -> Result:
     if transform is None:
         task = functools.partial(_work, work)
-        (result,) = context.parallelize([group], 1).mapPartitions(task).collect()
-    else:
-        # Most flows do not need Spark SQL.
-        from runtime.sql.query import STANDING, output_of, session_of, standing_query
+        return context.parallelize([group], 1).mapPartitions(task).collect()[0]
+    # Most flows do not need Spark SQL.
+    from runtime.sql.query import STANDING, output_of, session_of, standing_query
 
-        collect = functools.partial(_work_with_sql, work, group, transform)
-        output = output_of(transform, files) if files is not None else "edits"
-        session = session_of(context, STANDING)
-        (result,) = standing_query(session, transform, collect, f"{_RESULT} BINARY", output)
-    return bytes(result)
+    collect = functools.partial(_work_with_sql, work, group, transform)
+    output = output_of(transform, files) if files is not None else "edits"
+    session = session_of(context, STANDING)
+    (pickled,) = standing_query(session, transform, collect, f"{_RESULT} BINARY", output)
+    result: Result = pickle.loads(bytes(pickled))  # noqa: S301 - Spark writes the results of tasks so, too
+    return result
 
 
-def _work(work: Work, groups: Iterable[bytes]) -> Iterator[bytes]:
+def _work(work: Work[Group, Result], groups: Iterable[Group]) -> Iterator[Result]:
     for group in groups:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             yield runner.run(work(group, None))
 
 
 def _work_with_sql(
-    work: Work,
-    group: bytes,
+    work: Work[Group, Result],
+    group: Group,
     transform: TransformSpec,
     token: str,
     wanted: QueryInput,
@@ -151,9 +153,9 @@ def _work_with_sql(
 
     from runtime.sql.evaluator import serving_evaluator
 
-    async def with_evaluator(group: bytes, _: Evaluates | None) -> bytes:
+    async def with_evaluator(group: Group, _: Evaluates | None) -> Result:
         async with serving_evaluator(token, transform, wanted, answers) as evaluator:
             return await work(group, evaluator)
 
     (result,) = _work(with_evaluator, [group])
-    yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [_RESULT])
+    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], [_RESULT])

@@ -16,10 +16,10 @@ from runtime.contract.results.records import ReplayedPartition
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
 from runtime.ledger.positions import FlowNotEnded
 from runtime.replay.replay import orphan_uncopied
-from runtime.replay.request import ReplayRequest, decode_copied, decode_request, encode_request
+from runtime.replay.request import ReplayRequest, decode_request
 from runtime.replay.restore import with_files
 from runtime.replay.schemas import register_kept
-from runtime.replay.task import copy_encoded
+from runtime.replay.task import copy_partitions
 
 _REPLAYS_PER_CORE = 4  # groups of partitions, one Spark task each
 
@@ -49,11 +49,9 @@ def _copied(arguments: argparse.Namespace) -> SparkOutcome[list[ReplayedPartitio
         return SparkOutcome(result=[])
     with spark_context(name) as context:
         groups = min(len(request.parts), max(context.defaultParallelism, 1) * per_core)
-        spread = [
-            encode_request(replace(request, parts=request.parts[first::groups])) for first in range(groups)
-        ]
-        results = dict(results_of(context, copy_encoded, spread, transform))
-    return SparkOutcome(result=[part for number in range(groups) for part in decode_copied(results[number])])
+        spread = [replace(request, parts=request.parts[first::groups]) for first in range(groups)]
+        results = dict(results_of(context, copy_partitions, spread, transform))
+    return SparkOutcome(result=[part for number in range(groups) for part in results[number]])
 
 
 if __name__ == "__main__":

@@ -99,5 +99,3 @@ class RestoreRequest(msgspec.Struct, frozen=True, kw_only=True, tag="restore"):
 encode_request = msgspec.json.encode
 decode_request = msgspec.json.Decoder(ReplayRequest | RestoreRequest).decode
 decode_outcome = msgspec.json.Decoder(SparkOutcome[list[ReplayedPartition]]).decode
-encode_copied = msgspec.json.encode
-decode_copied = msgspec.json.Decoder(list[ReplayedPartition]).decode

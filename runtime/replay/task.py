@@ -17,14 +17,7 @@ from runtime.files.backup import DamagedFile
 from runtime.files.manifest import ManifestProblem
 from runtime.replay.repeated_copy import RepeatedCopy
 from runtime.replay.replay import PartitionReplay
-from runtime.replay.request import (
-    CopyStopped,
-    ReplayRequest,
-    RestorePartition,
-    RestoreRequest,
-    decode_request,
-    encode_copied,
-)
+from runtime.replay.request import CopyStopped, ReplayRequest, RestorePartition, RestoreRequest
 from runtime.replay.restore import PartitionRestore
 from runtime.schemas.copier import SchemaCopier
 
@@ -35,15 +28,10 @@ _RESTORED_AT_A_TIME: Final = 4  # partitions of a task
 _STOPPED = (AuditFailure, CopyStopped, BatchFailure, DamagedFile, ManifestProblem)
 
 
-async def copy_encoded(encoded: bytes, evaluator: Evaluates | None = None) -> bytes:
-    """Replays or restores the partitions of a request in a Spark task."""
-    return encode_copied(await copy_partitions(decode_request(encoded), evaluator))
-
-
 async def copy_partitions(
     request: ReplayRequest | RestoreRequest, evaluator: Evaluates | None = None
 ) -> list[ReplayedPartition]:
-    """Replays the partitions of a request one by one, or restores some of them at a time.
+    """Replays the partitions of a request one by one in a Spark task, or restores some of them at a time.
 
     Each says why it stopped early. The replay of a flow with a transform needs an `evaluator`.
     """

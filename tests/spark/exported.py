@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from runtime.audit.verify.pieces import VerifyRequest
-from runtime.audit.verify.task import compare_pieces
-from runtime.audit.verify.verification import Verification
+from runtime.audit.verify.verification import Verification, compare_pieces
 from runtime.batch import Batch, TopicPartition, records, walk
 from runtime.contract.results.records import VerificationReport
 from runtime.contract.spec.jobspec import JobSpec

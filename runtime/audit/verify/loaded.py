@@ -28,7 +28,6 @@ from runtime.audit.partition_logs import (
     open_spec,
 )
 from runtime.audit.verify.comparer import LIMIT, RecordComparer
-from runtime.audit.verify.failures import noted
 from runtime.audit.verify.file_lines import (
     NO_TIME,
     FileLine,
@@ -45,7 +44,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, planned
+from runtime.audit.verify.plan import Comparison, noted, planned
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, decode_runs, encode_runs

@@ -31,14 +31,8 @@ from runtime.audit.on_spark import (  # noqa: E402
     show,
     spark_context,
 )
-from runtime.audit.verify.pieces import VerifyRequest, decode_request  # noqa: E402
-from runtime.audit.verify.task import (  # noqa: E402
-    compare_encoded,
-    comparison_of,
-    decode_verified,
-    encode_pieces,
-)
-from runtime.audit.verify.verification import Verification  # noqa: E402
+from runtime.audit.verify.pieces import decode_request  # noqa: E402
+from runtime.audit.verify.verification import Verification, compare_pieces  # noqa: E402
 from runtime.contract.results.records import VerificationReport  # noqa: E402
 
 _REPORT_EVERY_S = 0.5
@@ -56,27 +50,26 @@ def main() -> None:
 
 
 def _verified(arguments: argparse.Namespace) -> SparkOutcome[VerificationReport]:
-    encoded = arguments.request.read_bytes()
-    request = decode_request(encoded)
+    request = decode_request(arguments.request.read_bytes())
     verification = asyncio.run(Verification.begin(request, arguments.book, resume=arguments.resume))
     if verification.left:
-        _compare(encoded, request, verification)
+        _compare(verification)
     return SparkOutcome(result=verification.report())
 
 
-def _compare(encoded: bytes, request: VerifyRequest, verification: Verification) -> None:
+def _compare(verification: Verification) -> None:
     """Stores the result of each group as soon as it is known."""
     left, total, reported = verification.left, len(verification.groups), 0.0
     if verification.resumed:
         show(_COMMAND, verification.resumed_text)
+    request = verification.request
     with spark_context(f"repl verify {request.flow.name}") as context:
-        compare = functools.partial(compare_encoded, encoded, concurrent_tasks(context, left))
-        groups = [encode_pieces(group) for group in left]
-        transform, files = request.flow.transform, comparison_of(request).decoded
+        compare = functools.partial(compare_pieces, request, concurrent_tasks(context, left))
+        results = results_of(context, compare, left, request.flow.transform, verification.comparison.decoded)
         # Where a result can't be stored, the groups that wait are not begun.
-        with contextlib.closing(results_of(context, compare, groups, transform, files)) as results:
+        with contextlib.closing(results):
             for done, (number, verified) in enumerate(results, total - len(left) + 1):
-                verification.add(left[number], decode_verified(verified))
+                verification.add(left[number], verified)
                 if time.monotonic() - reported > _REPORT_EVERY_S or done == total:
                     reported = time.monotonic()
                     show(_COMMAND, f"compared {done} of {total} stretches")

@@ -1,14 +1,24 @@
-"""Plans the comparison of a partition by the positions of its source and its sink, whatever they are."""
+"""Plans the comparison of a partition by the positions of its source and its sink, whatever they are.
+
+Where a side of a piece can't be read completely, `noted` explains it in the piece's result.
+"""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from runtime.audit.partition_logs import OpenTransactionTimeout, RecordsExpired
+from runtime.audit.verify.file_lines import UnreadableFile
 from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
+from runtime.files.manifest import EndpointUnavailable, ManifestProblem
+from runtime.kafka.errors import WireError
+from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
@@ -87,3 +97,27 @@ def chosen_of(count: int, share: float) -> Sequence[int]:
         return range(count)
     some = min(count, max(1, round(count * share / 100)))
     return sorted(random.Random().sample(range(count), some))  # noqa: S311 - no secret
+
+
+_UNREADABLE = (
+    WireError,
+    BatchFailure,
+    OpenTransactionTimeout,
+    ManifestProblem,
+    EndpointUnavailable,
+    RegistryUnavailable,
+    UnreadableFile,
+)
+
+
+@contextmanager
+def noted(result: VerifiedPiece, files: str = "") -> Iterator[None]:
+    """Notes a failure of the block in the result. `files` is their place, where an error names no file."""
+    try:
+        yield
+    except RecordsExpired as error:
+        result.unread, result.passed = str(error), True
+    except _UNREADABLE as error:
+        result.unread = str(error)
+    except OSError as error:
+        result.unread = f"{error.filename or files}: {error.strerror or error}"

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, ledger_of
 from runtime.audit.partition_logs import CommittedRecordReader, PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.comparer import RecordComparer
-from runtime.audit.verify.failures import noted
 from runtime.audit.verify.file_records import StoredRecords, record_in_files
 from runtime.audit.verify.pieces import (
     PIECE,
@@ -28,7 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, chosen_of, planned
+from runtime.audit.verify.plan import Comparison, chosen_of, noted, planned
 from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition

@@ -17,7 +17,6 @@ from runtime.audit.partition_logs import (
     open_spec,
 )
 from runtime.audit.verify.comparer import RecordComparer
-from runtime.audit.verify.failures import noted
 from runtime.audit.verify.pieces import (
     PIECE,
     SAMPLED,
@@ -28,7 +27,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     VerifyRequest,
 )
-from runtime.audit.verify.plan import Comparison, chosen_of, planned
+from runtime.audit.verify.plan import Comparison, chosen_of, noted, planned
 from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
 from runtime.audit.verify.schemas import ComparableContents, comparable_contents
 from runtime.contract.records.consumer_record import ConsumerRecord

@@ -10,16 +10,19 @@ continues from the file where there are more.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from runtime.audit.ledger import AuditFailure
+from runtime.audit.verify.loaded import LoadedComparison
 from runtime.audit.verify.pieces import (
     SAMPLED,
     PlannedPartition,
@@ -29,8 +32,13 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.audit.verify.plan import Comparison
 from runtime.audit.verify.results import report
-from runtime.audit.verify.task import compare_pieces, comparison_of
+from runtime.audit.verify.stored import StoredComparison
+from runtime.audit.verify.topics import MirrorComparison
 from runtime.contract.results.records import VerificationReport
+from runtime.slot.budget import TokenBucket
+
+if TYPE_CHECKING:
+    from runtime.sql.transformer import Evaluates
 
 TOGETHER = 100  # ranges of a sample in a task
 SMALL = 20_000  # offsets: this process compares them in less time than a Spark application needs to start
@@ -41,6 +49,32 @@ Group = Sequence[VerificationPiece]
 Stored = tuple[int, list[PlannedPartition], list[VerifiedPiece]]  # when it began, its plan, and results
 
 
+def comparison_of(request: VerifyRequest) -> Comparison:
+    """Returns what compares the two sides of the flow."""
+    flow = request.flow
+    if flow.files is not None:
+        return StoredComparison(request, flow.files)
+    if flow.lines is not None:
+        return LoadedComparison(request, flow.lines)
+    return MirrorComparison(request)
+
+
+async def compare_pieces(
+    request: VerifyRequest, tasks: int, pieces: Group, evaluator: Evaluates | None = None
+) -> list[VerifiedPiece]:
+    """Compares pieces: in a Spark task's Python worker, as one of `tasks` that share the rate, or here.
+
+    A flow with a transform needs an `evaluator`.
+    """
+    bucket = TokenBucket(request.rate // tasks or 1 if request.rate else None, time.monotonic)
+    try:
+        results = await comparison_of(request).compare(pieces, bucket, evaluator)
+        await asyncio.sleep(bucket.wait_s())  # the next task has a bucket of its own
+    except AuditFailure as error:
+        return [VerifiedPiece.begin(piece, str(error)) for piece in pieces]
+    return results
+
+
 class Verification:
     """Holds one comparison. `file` stores its progress; without one nothing is stored."""
 
@@ -48,7 +82,7 @@ class Verification:
         self, request: VerifyRequest, file: Path | None, comparison: Comparison, stored: Stored
     ) -> None:
         self._began = time.monotonic()
-        self._request, self._file, self._comparison = request, file, comparison
+        self.request, self.comparison, self._file = request, comparison, file
         self.at_ms, self.planned, self.results = stored
         self.groups = grouped(self.planned)
         done = {(result.number, result.low) for result in self.results}
@@ -97,7 +131,7 @@ class Verification:
     def report(self) -> VerificationReport:
         """Returns what the command prints."""
         took_s = time.monotonic() - self._began
-        return report(self._request, self.at_ms, took_s, self.planned, self.results, self._comparison.unit)
+        return report(self.request, self.at_ms, took_s, self.planned, self.results, self.comparison.unit)
 
     def close(self) -> None:
         """Deletes the file, because the comparison is complete."""

@@ -28,7 +28,7 @@ from runtime.audit.verify.pieces import (
 )
 from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import StoredPiece, groups_of, stored_partition
-from runtime.audit.verify.task import compare_pieces
+from runtime.audit.verify.verification import compare_pieces
 from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap

@@ -142,7 +142,7 @@ MODULES = (
     "runtime.sql.query",
     "runtime.sql.evaluator",
     "runtime.audit.on_spark",
-    "runtime.audit.verify.task",
+    "runtime.audit.verify.verification",
     "runtime.replay.task",
 )
 IMPORTS = """
