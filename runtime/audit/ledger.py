@@ -15,13 +15,15 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from runtime.batch import BatchFailure
 from runtime.contract.client import settings as client
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import provenance
-from runtime.contract.records.ledger import Orphans, PartitionKey, Progress, UnreadableRecord
+from runtime.contract.records.ledger import Orphans, PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.provenance import FlowProducer
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.route import Router, is_reserved
 from runtime.kafka.cluster import KafkaCluster
@@ -84,13 +86,6 @@ class NothingCopied(AuditFailure):
 
     def __init__(self, cluster: str, flow: str) -> None:
         super().__init__(cluster, f"{flow} copied nothing yet", "repl status shows how far it is")
-
-
-class UnreadableLedger(AuditFailure):
-    """A record of the product's own topics is newer than this version."""
-
-    def __init__(self, cluster: str, why: str) -> None:
-        super().__init__(cluster, why, "ask with the version of repl that its jobs run")
 
 
 class FlowAccess(Struct, frozen=True):
@@ -157,12 +152,20 @@ class OpenLedger(Struct, frozen=True):
 
 
 @contextmanager
-def as_audit_failure(cluster: str) -> Iterator[None]:
-    """Converts errors of the wire, and records of another version, into an AuditFailure of the cluster."""
+def as_audit_failure(cluster: str, damaged: str = "") -> Iterator[None]:
+    """Converts errors of the wire, and records that can't be read, into an AuditFailure of the cluster.
+
+    `damaged` is the hint where records of a topic can't be read. Without it, a BatchFailure is not converted.
+    """
     try:
         yield
-    except UnreadableRecord as error:
-        raise UnreadableLedger(cluster, str(error)) from error
+    except BatchFailure as failure:
+        if not damaged:
+            raise
+        raise AuditFailure(cluster, str(failure), damaged) from failure
+    except UnreadableValue as error:
+        hint = damaged or "ask with the version of repl that its jobs run"
+        raise AuditFailure(cluster, str(error), hint) from error
     except (WireError, ClientSettingsError, TopicReplaced) as error:
         raise AuditFailure(cluster, str(error), _hint(cluster, error)) from error
 

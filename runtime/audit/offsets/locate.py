@@ -26,7 +26,6 @@ from runtime.audit.ledger import (
 )
 from runtime.audit.partition_logs import fetch_places, find_record
 from runtime.audit.verify.provenance import original_of
-from runtime.batch import BatchFailure
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress
@@ -82,7 +81,7 @@ async def with_replays(
     def original(record: ConsumerRecord) -> int | None:
         return original_of(record, producers, key.flow, mirror, place)
 
-    try:
+    with as_audit_failure(opened.name, "ask about another record"):
         if located.reverse:
             at = TopicPartition(located.topic, located.partition)
             record = (await fetch_places(opened.cluster, at, None, [offset])).get(offset)
@@ -108,8 +107,6 @@ async def with_replays(
             if record is not None:
                 return replace(into, other_offset=record.offset)
         return located
-    except BatchFailure as failure:
-        raise AuditFailure(located.cluster, str(failure), "ask about another record") from failure
 
 
 async def locate(access: FlowAccess, record: LocatedRecord) -> LocatedRecord:

@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from runtime.audit.ledger import (
-    AuditFailure,
     FlowAccess,
     as_audit_failure,
     existing_ledger,
@@ -25,7 +24,6 @@ from runtime.audit.ledger import (
     open_if_answering,
 )
 from runtime.audit.partition_logs import LogBounds, fetch_records, log_bounds
-from runtime.batch import BatchFailure
 from runtime.contract.groups import PendingTranslation, TranslatedOffset, UntranslatableOffset
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, UnmappedOffset
@@ -281,13 +279,9 @@ class OffsetTranslator:
                 records = await fetch_records(self._destination, at, begin, bounds.end, 1)
             return LogBounds(records[0].offset if records else bounds.end, bounds.end)
 
-        cluster = self._access.destination.cluster
-        with as_audit_failure(cluster):
+        with as_audit_failure(self._access.destination.cluster, "leave its partition out"):
             bounds = await log_bounds(self._destination, new, self._access.within_s)
-            try:
-                tails = await asyncio.gather(*(tail(at, bounds.get(at, LogBounds(0, 0))) for at in new))
-            except BatchFailure as failure:
-                raise AuditFailure(cluster, str(failure), "leave its partition out") from failure
+            tails = await asyncio.gather(*(tail(at, bounds.get(at, LogBounds(0, 0))) for at in new))
         self._tails.update(zip(new, tails, strict=True))
 
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from runtime.audit.ledger import AuditFailure, as_audit_failure
+from runtime.audit.ledger import FlowAccess, as_audit_failure
 from runtime.audit.partition_logs import fetch_records
-from runtime.batch import BatchFailure
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.ledger import UnreadableRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
 
+BY_HAND = "write start: {offsets: …} by hand"
 _TAIL = 5  # records of the mirror that are compared
 _BEFORE = 500  # source offsets in front of the position
 _AT_ONCE = 5_000
@@ -107,28 +105,11 @@ class StoredPosition(Struct, frozen=True):
     mirror_end: int
 
 
-class UnreadableOffset(ValueError):
-    """A record of the offsets topic has the key of a source partition and another value than an offset."""
-
-
-class NamedCluster(Struct, frozen=True):
-    """An open cluster, with the name that failures give it."""
-
-    name: str
-    cluster: KafkaCluster
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Converts the failures of reading records into an AuditFailure."""
-        with as_audit_failure(self.name):
-            try:
-                yield
-            except (BatchFailure, UnreadableOffset, UnreadableRecord) as failure:
-                raise AuditFailure(self.name, str(failure), "write start: {offsets: …} by hand") from failure
-
-
 async def copied_through(
-    source: NamedCluster, destination: NamedCluster, positions: Mapping[TopicPartition, StoredPosition]
+    access: FlowAccess,
+    source: KafkaCluster,
+    destination: KafkaCluster,
+    positions: Mapping[TopicPartition, StoredPosition],
 ) -> dict[TopicPartition, int | None]:
     """Returns the next source offset to copy of each partition by what the mirror holds.
 
@@ -147,7 +128,7 @@ async def copied_through(
         start = max(position.log_start, min(position.next_offset, position.log_end) - _BEFORE)
         left = _MOST
         while start < position.log_end and tail_search.found is None and left > 0 and left_of_all > 0:
-            records = await fetch_records(source.cluster, at, start, position.log_end, _AT_ONCE)
+            records = await fetch_records(source, at, start, position.log_end, _AT_ONCE)
             if not records:
                 break
             tail_search.read(records)
@@ -158,10 +139,10 @@ async def copied_through(
 
     async def align(at: TopicPartition, position: StoredPosition) -> None:
         async with turns:
-            with destination.reading():
-                tail = await _tail(destination.cluster, position)
+            with as_audit_failure(access.destination.cluster, BY_HAND):
+                tail = await _tail(destination, position)
             if tail:
-                with source.reading():
+                with as_audit_failure(access.source.cluster, BY_HAND):
                     copied[at] = await search(at, position, tail)
 
     await asyncio.gather(*(align(at, position) for at, position in positions.items()))

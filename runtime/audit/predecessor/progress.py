@@ -21,8 +21,9 @@ from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.partition_logs import LogBounds, bounds_of, log_bounds
-from runtime.audit.predecessor.alignment import NamedCluster, StoredPosition, UnreadableOffset, copied_through
+from runtime.audit.predecessor.alignment import BY_HAND, StoredPosition, copied_through
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
@@ -38,7 +39,8 @@ def next_offsets(records: Iterable[tuple[bytes, bytes]], alias: str) -> dict[Top
     """Returns the next source offset to copy of each partition of the source cluster `alias`.
 
     Connect finds a position by the bytes of its key. A key with its parts in another order was written by
-    hand and counts only where Connect's own is missing. Raises UnreadableOffset.
+    hand and counts only where Connect's own is missing. Raises UnreadableValue for a value that is no
+    offset.
     """
     own: dict[TopicPartition, int] = {}
     others: dict[TopicPartition, int] = {}
@@ -50,7 +52,7 @@ def next_offsets(records: Iterable[tuple[bytes, bytes]], alias: str) -> dict[Top
         offset = _json(value)
         copied = offset.get("offset") if isinstance(offset, dict) else None
         if isinstance(copied, bool) or not isinstance(copied, int):
-            raise UnreadableOffset(f"the position of {at} is no offset: {value[:100]!r}")
+            raise UnreadableValue(f"the position of {at} is no offset: {value[:100]!r}")
         if copied >= 0:
             (own if tuple(partition) == _KEYS else others)[at] = copied + 1
     return others | own
@@ -150,11 +152,7 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
             for start, end in [bounds[at]]
             if positions_now.get(at, start) < end
         }
-        by_records = await copied_through(
-            NamedCluster(access.source.cluster, source),
-            NamedCluster(access.destination.cluster, destination),
-            stored,
-        )
+        by_records = await copied_through(access, source, destination, stored)
     return PredecessorProgress(
         tuple(
             CopiedPartition(*at, positions_now.get(at), *bounds[at], at in by_records, by_records.get(at))
@@ -234,7 +232,7 @@ async def _reader(
 
             async def stored() -> Positions:
                 """Continues where the last reading ended."""
-                with NamedCluster(access.destination.cluster, destination).reading():
+                with as_audit_failure(access.destination.cluster, BY_HAND):
                     await asyncio.gather(*(scan.refresh() for scan in scans))
                     return next_offsets((pair for scan in scans for pair in scan.fold.items()), alias)
 

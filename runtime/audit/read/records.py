@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, ledger_of, open_cluster, unanswered
+from runtime.audit.ledger import AuditFailure, as_audit_failure, ledger_of, open_cluster, unanswered
 from runtime.audit.partition_logs import LogBounds, fetch_records, log_bounds
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
-from runtime.batch.failure import BatchFailure
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import UnreadableRecord
@@ -53,10 +52,8 @@ async def read_records(
     name = known.reach.cluster
     async with open_cluster(known.reach, within_s) as cluster:
         topic_read = await _topic(cluster, name, topic)
-        try:
+        with as_audit_failure(name, "read another place of it: --from"):
             records, silent = await records_from(cluster, name, topic_read, start, limit, within_s)
-        except BatchFailure as failure:
-            raise AuditFailure(name, str(failure), "read another place of it: --from") from failure
         trace = RecordTracer(ClusterLedger(cluster, known, names), others, within_s)
         return TopicRecords(
             cluster=name,
@@ -91,12 +88,8 @@ async def read_newest(
             if share <= 0:
                 break
             topic_read = await _topic(cluster, reach.cluster, topic)
-            try:
+            with as_audit_failure(reach.cluster, "read another place of it: repl read"):
                 newest, _ = await records_from(cluster, reach.cluster, topic_read, Latest(), share, within_s)
-            except BatchFailure as failure:
-                raise AuditFailure(
-                    reach.cluster, str(failure), "read another place of it: repl read"
-                ) from None
             records += newest
         return records
 

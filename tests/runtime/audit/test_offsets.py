@@ -15,7 +15,7 @@ from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure
 from runtime.audit.offsets.locate import not_copied
 from runtime.audit.offsets.unread import moved_by_consumers
 from runtime.audit.partition_logs import CommittedRecordReader, OpenTransactionTimeout, fetch_places
-from runtime.audit.predecessor.alignment import TailSearch, UnreadableOffset
+from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import next_offsets
 from runtime.audit.read.clients import ClientFacts
 from runtime.audit.read.records import Start, records_from
@@ -26,6 +26,7 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.group_records import Checkpoint, CheckpointState
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
+from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.results.groups import LocatedRecord
 from runtime.contract.results.records import TopicClients
 from runtime.contract.spec.flow import Earliest, Latest
@@ -148,7 +149,7 @@ def test_offsets_of_connect_are_the_next_to_copy(
 
 @pytest.mark.parametrize("value", [b"{}", b'{"offset":"7"}', b'{"offset":true}', b"7", b"no json"])
 def test_a_value_that_is_no_offset_is_an_error_that_names_the_partition(value: bytes) -> None:
-    with pytest.raises(UnreadableOffset, match="orders-0"):
+    with pytest.raises(UnreadableValue, match="orders-0"):
         next_offsets([(key(), value)], "A")
 
 
