@@ -6,24 +6,26 @@ The state of a partition is derived from the data first, then from the report of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from runtime.audit.status.facts import (
+    ClusterFacts,
     LedgerFacts,
     StatusRequest,
     StatusSnapshot,
+    TopicFacts,
     lag_ms,
     longest,
     rate,
     sum_known,
 )
 from runtime.audit.status.jobs import JobReports, duration
-from runtime.audit.status.source import source_facts
 from runtime.contract.records.failback import handed_over
 from runtime.contract.records.job_status import ANOTHER_LOG, PartitionStatus, SlotStatus
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
-from runtime.contract.records.ledger import PartitionKey
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.results.status import (
     DOWN,
     STALLED,
@@ -35,6 +37,7 @@ from runtime.contract.results.status import (
     next_step,
 )
 from runtime.contract.spec import naming
+from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.selection import NamePatterns
@@ -77,7 +80,8 @@ class FlowFacts:
 
     `destination_read` is False where the destination's ledger could not be read. `before` is the ledger at an
     earlier inspection. `names`: the flow's topics and their names at the destination. `handed_over`: the flow
-    has ended, and its failback flow began at its end.
+    has ended, and its failback flow began at its end. `source` are the topics that the flow reads, or its
+    files; `progress` is that of these.
     """
 
     def __init__(
@@ -94,10 +98,20 @@ class FlowFacts:
         earlier = before.ledgers.get(declared.destination, _NO_LEDGER)
         self.declared, self.job, self.job_name = declared, job, request.jobs[declared.name]
         self.destination = now.clusters[declared.destination]
-        progress = ledger.progress.get(declared.name, {})
-        source = source_facts(request, declared, now.clusters[declared.source], job, progress)
-        self.source, self.progress, self.names = source.cluster, source.progress, source.names
-        self.nothing_to_copy = source.empty
+        self.progress = progress = ledger.progress.get(declared.name, {})
+        self.source = now.clusters[declared.source]
+        self.names: dict[str, str | None]
+        if declared.lines is not None:
+            self.source = _files(declared.name, declared.lines, job, progress)
+            topics = self.source.topics or {}
+            self.names = dict.fromkeys(topics, declared.lines.topic)
+            self.progress = {key: made for key, made in progress.items() if key.topic in topics}
+        else:
+            self.names = dict(request.selected(declared, self.source.topics or {}))
+            takes = partial(request.router.destination_topic, declared.name)
+            for key, made in progress.items():
+                if key.topic in self.names or takes(key.topic) is not None:
+                    self.names[key.topic] = made.destination_topic
         self.before = earlier.progress.get(declared.name, {})
         self.generation = ledger.generations.get(declared.name)
         patterns = NamePatterns(self.generation.promoted if self.generation is not None else ())
@@ -208,7 +222,10 @@ class FlowFacts:
         if self.destination_read and job.seen.name != self.job_name:
             reasons.append(f"job {job.seen.name} has it, not {self.job_name}")
         if not reasons and source.answers and not self.names:
-            reasons.append(self.nothing_to_copy)
+            in_files = self.declared.lines is not None
+            reasons.append(
+                f"{source.name} holds no file" if in_files else f"no topic at {source.name} matches"
+            )
         if not reasons:
             reasons += [
                 f"{partition.topic}-{partition.partition}: {partition.why}"
@@ -255,6 +272,33 @@ class FlowFacts:
         waits = [partition.lag_ms for partition in partitions]
         known = [wait for wait in waits if wait is not None]
         return max(retention - max(known), 0) if len(known) == len(waits) else None
+
+
+def _files(
+    flow: str, lines: LinesSpec, job: JobReports, progress: Mapping[PartitionKey, Progress]
+) -> ClusterFacts:
+    """Returns the facts about the files that a flow reads, as its job last reported them.
+
+    A file is a topic of one partition, of bytes or rows. While no job reads the files, they are those of the
+    ledger.
+    """
+    driver = job.flows.get(flow)
+    reports = {key.at: report for key, (_, report) in job.partitions.items() if key.flow == flow}
+    ids = {key.at: made.source_topic_id for key, made in progress.items()}
+    why = f"job {job.seen.name} does not report it"
+    if job.seen.up and driver is not None:
+        why = driver.why
+    return ClusterFacts(
+        name=lines.endpoint,
+        answers=not why,
+        why=why,
+        topics={
+            at.topic: TopicFacts(ids.get(at, b""), at.partition + 1, first=at.partition)
+            for at in reports or ids
+        },
+        starts=dict.fromkeys(reports, 0),
+        ends={at: report.source_end for at, report in reports.items()},
+    )
 
 
 class PartitionFacts:
