@@ -1,26 +1,12 @@
-"""Decides which records are not compared: those that provenance drops (R5), and those that salvage replayed.
-
-A record counts as replayed where three things agree: the producer id that wrote it is registered as the
-flow's replayer for this topic, its last `__repl` header names a place of this partition at the source, and
-the ledger has that source offset in a replayed range. A header alone proves nothing: any client can write it.
-This module is pure.
-"""
+"""Decides which records provenance drops (R5), and of which original a record is a replay. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from operator import itemgetter
 
 from msgspec import Struct
 
-from runtime.audit.verify.pieces import (
-    ComparedRecord,
-    RecordContent,
-    RecordDifference,
-    VerificationPiece,
-    VerifiedPiece,
-)
+from runtime.audit.verify.pieces import RecordContent
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import (
     HEADER,
@@ -73,52 +59,6 @@ def own_headers(record: ConsumerRecord) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((name, value) for name, value in record.headers if name != HEADER or decode(value) is None)
 
 
-class ReplayedRecords:
-    """Recognizes and compares the replays of a piece.
-
-    Call `original_of` for each record that the map does not have, then `compare` for each replay.
-    """
-
-    def __init__(
-        self, piece: VerificationPiece, flow: str, source_id: str, producers: Mapping[int, FlowProducer]
-    ) -> None:
-        self._place = ClusterPartition(source_id, piece.topic, piece.partition)
-        self._flow, self._mirror = flow, piece.destination_topic
-        self._ranges = sorted(piece.replayed)
-        self._producers = producers
-        self._passed: dict[int, int] = {}  # the last original of each range: a replay keeps their order
-
-    def range_of(self, source_offset: int) -> int | None:
-        """Returns where the replayed range of the ledger begins that has this source offset."""
-        at = bisect_right(self._ranges, source_offset, key=itemgetter(0)) - 1
-        if at < 0 or source_offset >= self._ranges[at][1]:
-            return None
-        return self._ranges[at][0]
-
-    def original_of(self, record: ConsumerRecord) -> int | None:
-        """Returns the source offset of a replayed record's original; None for any other record."""
-        original = original_of(record, self._producers, self._flow, self._mirror, self._place)
-        return original if original is not None and self.range_of(original) is not None else None
-
-    def compare(self, replay: ComparedRecord, original: RecordContent | None, result: VerifiedPiece) -> None:
-        """Counts a replay, whose original is `at`, and notes it where it differs.
-
-        The source may have lost its original.
-        """
-        assert replay.at is not None, "a replay has an original"
-        at, low = replay.at, self.range_of(replay.at)
-        assert low is not None, "it is in a replayed range"
-        copy = replay._replace(at=None)  # the map does not have it
-        if at <= self._passed.get(low, -1):
-            result.edits.append(RecordDifference("extra", at, None, copy, at))
-            return
-        self._passed[low] = at
-        result.replayed[low] = result.replayed.get(low, 0) + 1
-        if original is not None and original != replay.content:
-            result.compared += 1
-            result.edits.append(RecordDifference("changed", at, ComparedRecord(at, None, original), copy))
-
-
 def original_of(
     record: ConsumerRecord,
     producers: Mapping[int, FlowProducer],
@@ -129,6 +69,7 @@ def original_of(
     """Returns the offset at `place` from which a replayer of the flow copied the record; None for any other
     record.
 
+    The producer id must be registered as the flow's replayer for this topic: any client can write a header.
     `mirror` is the flow's own topic at the destination, even where another topic was replayed into.
     """
     producer = producers.get(record.producer_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -23,23 +24,25 @@ from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
     RecordContent,
+    RecordDifference,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
 )
 from runtime.audit.verify.plan import Comparison, chosen_of, noted, planned
-from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords
+from runtime.audit.verify.provenance import ProvenanceFilter, original_of
 from runtime.audit.verify.schemas import ComparableContents, comparable_contents
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
 from runtime.contract.records.offset_map import (
     EndOfOffsetMap,
     MappedOffset,
+    OffsetMap,
     Run,
     decode_runs,
     encode_runs,
 )
-from runtime.contract.records.provenance import ClusterTopic, FlowProducer
+from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.naming import is_other_topic
@@ -60,7 +63,7 @@ class MirrorComparison(Comparison):
 
     async def plan(self) -> list[PlannedPartition]:
         """Reads the ledger after the destination's end offsets, so that it covers all records below them."""
-        request, flow, plans = self.request, self.request.flow, list[PlannedPartition]()
+        request, flow = self.request, self.request.flow
         async with (
             comparable_contents(request),  # without the registries, nothing can be compared
             open_spec(request.source, flow.source) as source,
@@ -77,12 +80,10 @@ class MirrorComparison(Comparison):
                 originals = [key.at for key in keys]
                 source_logs = await logs_of(source, flow.source, originals, request.within_s)
                 own = await _left_by_the_opposite(request, source, ledger.progress)
-        for number, key in enumerate(keys):
-            partition = MirroredPartition(
-                request, number, key, ledger, source_logs, destination_logs, own.get(key, ())
-            )
-            plans.append(partition.planned())
-        return plans
+        return [
+            mirrored_partition(request, number, key, ledger, source_logs, destination_logs, own.get(key, ()))
+            for number, key in enumerate(keys)
+        ]
 
     async def compare(
         self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
@@ -100,10 +101,9 @@ class MirrorComparison(Comparison):
             writers, copiers = await producers_at(source), await producers_at(destination)
             for piece in pieces:
                 home = ClusterTopic(destination.cluster_id, piece.destination_topic)
-                replayed = ReplayedRecords(piece, flow.name, source.cluster_id, copiers)
                 filter_ = ProvenanceFilter(flow, piece.topic, home, writers)
                 contents = contents_of(piece.topic, piece.destination_topic)
-                mirror = MirrorPiece(piece, filter_, copiers, replayed, contents)
+                mirror = MirrorPiece(piece, filter_, copiers, source.cluster_id, contents)
                 await _compare(mirror, request, source, destination, bucket, transform)
                 results.append(mirror.result)
         return results
@@ -132,139 +132,118 @@ async def _left_by_the_opposite(
     return own
 
 
-class MirroredPartition:
-    """Holds the positions of a partition by its offset map, and the logs of both sides.
+def mirrored_partition(
+    request: VerifyRequest,
+    number: int,
+    key: PartitionKey,
+    ledger: FlowRecords,
+    source_logs: PartitionLogs,
+    destination_logs: PartitionLogs,
+    own: Iterable[tuple[int, int]],
+) -> PlannedPartition:
+    """Plans a partition by its offset map, and the logs of both sides.
 
-    `own` are offsets of the destination's own records, which the opposite flow did not copy.
+    `own` are offsets of the destination's own records, which the opposite flow did not copy. Where the plan
+    contains all copies, it names the replays of which it must contain all records: they lie behind the
+    records that the flow had copied before.
     """
+    flow, progress, offsets = request.flow, ledger.progress[key], ledger.maps[key]
+    topic, source_id = progress.destination_topic, progress.source_topic_id
+    at_copy = TopicPartition(topic, key.partition)
+    unread = source_logs.problem(key.at, source_id, flow.source, "was copied") or destination_logs.problem(
+        at_copy, progress.destination_topic_id, flow.destination, "was copied"
+    )
+    if unread:
+        return PlannedPartition(key, topic, offsets.low, offsets.low, unread=unread)
+    start = source_logs.bounds[key.at].start
+    copies_start, copies_end = destination_logs.bounds[at_copy]
+    compacted = key.topic in source_logs.compacted or topic in destination_logs.compacted
+    orphans = ledger.orphans.get(key, NO_ORPHANS)
+    given_up = [
+        *((orphan.low, orphan.end, str(orphan.why)) for orphan in orphaned_ranges(orphans, source_id)),
+        *((gap.low, gap.end, gap.why) for gap in progress.gaps),
+    ]
+    replayed = [
+        (low, replay.end, replay.records)
+        for low, replay in sorted(orphans.replayed, key=itemgetter(0))
+        if replay.topic == topic and not is_other_topic(replay.source_topic_id, source_id)
+    ]
+    # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
+    alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
+    tail_end = copies_end if (alone or replayed) and request.high is None else 0
+    kept_from = offsets.low  # the first copied record that the destination still has
+    if copies_start > offsets.destination_low:
+        origin = offsets.origin(copies_start)
+        kept_from = origin.offset if isinstance(origin, MappedOffset) else offsets.end
 
-    def __init__(
-        self,
-        request: VerifyRequest,
-        number: int,
-        key: PartitionKey,
-        ledger: FlowRecords,
-        source_logs: PartitionLogs,
-        destination_logs: PartitionLogs,
-        own: Iterable[tuple[int, int]],
-    ) -> None:
-        flow = request.flow
-        progress, offsets = ledger.progress[key], ledger.maps[key]
-        self._request, self._key = request, key
-        self._number, self._progress, self._map = number, progress, offsets
-        self._own = tuple(own)
-        at, at_copy = TopicPartition(*key[1:]), TopicPartition(progress.destination_topic, key.partition)
-        self._compacted = at.topic in source_logs.compacted or at_copy.topic in destination_logs.compacted
-        orphans = ledger.orphans.get(key, NO_ORPHANS)
-        orphaned = orphaned_ranges(orphans, progress.source_topic_id)
-        self._given_up = [
-            *((orphan.low, orphan.end, str(orphan.why)) for orphan in orphaned),
-            *((gap.low, gap.end, gap.why) for gap in progress.gaps),
-        ]
-        self._replayed = [
-            (low, replayed.end, replayed.records)
-            for low, replayed in sorted(orphans.replayed, key=itemgetter(0))
-            if replayed.topic == progress.destination_topic
-            and not is_other_topic(replayed.source_topic_id, progress.source_topic_id)
-        ]
-        self._unread = source_logs.problem(
-            at, progress.source_topic_id, flow.source, "was copied"
-        ) or destination_logs.problem(at_copy, progress.destination_topic_id, flow.destination, "was copied")
-        if self._unread:
-            return
-        self._start = source_logs.bounds[at].start
-        self._copies_start, copies_end = destination_logs.bounds[at_copy]
-        # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
-        self._alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)
-        has_tail = (self._alone or self._replayed) and request.high is None
-        self._tail_end = copies_end if has_tail else 0
+    def copied_to(offset: int) -> int:
+        """Returns the destination offset at which a range from this source offset on begins."""
+        place, copied = offsets.translate(offset), offsets.destination_low
+        if isinstance(place, MappedOffset | EndOfOffsetMap) and offset != offsets.low:
+            copied = place.offset
+        return max(copied, copies_start)
 
-    def planned(self) -> PlannedPartition:
-        """Returns the plan of the partition, with the replays of which it must contain all records.
-
-        They lie behind the records that the flow had copied before.
-        """
-        flow, offsets, topic = self._request.flow, self._map, self._progress.destination_topic
-        if self._unread:
-            return PlannedPartition(self._key, topic, offsets.low, offsets.low, unread=self._unread)
-        kept_from = offsets.low  # the first copied record that the destination still has
-        if self._copies_start > offsets.destination_low:
-            origin = offsets.origin(self._copies_start)
-            kept_from = origin.offset if isinstance(origin, MappedOffset) else offsets.end
-        plan = planned(
-            self._request,
-            self._key,
-            topic,
-            offsets.low,
-            offsets.end,
-            self._pieces,
-            first=min(self._start, offsets.low),
-            start=self._start,
-            before=f"below the offset map, which begins at {offsets.low}",
-            behind=f"not replicated yet by {flow.name}",
-            gone=[
-                (self._start, f"retention passed at {flow.source}"),
-                (kept_from, f"retention passed at {flow.destination}"),
-            ],
-        )
-        whole = self._request.sample >= 100 and not self._compacted
-        if whole and plan.pieces and plan.pieces[-1].high >= offsets.end:
-            begin = plan.pieces[0].destination_low
-            plan.replayed = [
-                replay for replay in self._replayed if begin <= offsets.destination_behind(replay[0])
-            ]
-        return plan
-
-    def _pieces(self, _: int, low: int, high: int) -> list[VerificationPiece]:
-        share = self._request.sample
-        if low > high or (low == high and share < 100):
-            return []
-        size = PIECE if share >= 100 else SAMPLED
-        begins = range(low, max(high, low + 1), size)  # without a record, what lies behind is compared
-        return [self._piece(begins[at], min(begins[at] + size, high)) for at in chosen_of(len(begins), share)]
-
-    def _piece(self, low: int, high: int) -> VerificationPiece:
-        progress = self._progress
-        begin, behind = self._copied_to(low), self._copied_to(high)
-        if high == self._map.end:
-            behind = max(behind, self._tail_end)
+    def piece(low: int, high: int) -> VerificationPiece:
+        begin = copied_to(low)
         return VerificationPiece(
-            number=self._number,
-            topic=self._key.topic,
-            partition=self._key.partition,
-            source_id=progress.source_topic_id,
-            destination_topic=progress.destination_topic,
+            number=number,
+            topic=key.topic,
+            partition=key.partition,
+            source_id=source_id,
+            destination_topic=topic,
             destination_id=progress.destination_topic_id,
             low=low,
             high=high,
             destination_low=begin,
-            destination_high=behind,
-            owned_end=self._map.destination_end,
-            runs=encode_runs(self._runs(low, high), low, begin),
-            gaps=tuple(gap for gap in self._given_up if gap[0] <= high and low <= gap[1]),
-            compacted=self._compacted,
-            alone=self._alone,
-            replayed=tuple(self._replayed),
-            own=self._own,
+            destination_high=max(copied_to(high), tail_end if high == offsets.end else 0),
+            owned_end=offsets.destination_end,
+            runs=encode_runs(_runs(offsets, low, high), low, begin),
+            gaps=tuple(gap for gap in given_up if gap[0] <= high and low <= gap[1]),
+            compacted=compacted,
+            alone=alone,
+            replayed=tuple(replayed),
+            own=tuple(own),
         )
 
-    def _copied_to(self, offset: int) -> int:
-        """Returns the destination offset at which a range from this source offset on begins."""
-        offsets = self._map
-        place = offsets.translate(offset)
-        copied = offsets.destination_low
-        if isinstance(place, MappedOffset | EndOfOffsetMap) and offset != offsets.low:
-            copied = place.offset
-        return max(copied, self._copies_start)
+    def pieces(_: int, low: int, high: int) -> list[VerificationPiece]:
+        share = request.sample
+        if low > high or (low == high and share < 100):
+            return []
+        size = PIECE if share >= 100 else SAMPLED
+        begins = range(low, max(high, low + 1), size)  # without a record, what lies behind is compared
+        return [piece(begins[at], min(begins[at] + size, high)) for at in chosen_of(len(begins), share)]
 
-    def _runs(self, low: int, high: int) -> Iterator[Run]:
-        """Yields the runs of the range, cut at both ends."""
-        for span in self._map.spans:
-            if span.low < high and low < span.end:
-                for run in span.runs:
-                    begin, end = max(run.source, low), min(run.source_end, high)
-                    if begin < end:
-                        yield Run(begin, run.destination + begin - run.source, end - begin)
+    plan = planned(
+        request,
+        key,
+        topic,
+        offsets.low,
+        offsets.end,
+        pieces,
+        first=min(start, offsets.low),
+        start=start,
+        before=f"below the offset map, which begins at {offsets.low}",
+        behind=f"not replicated yet by {flow.name}",
+        gone=[
+            (start, f"retention passed at {flow.source}"),
+            (kept_from, f"retention passed at {flow.destination}"),
+        ],
+    )
+    whole = request.sample >= 100 and not compacted
+    if whole and plan.pieces and plan.pieces[-1].high >= offsets.end:
+        begin = plan.pieces[0].destination_low
+        plan.replayed = [replay for replay in replayed if begin <= offsets.destination_behind(replay[0])]
+    return plan
+
+
+def _runs(offsets: OffsetMap, low: int, high: int) -> Iterator[Run]:
+    """Yields the runs of the range, cut at both ends."""
+    for span in offsets.spans:
+        if span.low < high and low < span.end:
+            for run in span.runs:
+                begin, end = max(run.source, low), min(run.source_end, high)
+                if begin < end:
+                    yield Run(begin, run.destination + begin - run.source, end - begin)
 
 
 async def _compare(
@@ -349,6 +328,10 @@ class MirrorPiece:
     """Normalises the records of a piece's both sides, less those that are not to be compared.
 
     `result` counts those by reason. `copiers`: the flow of each producer id that writes into the destination.
+
+    A record counts as replayed by salvage where three things agree: the producer id that wrote it is
+    registered as the flow's replayer for this topic, its last `__repl` header names a place of this partition
+    at the source, and the ledger has that source offset in a replayed range.
     """
 
     def __init__(
@@ -356,13 +339,15 @@ class MirrorPiece:
         piece: VerificationPiece,
         provenance: ProvenanceFilter,
         copiers: Mapping[int, FlowProducer],
-        replayed: ReplayedRecords,
+        source_id: str,
         contents: ComparableContents,
     ) -> None:
         self.piece, self.result = piece, VerifiedPiece.begin(piece)
         self._contents = contents
         self._provenance, self._flow = provenance, provenance.flow
-        self._copiers, self._replayed = copiers, replayed
+        self._copiers, self._replayed = copiers, sorted(piece.replayed)
+        self._place = ClusterPartition(source_id, piece.topic, piece.partition)
+        self._passed: dict[int, int] = {}  # the last original of each range: a replay keeps their order
         runs = decode_runs(piece.runs, piece.low, piece.destination_low)
         self._to = RunOffsetTranslator([(run.source, run.destination, run.records) for run in runs])
         self._from = RunOffsetTranslator([(run.destination, run.source, run.records) for run in runs])
@@ -395,7 +380,7 @@ class MirrorPiece:
             if at is not None:
                 if record.offset in filtered:
                     continue
-            elif self._replayed.range_of(record.offset) is not None:
+            elif self._replayed_from(record.offset) is not None:
                 continue  # it is compared when its replay is read
             elif any(low <= record.offset < end for low, end, _ in self.piece.gaps):
                 self.result.given_up += 1
@@ -415,10 +400,12 @@ class MirrorPiece:
         A replay is at the offset of its original.
         """
         normalised, replays = list[ComparedRecord](), list[ComparedRecord]()
+        mirror = self.piece.destination_topic
         for record in records:
             at = self._from.other(record.offset)
             if at is None:
-                if (original := self._replayed.original_of(record)) is not None:
+                original = original_of(record, self._copiers, self._flow.name, mirror, self._place)
+                if original is not None and self._replayed_from(original) is not None:
                     content = self._contents.copy(record)
                     replays.append(ComparedRecord(record.offset, original, content))
                     continue
@@ -438,7 +425,27 @@ class MirrorPiece:
         read = await self._contents.originals(originals.values())
         contents: dict[int | None, RecordContent] = dict(zip(originals, read, strict=True))
         for replay in replays:
-            self._replayed.compare(replay, contents.get(replay.at), self.result)
+            self._compare_replay(replay, contents.get(replay.at))
+
+    def _compare_replay(self, replay: ComparedRecord, original: RecordContent | None) -> None:
+        """Counts a replay, whose original is `at`, and notes it where it differs."""
+        assert replay.at is not None, "a replay has an original"
+        at, low = replay.at, self._replayed_from(replay.at)
+        assert low is not None, "it is in a replayed range"
+        result, copy = self.result, replay._replace(at=None)  # the map does not have it
+        if at <= self._passed.get(low, -1):
+            result.edits.append(RecordDifference("extra", at, None, copy, at))
+            return
+        self._passed[low] = at
+        result.replayed[low] = result.replayed.get(low, 0) + 1
+        if original is not None and original != replay.content:
+            result.compared += 1
+            result.edits.append(RecordDifference("changed", at, ComparedRecord(at, None, original), copy))
+
+    def _replayed_from(self, source_offset: int) -> int | None:
+        """Returns where the replayed range of the ledger begins that has this source offset."""
+        at = bisect_right(self._replayed, source_offset, key=itemgetter(0)) - 1
+        return self._replayed[at][0] if at >= 0 and source_offset < self._replayed[at][1] else None
 
     def _is_of_others(self, record: ConsumerRecord) -> bool:
         """Returns whether the record, which is not in the map, is no error."""

@@ -25,7 +25,7 @@ from runtime.audit.verify.pieces import (
     VerifiedPiece,
     condensed,
 )
-from runtime.audit.verify.provenance import ProvenanceFilter, ReplayedRecords, own_headers
+from runtime.audit.verify.provenance import ProvenanceFilter, own_headers
 from runtime.audit.verify.results import differences_of, results
 from runtime.audit.verify.schemas import ComparableContents
 from runtime.audit.verify.topics import MirrorComparison, MirrorPiece, RunOffsetTranslator, SourceTransform
@@ -211,8 +211,7 @@ def compared(
     """Compares records of the source with the copies and `there`, at the destination."""
     flow, made = replace(FLOW, shared=shared), replace(PIECE, **changes)
     kept = ProvenanceFilter(flow, "t", ClusterTopic("id-2", "t"), {})
-    replayed = ReplayedRecords(made, "f", "id-1", PRODUCERS)
-    work = MirrorPiece(made, kept, PRODUCERS, replayed, ComparableContents())
+    work = MirrorPiece(made, kept, PRODUCERS, "id-1", ComparableContents())
 
     async def compare_all() -> None:
         copies, replays = work.copies(sorted([*COPIES, *there], key=lambda one: one.offset))
