@@ -4,16 +4,16 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMaps
 
 
 async def read_map(cluster: KafkaCluster, flow: str) -> dict[PartitionKey, OffsetMap]:
     """Reads the maps of all partitions that a flow ever copied, once."""
     maps = await map_reader(cluster)
-    await maps.refresh(flow)
+    await maps.decided(flow)
     return maps.all(flow)
 
 
-async def map_reader(cluster: KafkaCluster) -> OffsetMapReader:
+async def map_reader(cluster: KafkaCluster) -> OffsetMaps:
     """Returns a reader that has read nothing yet."""
-    return OffsetMapReader(cluster, await Ledger.open(cluster))
+    return OffsetMaps(cluster, await Ledger.open(cluster))

@@ -1,10 +1,10 @@
 """Opens a cluster's ledger for reading, whether a job runs or not.
 
     async with open_ledger(reach) as opened:
-        await opened.refresh(flow)
-        opened.ledger.generation(flow), opened.maps.all(flow)
+        await opened.decided(flow)
+        opened.ledger.generation(flow), opened.all(flow)
 
-It writes nothing and never waits for an open transaction: an undecided record counts as not committed.
+It writes nothing, and an undecided record of the ledger counts as not committed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from runtime.contract.spec.route import Router, is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode, Unsupported, WireError
 from runtime.kafka.timing import in_time
-from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 OPEN_WITHIN_S = 15.0
@@ -120,37 +119,6 @@ class FlowRecords(Struct, frozen=True):
     orphans: Mapping[PartitionKey, Orphans]
 
 
-class OpenLedger(Struct, frozen=True):
-    """Holds the open ledger of a cluster. Call `refresh` for a flow first, then read `ledger` and `maps`."""
-
-    name: str
-    cluster: KafkaCluster
-    ledger: Ledger
-    maps: OffsetMapReader
-
-    async def refresh(self, flow: str) -> None:
-        """Reads the progress, generation and offset map of a flow up to now."""
-        await self.maps.refresh(flow)
-
-    async def progress(self, flow: str) -> Mapping[PartitionKey, Progress]:
-        """Returns the committed progress of a flow, as it is now. Raises UnreadableRecord, WireError."""
-        await self.refresh(flow)
-        return self.ledger.all_progress(flow)
-
-    async def flow(self, flow: str) -> FlowRecords:
-        """Returns the records of a flow, as they are now.
-
-        Raises NothingCopied, UnreadableRecord, WireError.
-        """
-        progress = await self.progress(flow)
-        own = {key: made for key, made in progress.items() if not is_reserved(key.topic)}
-        if not own:
-            raise NothingCopied(self.name, flow)
-        generation = self.ledger.generation(flow)
-        state = generation.state if generation else "unknown"
-        return FlowRecords(state, own, self.maps.all(flow), self.ledger.orphans(flow))
-
-
 @contextmanager
 def as_audit_failure(cluster: str, damaged: str = "") -> Iterator[None]:
     """Converts errors of the wire, and records that can't be read, into an AuditFailure of the cluster.
@@ -227,8 +195,8 @@ async def connect(reach: ClusterEndpoint, within: float) -> KafkaCluster:
 
 
 @asynccontextmanager
-async def open_ledger(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) -> AsyncIterator[OpenLedger]:
-    """Opens a cluster's ledger.
+async def open_ledger(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) -> AsyncIterator[OffsetMaps]:
+    """Opens a cluster's ledger, with its offset maps.
 
     Raises LedgerNotFound where no job ever copied into it, AuditFailure where it can't be read.
     """
@@ -236,21 +204,26 @@ async def open_ledger(reach: ClusterEndpoint, within: float = OPEN_WITHIN_S) -> 
         yield await existing_ledger(cluster, reach.cluster)
 
 
-async def existing_ledger(cluster: KafkaCluster, name: str) -> OpenLedger:
-    """Returns the ledger of an open cluster. Raises LedgerNotFound, WireError."""
-    opened = await ledger_of(cluster, name)
+async def existing_ledger(cluster: KafkaCluster, name: str) -> OffsetMaps:
+    """Returns the ledger of an open cluster, with its offset maps. Raises LedgerNotFound, WireError."""
+    opened = await offset_maps_at(cluster, fresh=True)
     if opened is None:
         raise LedgerNotFound(name)
     return opened
 
 
-async def ledger_of(cluster: KafkaCluster, name: str) -> OpenLedger | None:
-    """Returns the ledger of an open cluster, or None where no job ever copied into the cluster."""
-    topics = await cluster.topics([naming.LEDGER, naming.OFFSET_MAP], fresh=True)
-    if any(topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in topics.values()):
-        return None
-    ledger = await Ledger.open(cluster)
-    return OpenLedger(name, cluster, ledger, OffsetMapReader(cluster, ledger))
+async def flow_records(opened: OffsetMaps, cluster: str, flow: str) -> FlowRecords:
+    """Returns the records of a flow in the ledger of a cluster, as they are now.
+
+    Raises NothingCopied, UnreadableRecord, WireError.
+    """
+    await opened.decided(flow)
+    progress = {key: made for key, made in opened.progress(flow).items() if not is_reserved(key.topic)}
+    if not progress:
+        raise NothingCopied(cluster, flow)
+    generation = opened.ledger.generation(flow)
+    state = generation.state if generation else "unknown"
+    return FlowRecords(state, progress, opened.all(flow), opened.ledger.orphans(flow))
 
 
 async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from runtime.audit.ledger import FlowRecords, existing_ledger, producers_at
+from runtime.audit.ledger import FlowRecords, existing_ledger, flow_records, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     LogBounds,
@@ -44,7 +44,8 @@ async def salvage(
     AuditFailure.
     """
     async with open_spec(job.clusters[flow.destination], flow.destination) as destination:
-        ledger = await (await existing_ledger(destination, flow.destination)).flow(flow.name)
+        opened = await existing_ledger(destination, flow.destination)
+        ledger = await flow_records(opened, flow.destination, flow.name)
         destination_id = destination.cluster_id
     async with open_spec(job.clusters[flow.source], flow.source) as source:
         listed = await source.all_topics()

@@ -12,7 +12,14 @@ from contextlib import closing
 from typing import Final
 from uuid import UUID
 
-from runtime.audit.ledger import AuditFailure, FlowAccess, LedgerNotFound, NothingCopied, open_ledger
+from runtime.audit.ledger import (
+    AuditFailure,
+    FlowAccess,
+    LedgerNotFound,
+    NothingCopied,
+    flow_records,
+    open_ledger,
+)
 from runtime.audit.partition_logs import RecordsExpired, fetch_records
 from runtime.audit.verify.schemas import framed
 from runtime.batch import BatchFailure
@@ -75,7 +82,8 @@ class _Check:
         """Raises AuditFailure, and RegistryUnavailable or RegistryRefused of the destination."""
         try:
             async with open_ledger(self._access.destination, self._access.within_s) as opened:
-                progress = (await opened.flow(self._access.flow)).progress
+                cluster, flow = self._access.destination.cluster, self._access.flow
+                progress = (await flow_records(opened, cluster, flow)).progress
                 places = await self._last_ids(opened.cluster, progress)
         except (LedgerNotFound, NothingCopied):
             return

@@ -108,17 +108,14 @@ class UntranslatableOffset(Struct, frozen=True):
 Position = TranslatedOffset | PendingTranslation | UntranslatableOffset
 
 
-def position(offsets: OffsetMap, source: int, *, trimmed: bool = False) -> Position:
-    """Translates a source offset by the map.
-
-    `trimmed`: the map was longer once, and the destination no longer holds the records of the trimmed part.
-    """
+def position(offsets: OffsetMap, source: int) -> Position:
+    """Translates a source offset by the map."""
     match offsets.translate(source):
         case MappedOffset(offset=offset) | EndOfOffsetMap(offset=offset):
             return TranslatedOffset(offset)
         case NotYetCopied():
             return PendingTranslation(NOT_COPIED)
-        case UnmappedOffset() if trimmed:
+        case UnmappedOffset() if offsets.trimmed:
             return TranslatedOffset(offsets.destination_low, clamped=True)
         case UnmappedOffset():
             return UntranslatableOffset(BELOW_THE_MAP)

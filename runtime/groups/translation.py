@@ -38,7 +38,7 @@ from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartitio
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import CachedOffsetMap, OffsetMaps, offset_maps_at
+from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
@@ -151,13 +151,11 @@ class Translator:
         """Reads the maps that the translation of these topics needs. Raises WireError."""
         origins = {origin for topic in topics for origin in self.origins(topic)}
         flow_name = self._route.route.name
-        await self._destination_maps.refresh(
-            dict.fromkeys(
-                [flow_name, *(origin.destination_flow for origin in origins if origin.destination_flow)]
-            )
-        )
+        for flow in dict.fromkeys([flow_name, *(origin.destination_flow or flow_name for origin in origins)]):
+            await self._destination_maps.refresh(flow)
         if self._source_maps is not None:
-            await self._source_maps.refresh(dict.fromkeys(origin.flow for origin in origins))
+            for flow in dict.fromkeys(origin.flow for origin in origins):
+                await self._source_maps.refresh(flow)
 
     def progress(self, topic: str, partition: int) -> Progress | None:
         """Returns the flow's committed progress of a partition."""
@@ -165,12 +163,8 @@ class Translator:
         return self._destination_maps.progress(key.flow).get(key)
 
     def map(self, topic: str, partition: int) -> OffsetMap | None:
-        """Returns the flow's own offset map of a partition."""
-        return self._destination_maps.map(self._key(topic, partition))
-
-    def cached(self, topic: str, partition: int) -> CachedOffsetMap | None:
         """Returns the flow's own offset map of a partition, or None where none can be read now."""
-        return self._destination_maps.cached(self._key(topic, partition))
+        return self._destination_maps.get(self._key(topic, partition))
 
     def flow_progress(self) -> Mapping[PartitionKey, Progress]:
         """Returns the committed progress of every partition that the flow ever copied."""
@@ -209,12 +203,12 @@ class Translator:
         """Returns the position of the first record of an origin that the group has not read."""
         key = PartitionKey(origin.flow, origin.topic, partition)
         first = earliest_unread_offset(
-            self._source_maps.map(key) if self._source_maps is not None else None, committed
+            self._source_maps.get(key) if self._source_maps is not None else None, committed
         )
         if origin.destination_flow is None:
             return first
         return earliest_reachable_offset(
-            self._destination_maps.map(PartitionKey(origin.destination_flow, origin.topic, partition)), first
+            self._destination_maps.get(PartitionKey(origin.destination_flow, origin.topic, partition)), first
         )
 
 
@@ -237,7 +231,7 @@ class MirrorState(Struct, frozen=True):
     """
 
     at: TopicPartition
-    offsets: CachedOffsetMap | None
+    offsets: OffsetMap | None
     obstacle: PendingTranslation | None
     log_start: ListedOffset | ErrorCode | None
 
@@ -245,7 +239,7 @@ class MirrorState(Struct, frozen=True):
         """Returns the position of an offset by the flow's own map only."""
         if self.obstacle is not None or self.offsets is None:
             return self.obstacle or NO_PROGRESS
-        return position(self.offsets.offsets, committed, trimmed=self.offsets.trimmed)
+        return position(self.offsets, committed)
 
     def clamp(self, unclamped: Position) -> Position:
         """Returns the position, moved up to the mirror's log start where it lies below."""
@@ -282,7 +276,7 @@ async def mirror_states(
             mirrors[partition] = MirrorState(TopicPartition("", partition.partition), None, NO_PROGRESS, None)
             continue
         at = TopicPartition(copied.destination_topic, partition.partition)
-        offsets, obstacle = translator.cached(*partition), None
+        offsets, obstacle = translator.map(*partition), None
         if source_topics is not None:
             topic = source_topics.get(partition.topic)
             obstacle = _obstacle(topic, copied.source_topic_id, RECREATED_THERE)

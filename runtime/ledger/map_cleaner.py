@@ -23,7 +23,7 @@ from runtime.contract.records.offset_map import Span, join_runs, trimmable
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import EARLIEST, TopicPartition
 from runtime.kafka.queries import known_offsets
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.transaction_writer import LedgerWriter
 
 SealedSpan = tuple[SegmentKey, Span]
@@ -31,14 +31,14 @@ SealedSpan = tuple[SegmentKey, Span]
 _TRANSACTION_BYTES = 1 << 20
 
 
-async def clean_map(maps: OffsetMapReader, cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
+async def clean_map(maps: OffsetMaps, cluster: KafkaCluster, writer: LedgerWriter, flow: str) -> int:
     """Deletes the segments of a flow that are no longer needed, and merges small ones.
 
     It returns by how many segments there are fewer.
 
     Segments of older incarnations are deleted too: the log that they map was recreated or truncated, or a
     newer incarnation contains their runs. So are those of files that the ledger has forgotten. Raises
-    WireError and what `OffsetMapReader.refresh` raises.
+    WireError and what `OffsetMaps.refresh` raises.
     """
     await maps.refresh(flow)
     forgotten = maps.map_keys(flow) - _map_keys(maps.progress(flow))
@@ -107,7 +107,7 @@ def _map_keys(progress: Mapping[PartitionKey, Progress]) -> set[PartitionKey]:
     return {state.map_key(key) for key, state in progress.items()}
 
 
-def _outdated(maps: OffsetMapReader, progress: Mapping[PartitionKey, Progress]) -> list[SegmentKey]:
+def _outdated(maps: OffsetMaps, progress: Mapping[PartitionKey, Progress]) -> list[SegmentKey]:
     """Returns the segments of older incarnations."""
     return [
         old

@@ -37,7 +37,7 @@ from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger, register
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.replay.repeated_copy import RepeatedCopy, failpoint
@@ -107,10 +107,9 @@ class PartitionReplay(RepeatedCopy):
         source, source_id = self._request.flow.source, self._source.cluster_id
         owner = FlowProducer(flow, source, source_id, Table(names={topic: mirror}), only=mirror)
         await register(self._destination, writer.producer_id, owner)
-        ledger = await Ledger.open(self._destination)
-        maps = OffsetMapReader(self._destination, ledger)
-        await maps.refresh(self._key.flow)
-        progress = ledger.all_progress(self._key.flow).get(self._key)
+        maps = OffsetMaps(self._destination, await Ledger.open(self._destination))
+        await maps.decided(self._key.flow)
+        progress = maps.progress(self._key.flow).get(self._key)
         if progress is None:
             raise CopyStopped("the ledger does not know it")
         topic_id = (await self._source.topics([topic], fresh=True))[topic].id
@@ -118,7 +117,7 @@ class PartitionReplay(RepeatedCopy):
             raise CopyStopped(f"{topic} is not the topic that was copied: it was recreated")
         at, within = self._source_partition, self._request.within_s
         start, end = (await bounds_of(self._source, [at], within, Isolation.READ_COMMITTED))[at]
-        orphans = ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
+        orphans = maps.ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
         # By the ledger, a transaction whose response was lost counts if it was committed.
         on_record = sum(replayed.records for _, replayed in orphans.replayed)
         if self._counted_before is None:

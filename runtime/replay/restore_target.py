@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import existing_ledger, ledger_of
+from runtime.audit.ledger import existing_ledger
 from runtime.audit.partition_logs import LogBounds, bounds_of, fetch_records, open_spec
 from runtime.contract.records.ledger import Progress
 from runtime.contract.records.manifest import SnapshotOffset
@@ -23,6 +23,7 @@ from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import commit_many
+from runtime.ledger.offset_maps import offset_maps_at
 from runtime.replay.request import CopyStopped, restore_key
 from runtime.replay.target import TargetTopic, existing_topics
 
@@ -44,7 +45,7 @@ async def restore_targets(
             for number in range(topic.partitions)
         ]
         logs = await bounds_of(cluster, wanted, within_s)
-        opened = await ledger_of(cluster, name)
+        opened = await offset_maps_at(cluster, fresh=True)
         for at in wanted:
             key, topic = restore_key(flow, *at), targets[at.topic]
             committed = None
@@ -91,11 +92,11 @@ async def restore_offsets(
     async with open_spec(spec, name) as cluster:
         opened = await existing_ledger(cluster, name)
         for topic in sorted({offset.topic for offset in wanted}):
-            await opened.refresh(restore_key(flow, topic, 0).flow)
+            await opened.decided(restore_key(flow, topic, 0).flow)
         offsets: defaultdict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
         problems = {offset.group: "" for offset in wanted}
         for offset in wanted:
-            offset_map = opened.maps.get(restore_key(flow, offset.topic, offset.partition))
+            offset_map = opened.get(restore_key(flow, offset.topic, offset.partition))
             if offset_map is None:
                 problems[offset.group] = f"{offset.topic}-{offset.partition} has no restored records"
                 continue

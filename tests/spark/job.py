@@ -37,7 +37,7 @@ from runtime.kafka.committed_values import CommittedValues
 from runtime.lab.lab import Lab
 from runtime.launch.command import HEAP, MAIN, java_options
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import offset_maps_at
 from runtime.ledger.records import InternalTopicScan
 from tests.processes import below, parent_of, words_of
 from tests.records import wait_for
@@ -264,10 +264,9 @@ def offset_maps(spec: JobSpec, flow: str) -> dict[PartitionKey, OffsetMap]:
     """The offset map of each partition of a flow."""
 
     async def read(cluster: KafkaCluster) -> dict[PartitionKey, OffsetMap]:
-        ledger = await Ledger.open(cluster)
-        maps = OffsetMapReader(cluster, ledger)
-        await ledger.refresh(flow)
-        await maps.refresh(flow)
+        maps = await offset_maps_at(cluster, fresh=True)
+        assert maps is not None
+        await maps.decided(flow)
         return maps.all(flow)
 
     return _at_destination(spec, read)

@@ -17,7 +17,6 @@ from runtime.audit.ledger import (
     AuditFailure,
     FlowAccess,
     NothingCopied,
-    OpenLedger,
     as_audit_failure,
     open_cluster,
     open_if_answering,
@@ -45,12 +44,13 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
+from runtime.ledger.offset_maps import OffsetMaps
 
 _SOURCE_WITHIN_S = 3.0
 
 
 async def with_replays(
-    opened: OpenLedger, located: LocatedRecord, key: PartitionKey, offsets: OffsetMap, within_s: float
+    access: FlowAccess, opened: OffsetMaps, located: LocatedRecord, key: PartitionKey, offsets: OffsetMap
 ) -> LocatedRecord:
     """Returns the answer of the map, or for a replayed record the place that it was replayed from, or to.
 
@@ -58,7 +58,7 @@ async def with_replays(
     WireError, UnreadableRecord, AuditFailure.
     """
     generation = opened.ledger.generation(key.flow)
-    progress = opened.ledger.all_progress(key.flow).get(key)
+    progress = opened.progress(key.flow).get(key)
     offset = located.offset
     if offset is None or located.found is LocateResult.EXACT or generation is None or progress is None:
         return located
@@ -81,7 +81,7 @@ async def with_replays(
     def original(record: ConsumerRecord) -> int | None:
         return original_of(record, producers, key.flow, mirror, place)
 
-    with as_audit_failure(opened.name, "ask about another record"):
+    with as_audit_failure(access.destination.cluster, "ask about another record"):
         if located.reverse:
             at = TopicPartition(located.topic, located.partition)
             record = (await fetch_places(opened.cluster, at, None, [offset])).get(offset)
@@ -98,7 +98,7 @@ async def with_replays(
             at = TopicPartition(replay.topic, key.partition)
             begin = offsets.destination_behind(low) if replay.topic == mirror else 0
             try:
-                async with asyncio.timeout(within_s):
+                async with asyncio.timeout(access.within_s):
                     record = await find_record(
                         opened.cluster, at, begin, replayers, lambda record: original(record) == offset
                     )
@@ -127,22 +127,22 @@ async def locate(access: FlowAccess, record: LocatedRecord) -> LocatedRecord:
 
 
 async def locate_between(
-    access: FlowAccess, record: LocatedRecord, opened: OpenLedger, source: KafkaCluster | None
+    access: FlowAccess, record: LocatedRecord, opened: OffsetMaps, source: KafkaCluster | None
 ) -> LocatedRecord:
     """Locates a record whose offset is known, if there is one, by an open ledger.
 
     Without a source, it is not checked whether its topic is the one that was copied. Raises AuditFailure,
     WireError and UnreadableRecord.
     """
-    await opened.refresh(access.flow)
-    copied = opened.ledger.all_progress(access.flow)
+    await opened.decided(access.flow)
+    copied = opened.progress(access.flow)
     for key, progress in copied.items():
         if progress.map_name:  # a file has no offsets
             continue
         name = progress.destination_topic if record.reverse else key.topic
         if name == record.topic and key.partition == record.partition:
-            offsets = opened.maps.get(key)
-            assert offsets is not None, "there is progress"
+            offsets = opened.get(key)
+            assert offsets is not None, "there is progress, and it is decided"
             if source is not None:
                 checking = _check_topic(source, access.source.cluster, key.topic, progress.source_topic_id)
                 with suppress(WireError):  # such a source counts as one that does not answer
@@ -150,13 +150,13 @@ async def locate_between(
             mirror, mirror_id = progress.destination_topic, progress.destination_topic_id
             await _check_topic(opened.cluster, access.destination.cluster, mirror, mirror_id)
             located = _located(record, key, mirror, offsets)
-            return await with_replays(opened, located, key, offsets, access.within_s)
+            return await with_replays(access, opened, located, key, offsets)
     for key, orphans in opened.ledger.orphans(access.flow).items():
         elsewhere = {replayed.topic for _, replayed in orphans.replayed}
         if record.reverse and record.topic in elsewhere and key.partition == record.partition:
             offsets = OffsetMap([])  # a replay into another topic is in no map
             located = _located(record, key, record.topic, offsets)
-            located = await with_replays(opened, located, key, offsets, access.within_s)
+            located = await with_replays(access, opened, located, key, offsets)
             if located.found is LocateResult.REPLAYED:
                 return located
     raise not_copied(access, record, copied)

@@ -17,7 +17,6 @@ from runtime.audit.ledger import (
     FlowAccess,
     as_audit_failure,
     existing_ledger,
-    ledger_of,
     open_cluster,
     open_if_answering,
 )
@@ -48,6 +47,7 @@ from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_grou
 from runtime.kafka.timing import in_time
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
+from runtime.ledger.offset_maps import offset_maps_at
 
 Offsets = Mapping[TopicPartition, int]
 OffsetsByGroup = Mapping[GroupPartition, int]
@@ -267,7 +267,7 @@ async def rehearse(access: FlowAccess) -> list[GroupLoss]:
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         with as_audit_failure(access.destination.cluster):
-            opened = await ledger_of(destination, access.destination.cluster)
+            opened = await offset_maps_at(destination, fresh=True)
         if opened is None:
             return []
         source, _ = await open_if_answering(access, stack)

@@ -57,8 +57,8 @@ def offset_map(
 
 async def _stretches(reach: ClusterEndpoint, flow: str) -> list[Stretch]:
     async with open_ledger(reach) as opened:
-        await opened.refresh(flow)
-        progress = opened.ledger.all_progress(flow)
+        await opened.decided(flow)
+        progress = opened.progress(flow)
         return [
             (
                 key.topic,
@@ -66,7 +66,7 @@ async def _stretches(reach: ClusterEndpoint, flow: str) -> list[Stretch]:
                 progress[key].destination_topic,
                 replace(span, encoded=span.encoded_runs()),  # executors can't read this process's files
             )
-            for key, offsets in sorted(opened.maps.all(flow).items())
+            for key, offsets in sorted(opened.all(flow).items())
             if not progress[key].map_name  # a file has no offsets
             for span in offsets.spans
         ]

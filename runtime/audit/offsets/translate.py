@@ -41,7 +41,6 @@ from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
-from runtime.ledger.offset_maps import OffsetMaps
 
 
 class Problem(NamedTuple):
@@ -73,14 +72,14 @@ async def open_translator(access: FlowAccess, *, reverse: bool) -> AsyncIterator
     """
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
-        opened = await existing_ledger(destination, access.destination.cluster)
+        maps = await existing_ledger(destination, access.destination.cluster)
         source: KafkaCluster | None
         if reverse:
             source, why = await stack.enter_async_context(open_cluster(access.source, access.within_s)), ""
         else:
             source, why = await open_if_answering(access, stack)
         with as_audit_failure(access.destination.cluster):
-            translator = Translator(access.flow, access.router, OffsetMaps(destination, opened.ledger), None)
+            translator = Translator(access.flow, access.router, maps, None)
             await translator.refresh(())
             yield OffsetTranslator(access, translator, source, destination, reverse=reverse, source_why=why)
 
@@ -221,11 +220,11 @@ class OffsetTranslator:
                     return translated
                 case PendingTranslation():
                     assert mirror.offsets is not None, "there is no obstacle"
-                    end = mirror.offsets.offsets.end
+                    end = mirror.offsets.end
                     return Problem(Reason.NOT_REACHED, f"the flow has copied up to offset {end} so far")
                 case UntranslatableOffset():
                     assert mirror.offsets is not None, "there is no obstacle"
-                    return _below(mirror.offsets.offsets.low)
+                    return _below(mirror.offsets.low)
 
         return translate
 
@@ -237,29 +236,29 @@ class OffsetTranslator:
             why = f"where the log of {at} starts at {source} is not known"
             return Problem(Reason.UNSETTLED, f"{why}: {start.name}")
         assert mirror.offsets is not None, "there is no obstacle"
-        cached, lowest = mirror.offsets, start.offset
-        self._copied_up_to[at] = cached.offsets.destination_end
+        offsets, lowest = mirror.offsets, start.offset
+        self._copied_up_to[at] = offsets.destination_end
         removed = Problem(Reason.REMOVED, f"the records there were deleted at {source}")
 
         def translate(offset: int) -> int | Problem:
-            match cached.offsets.origin(offset):
+            match offsets.origin(offset):
                 case MappedOffset(offset=origin) | EndOfOffsetMap(offset=origin):
                     return origin if origin >= lowest else removed
                 case NotYetCopied():
                     tail = self._tails[at]
                     if offset <= tail.start:
-                        return cached.offsets.end
+                        return offsets.end
                     if offset > tail.end:
                         return Problem(Reason.NOT_REACHED, f"the log ends at offset {tail.end}")
                     why = f"offset {tail.start} holds a record of another producer, or one copied just now"
                     return Problem(Reason.FOREIGN, why)
-                case UnmappedOffset() if cached.trimmed:
+                case UnmappedOffset() if offsets.trimmed:
                     return Problem(
                         Reason.REMOVED,
                         f"the records there were deleted at {self._access.destination.cluster}",
                     )
                 case UnmappedOffset():
-                    return _below(cached.offsets.destination_low)
+                    return _below(offsets.destination_low)
 
         return translate
 

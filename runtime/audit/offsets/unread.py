@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from runtime.audit.ledger import FlowAccess, as_audit_failure, ledger_of, open_cluster
+from runtime.audit.ledger import FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.offsets.offsets import committed_offsets
 from runtime.contract.groups import GroupPartition, is_ours
 from runtime.contract.records.group_records import Checkpoint
 from runtime.contract.results.groups import UnreadReplay
 from runtime.groups.translation import Checkpoints
+from runtime.ledger.offset_maps import offset_maps_at
 
 
 async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay]:
@@ -22,10 +23,10 @@ async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay
     """
     async with open_cluster(access.source, access.within_s) as source:
         with as_audit_failure(access.source.cluster):
-            opened = await ledger_of(source, access.source.cluster)
+            opened = await offset_maps_at(source, fresh=True)
             if opened is None:
                 return []
-            await opened.refresh(replayed)
+            await opened.ledger.refresh(replayed)
             checkpoints = Checkpoints(source)
             await checkpoints.refresh()
             committed = moved_by_consumers(

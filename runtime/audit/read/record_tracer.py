@@ -19,9 +19,7 @@ from msgspec import Struct, field
 
 from runtime.audit.ledger import (
     AuditFailure,
-    OpenLedger,
     as_audit_failure,
-    ledger_of,
     open_cluster,
     producers_at,
 )
@@ -36,6 +34,7 @@ from runtime.contract.results.records import ProvenanceHop, TracedRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 
 
 class MirrorPartitionOrigin(Struct, frozen=True):
@@ -219,12 +218,12 @@ class ClusterLedger:
         self.readable = True
         self._known = known
         self._producers: Mapping[int, FlowProducer] = {}
-        self._opened: OpenLedger | None = None
+        self._opened: OffsetMaps | None = None
 
     async def open(self) -> None:
         """Opens the ledger. Raises WireError, UnreadableRecord."""
         self._producers = await producers_at(self.cluster)
-        self._opened = await ledger_of(self.cluster, self.name)
+        self._opened = await offset_maps_at(self.cluster, fresh=True)
         for owner in self._producers.values():
             self._by_owner[owner.source_cluster_id] = owner.source
 
@@ -236,20 +235,20 @@ class ClusterLedger:
         mine = {self._producers[producer_id].flow for producer_id in ids & self._producers.keys()}
         written: dict[int, list[MirrorPartitionOrigin]] = {}
         for flow in sorted({*self._known.flows, *mine}):
-            await self._opened.refresh(flow)
+            await self._opened.decided(flow)
             self._note(self._opened, flow, topic, written)
         return RecordOrigins(topic, written, self._producers, self.names)
 
     def _note(
-        self, opened: OpenLedger, flow: str, topic: str, written: dict[int, list[MirrorPartitionOrigin]]
+        self, opened: OffsetMaps, flow: str, topic: str, written: dict[int, list[MirrorPartitionOrigin]]
     ) -> None:
         generation = opened.ledger.generation(flow)
         if generation is None:
             return
         if flow in self._known.flows:
             self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
-        maps = opened.maps.all(flow)
-        for key, made in opened.ledger.all_progress(flow).items():
+        maps = opened.all(flow)
+        for key, made in opened.progress(flow).items():
             if made.destination_topic == topic and not made.map_name:  # a file has no offsets
                 place = generation.source_cluster_id, key.topic, key.partition
                 written.setdefault(key.partition, []).append(

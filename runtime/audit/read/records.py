@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
-from runtime.audit.ledger import AuditFailure, as_audit_failure, ledger_of, open_cluster, unanswered
+from runtime.audit.ledger import AuditFailure, as_audit_failure, open_cluster, unanswered
 from runtime.audit.partition_logs import LogBounds, fetch_records, log_bounds
 from runtime.audit.read.record_tracer import ClusterLedger, KnownCluster, RecordTracer
 from runtime.contract.client.endpoint import ClusterEndpoint
@@ -26,6 +26,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
+from runtime.ledger.offset_maps import offset_maps_at
 
 _RANGE_GROWTH = (
     4  # markers and gaps take offsets too: each attempt reads a range that is larger by this factor
@@ -219,7 +220,7 @@ async def _offsets(
 
 
 async def _copied(cluster: KafkaCluster, known: KnownCluster) -> list[MirrorProgress]:
-    opened = await ledger_of(cluster, known.reach.cluster)
+    opened = await offset_maps_at(cluster, fresh=True)
     if opened is None:
         return []
     copied = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from runtime.audit.ledger import OpenLedger, ledger_of
 from runtime.audit.status.facts import LedgerFacts
 from runtime.contract.records.job_status import JobStatusTable
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.ledger.ledger import Ledger
+from runtime.ledger.offset_maps import offset_maps_at
 from runtime.ledger.records import InternalTopicScan
 
 _PARTITION = 0
@@ -21,7 +22,7 @@ class StatusLedgerReader:
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
-        self._ledger: OpenLedger | None = None
+        self._ledger: Ledger | None = None
         self._status: InternalTopicScan | None = None
         self._reported = JobStatusTable()
         self._read_ms = 0  # when the progress was read: what was written later is not included
@@ -30,14 +31,15 @@ class StatusLedgerReader:
         """Reads reports before the ledger: so a job's report is never newer than the committed progress."""
         await self._read_status(within)
         if self._ledger is None:
-            self._ledger = await ledger_of(self.cluster, self.cluster.cluster_id)
+            opened = await offset_maps_at(self.cluster, fresh=True)
+            self._ledger = opened.ledger if opened is not None else None
         self._read_ms = int(time.time() * 1000)
         if self._ledger is not None:
-            await self._ledger.ledger.refresh_all(flows, within)
+            await self._ledger.refresh_all(flows, within)
 
     def facts(self, flows: Sequence[str]) -> LedgerFacts:
         """Decodes what was read. Raises UnreadableRecord."""
-        ledger = self._ledger.ledger if self._ledger is not None else None
+        ledger = self._ledger
         return LedgerFacts(
             progress={flow: ledger.all_progress(flow) for flow in flows} if ledger is not None else {},
             generations=ledger.generations(flows) if ledger is not None else {},

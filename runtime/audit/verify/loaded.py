@@ -80,12 +80,13 @@ class LoadedComparison(Comparison):
             raise AuditFailure(lines.endpoint, what, "name no range, no share: the files are compared whole")
         async with open_spec(request.destination, flow.destination) as cluster:
             opened = await existing_ledger(cluster, flow.destination)
-            progress = await opened.progress(flow.name)
+            await opened.decided(flow.name)
+            progress = opened.progress(flow.name)
             if not progress:
                 raise NothingCopied(flow.destination, flow.name)
             names = request.chosen({key.topic for key in progress}, lines.endpoint, "read", "file")
             chosen = {key: made for key, made in progress.items() if key.topic in names}
-            maps = opened.maps.all(flow.name)
+            maps = opened.all(flow.name)
             places = {TopicPartition(lines.topic, key.partition) for key in chosen}
             with as_audit_failure(flow.destination):
                 logs = await logs_of(cluster, flow.destination, places, request.within_s)

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure, ledger_of
+from runtime.audit.ledger import AuditFailure, NothingCopied, as_audit_failure
 from runtime.audit.partition_logs import CommittedRecordReader, PartitionLogs, logs_of, open_spec
 from runtime.audit.verify.comparer import RecordComparer
 from runtime.audit.verify.file_records import StoredRecords, record_in_files
@@ -38,6 +38,7 @@ from runtime.files.backup import Backup, TopicLineage, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.offset_maps import offset_maps_at
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ class StoredComparison(Comparison):
         request, files, flow = self.request, self._files, self.request.flow
         async with open_spec(request.source, flow.source) as source:
             with as_audit_failure(flow.source):
-                opened = await ledger_of(source, flow.source)
-                committed = await opened.progress(flow.name) if opened is not None else {}
+                opened, committed = await offset_maps_at(source, fresh=True), dict[PartitionKey, Progress]()
+                if opened is not None:
+                    await opened.ledger.refresh(flow.name)
+                    committed = opened.ledger.all_progress(flow.name)
             backup = await asyncio.to_thread(backup_of, files, flow.name)  # it is never behind the ledger
             topics = sorted(request.chosen(backup.lineages, files.endpoint, "wrote", "topic"))
             stored = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import FlowRecords, as_audit_failure, existing_ledger, ledger_of, producers_at
+from runtime.audit.ledger import FlowRecords, as_audit_failure, existing_ledger, flow_records, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     PartitionLogs,
@@ -51,6 +51,7 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.ledger.offset_maps import offset_maps_at
 from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
 
@@ -70,12 +71,12 @@ class MirrorComparison(Comparison):
             open_spec(request.destination, flow.destination) as destination,
         ):
             opened = await existing_ledger(destination, flow.destination)
-            copied = (await opened.flow(flow.name)).progress
+            copied = (await flow_records(opened, flow.destination, flow.name)).progress
             topics = request.chosen({key.topic for key in copied}, flow.destination, "copied", "topic")
             keys = sorted(key for key in copied if key.topic in topics)
             copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
             destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
-            ledger = await opened.flow(flow.name)
+            ledger = await flow_records(opened, flow.destination, flow.name)
             with as_audit_failure(flow.source):
                 originals = [key.at for key in keys]
                 source_logs = await logs_of(source, flow.source, originals, request.within_s)
@@ -116,11 +117,12 @@ async def _left_by_the_opposite(
 
     They are the destination's own records. The opposite flow's ledger is at the source.
     """
-    opposite, cluster = request.opposite, request.flow.source
-    opened = await ledger_of(source, cluster) if opposite is not None else None
+    opposite = request.opposite
+    opened = await offset_maps_at(source, fresh=True) if opposite is not None else None
     if opened is None or opposite is None:
         return {}
-    theirs = await opened.progress(opposite)
+    await opened.ledger.refresh(opposite)
+    theirs = opened.ledger.all_progress(opposite)
     orphans = opened.ledger.orphans(opposite)
     own = {}
     for key, made in progress.items():

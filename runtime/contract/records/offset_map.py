@@ -174,12 +174,17 @@ class Span(Struct, frozen=True, array_like=True):
 
 
 class OffsetMap:
-    """Holds spans in order. Where two spans are not contiguous, everything before the gap is unmapped."""
+    """Holds spans in order. Where two spans are not contiguous, everything before the gap is unmapped.
 
-    __slots__ = ("_destination_lows", "_lows", "spans")
+    `trimmed`: the map was longer once, and the destination no longer holds the records of the trimmed part.
+    """
 
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self.spans = _adjacent(tuple(spans))
+    __slots__ = ("_destination_lows", "_lows", "spans", "trimmed")
+
+    def __init__(self, spans: Iterable[Span], *, is_trimmed: bool = False) -> None:
+        every = tuple(spans)
+        self.spans = _adjacent(every)
+        self.trimmed = is_trimmed and len(self.spans) == len(every)
         self._lows = [span.low for span in self.spans]
         self._destination_lows = [span.destination_low for span in self.spans]
 

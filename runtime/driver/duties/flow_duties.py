@@ -101,7 +101,7 @@ async def clean_periodically(flow: FlowSpec, shared: DriverContext, notes: dict[
         wait_s = _CLEAN_EVERY_S
         try:
             await shared.leadership.ensure()
-            maps = records.maps_by(shared.ledger).reader
+            maps = records.maps_by(shared.ledger)
             await clean_map(maps, shared.destination, shared.leadership, flow.name)
             notes.pop("offset map", None)
         except (WireError, *READ_FAILURES) as error:

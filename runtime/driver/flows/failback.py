@@ -48,7 +48,7 @@ from runtime.kafka.fetch import holds_record
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.positions import FlowNotEnded, OrphanMarks, leave_orphans
 from runtime.slot import log
 
@@ -168,14 +168,14 @@ async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> 
         return OppositeFlowLedger(None, {}, {}, {})
     ledger = await Ledger.open(source)
     await ledger.decided(opposite)
-    maps = OffsetMapReader(source, ledger)
+    maps = OffsetMaps(source, ledger)
     await maps.refresh(opposite)
     progress: dict[PartitionKey, Progress] = {}
     found: dict[PartitionKey, OffsetMap] = {}
     topics: dict[PartitionKey, str] = {}
-    for theirs in ledger.all_progress(opposite):
+    for theirs in maps.progress(opposite):
         state = ledger.progress(theirs)
-        if isinstance(state, UndecidedProgress) or state is None or maps.sealing(theirs, state):
+        if isinstance(state, UndecidedProgress) or state is None or maps.sealing(theirs):
             raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {opposite} ended")
         offsets = maps.get(theirs)
         if offsets is not None and not is_reserved(theirs.topic):

@@ -11,14 +11,24 @@ from runtime.audit.ledger import AuditFailure, FlowAccess, existing_ledger
 from runtime.audit.offsets.locate import locate_between
 from runtime.audit.offsets.offsets import losses_between, offsets_between
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.records.ledger import UnreadableRecord
-from runtime.contract.results.groups import GroupLoss, LocatedRecord
+from runtime.contract.records.ledger import (
+    GenerationKey,
+    PartitionKey,
+    Replayed,
+    ReplayedKey,
+    UnreadableRecord,
+)
+from runtime.contract.results.groups import GroupLoss, LocatedRecord, LocateResult
+from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.groups.translation import GroupOffsetSides
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
+from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
+from tests.fakes.internal_topics import stored
+from tests.runtime.audit.given import generation
 from tests.runtime.driver.test_final_group_sync import TOPIC, Ending
 
 ACCESS = FlowAccess(
@@ -97,8 +107,10 @@ async def test_a_group_that_cannot_be_read_at_the_destination_does_not_count_as_
     assert billing.why == "its offsets at dc2 can't be read: GROUP_AUTHORIZATION_FAILED"
 
 
-async def locate(world: Ending, source: KafkaCluster | None) -> LocatedRecord:
-    asked = LocatedRecord(flow="flow", cluster="dc1", topic=TOPIC, partition=0, offset=7, other_cluster="dc2")
+async def locate(world: Ending, source: KafkaCluster | None, offset: int = 7) -> LocatedRecord:
+    asked = LocatedRecord(
+        flow="flow", cluster="dc1", topic=TOPIC, partition=0, offset=offset, other_cluster="dc2"
+    )
     opened = await existing_ledger(cast(KafkaCluster, world.destination), "dc2")
     return await locate_between(ACCESS, asked, opened, source)
 
@@ -117,3 +129,32 @@ async def test_a_record_of_a_topic_that_was_made_again_is_not_located() -> None:
     cast(Any, destination).replaced = {TOPIC}
     with pytest.raises(AuditFailure, match=f"dc2: {recreated}"):
         await locate(world, None)
+
+
+async def test_a_record_is_located_once_the_marker_of_its_segment_is_written() -> None:
+    """Until then the map seems to begin behind it."""
+    located = await locate(Ending({}, {}, map_is_open=True), None, offset=3)
+    assert (located.found, located.other_offset) == (LocateResult.EXACT, 103)
+
+
+async def test_a_damaged_log_in_which_a_replay_is_looked_for_is_the_destination_s() -> None:
+    world = Ending({}, {})
+    destination = cast(Any, world.destination)
+    topic_id, call = destination.topic(TOPIC).id, destination.call
+    replayed = Replayed(25, topic_id, TOPIC, 5, 1, 120)
+    key = ReplayedKey(PartitionKey("flow", TOPIC, 0), 20)
+    for record in stored({GenerationKey("flow"): generation("failed_over"), key: replayed}):
+        destination.grow(naming.LEDGER, record)
+    destination.gone.add(naming.PRODUCERS)
+
+    async def damaged(node: int, request: Any, purpose: str, within: float | None) -> Any:
+        if isinstance(request, FetchRequest) and (topic_id, 0) in request.partitions:
+            log = memoryview(bytes(100))
+            found = FetchedPartition(topic_id, 0, ErrorCode.NONE, 120, 120, 0, (), -1, log, None)
+            return FetchResponse(0, ErrorCode.NONE, 0, (found,))
+        return await call(node, request, purpose, within)
+
+    destination.call = damaged
+    with pytest.raises(AuditFailure, match="dc2: orders-0 at offset") as failure:
+        await locate(world, None, offset=22)
+    assert failure.value.hint == "ask about another record"

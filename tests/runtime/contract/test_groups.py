@@ -48,6 +48,7 @@ def mapped(low: int, end: int, there: int, there_end: int, *runs: Run) -> Offset
 
 # Source 10…19 is covered: 10, 11 → 100, 101; 14…16 → 103…105 behind a marker; the rest was not copied.
 COVERED = mapped(10, 20, 100, 106, Run(10, 100, 2), Run(14, 103, 3))
+TRIMMED = OffsetMap(COVERED.spans, is_trimmed=True)
 EMPTY = mapped(0, 0, 0, 0)
 # Another flow brought 0…9 of the destination into our source, at 200…209.
 BROUGHT = mapped(0, 12, 200, 210, Run(0, 200, 10))
@@ -66,7 +67,7 @@ BROUGHT = mapped(0, 12, 200, 210, Run(0, 200, 10))
         (partial(position, EMPTY, 0), TranslatedOffset(0)),
         (partial(position, EMPTY, 1), PENDING),
         # What was trimmed is where the map begins.
-        (partial(position, COVERED, 3, trimmed=True), TranslatedOffset(100, clamped=True)),
+        (partial(position, TRIMMED, 3), TranslatedOffset(100, clamped=True)),
         # Never below what the destination holds.
         (partial(clamped, TranslatedOffset(5), 5), TranslatedOffset(5)),
         (partial(clamped, TranslatedOffset(5), 6), TranslatedOffset(6, clamped=True)),

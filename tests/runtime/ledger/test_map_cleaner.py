@@ -26,7 +26,7 @@ from runtime.contract.spec import naming
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.map_cleaner import SealedSpan, clean_map, merge, mergeable
-from runtime.ledger.offset_maps import OffsetMapReader, OffsetMaps
+from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.records import TopicReplaced
 from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
@@ -103,10 +103,10 @@ class LedgerOfOneFlow:
             self.topics.grow(topic, InternalRecord(encode_key(key), encoded))
             self.written.append(key)
 
-    async def reader(self) -> OffsetMapReader:
-        return OffsetMapReader(self.topics, await Ledger.open(self.topics))  # type: ignore[arg-type]
+    async def reader(self) -> OffsetMaps:
+        return OffsetMaps(self.topics, await Ledger.open(self.topics))  # type: ignore[arg-type]
 
-    async def clean(self, maps: OffsetMapReader) -> int:
+    async def clean(self, maps: OffsetMaps) -> int:
         return await clean_map(maps, self.topics, self, ORDERS.flow)  # type: ignore[arg-type]
 
 
@@ -159,8 +159,8 @@ async def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_wa
     await ledger.clean(await ledger.reader())
     await ledger.commit({ProgressKey(ORDERS): older})
     maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
-    await maps.refresh([ORDERS.flow])
-    found = maps.map(ORDERS)
+    await maps.refresh(ORDERS.flow)
+    found = maps.get(ORDERS)
     assert found is not None
     assert maps.progress(ORDERS.flow) == {ORDERS: older}
     for offset in range(older.position):
@@ -203,21 +203,21 @@ async def test_what_the_destination_has_deleted_is_trimmed_and_then_unmapped() -
     ledger = LedgerOfOneFlow()
     newest = await copied(ledger, FIRST, 3 * SMALL)
     maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
-    await maps.refresh([ORDERS.flow])
-    before = maps.cached(ORDERS)
+    await maps.refresh(ORDERS.flow)
+    before = maps.get(ORDERS)
     assert before is not None
     assert not before.trimmed
-    ledger.topics.starts["orders"] = before.offsets.spans[0].destination_end
+    ledger.topics.starts["orders"] = before.spans[0].destination_end
     assert await ledger.clean(await ledger.reader()) == 1
     await ledger.commit({ProgressKey(ORDERS): replace(newest, written_at=9)})
-    await maps.refresh([ORDERS.flow])
-    after = maps.cached(ORDERS)
+    await maps.refresh(ORDERS.flow)
+    after = maps.get(ORDERS)
     assert after is not None
     assert after.trimmed
     for offset in range(newest.position):
-        expected = before.offsets.translate(offset) if offset >= after.offsets.low else UnmappedOffset()
-        assert after.offsets.translate(offset) == expected
-    assert after.offsets.low == before.offsets.spans[1].low
+        expected = before.translate(offset) if offset >= after.low else UnmappedOffset()
+        assert after.translate(offset) == expected
+    assert after.low == before.spans[1].low
 
 
 async def test_a_map_waits_for_the_marker_of_its_newest_segment() -> None:
@@ -231,15 +231,15 @@ async def test_a_map_waits_for_the_marker_of_its_newest_segment() -> None:
     )
     maps = OffsetMaps(topics, await Ledger.open(topics))  # type: ignore[arg-type]
     for written in (False, True):
-        await maps.refresh([ORDERS.flow])
+        await maps.refresh(ORDERS.flow)
         assert maps.sealing(ORDERS) is not written
-        assert (maps.map(ORDERS) is not None) is written
+        assert (maps.get(ORDERS) is not None) is written
     assert not maps.sealing(ORDERS._replace(partition=7))
     topics.replaced.add(naming.OFFSET_MAP)
     topics.grow(naming.OFFSET_MAP, InternalRecord(b"newer", None))
     with pytest.raises(TopicReplaced):
-        await maps.refresh([ORDERS.flow])
-    await maps.refresh([ORDERS.flow])  # the topic that is there now is read from its beginning
+        await maps.refresh(ORDERS.flow)
+    await maps.refresh(ORDERS.flow)  # the topic that is there now is read from its beginning
 
 
 def runs_of(count: int) -> tuple[Run, ...]:

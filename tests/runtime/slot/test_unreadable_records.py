@@ -22,7 +22,7 @@ from runtime.contract.spec import naming
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger, ProducerDirectory
-from runtime.ledger.offset_maps import OffsetMapReader
+from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.records import TopicReplaced
 from tests.fakes.clock import jumping
 from tests.fakes.internal_topics import InternalTopics, stored
@@ -68,7 +68,7 @@ async def test_an_unreadable_record_concerns_its_own_flow_only(record: InternalR
 
 async def test_an_unreadable_segment_concerns_its_own_flow_at_every_refresh() -> None:
     topics = ledger_of()
-    maps = OffsetMapReader(topics, await Ledger.open(topics))  # type: ignore[arg-type]
+    maps = OffsetMaps(topics, await Ledger.open(topics))  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(UnreadableRecord):
             await maps.refresh("bad")
