@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 from msgspec.structs import replace
 
-from runtime.audit.ledger import producers_at
 from runtime.audit.on_spark import show
 from runtime.audit.partition_logs import bounds_of, open_spec
-from runtime.batch import Batch, RewriteSpec, WalkedBatches, walk
+from runtime.batch import Batch, RewriteSpec, walk
 from runtime.batch.selection import quarantine_batches
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import (
@@ -27,7 +26,7 @@ from runtime.contract.records.ledger import (
     ReplayedKey,
     uncopied_ranges,
 )
-from runtime.contract.records.provenance import FlowProducer
+from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_other_topic
 from runtime.contract.spec.rename import Table
@@ -36,7 +35,7 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.ledger import Ledger, register
+from runtime.ledger.ledger import Ledger, ProducerDirectory, register
 from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
@@ -92,11 +91,10 @@ class PartitionReplay(RepeatedCopy):
         self._source_partition = self._key.at
         self._destination_partition = TopicPartition(request.into(part), part.partition)
         self._spec = replayed_spec(part, request.flow, source.cluster_id, destination.cluster_id)
-        self._producers: Mapping[int, FlowProducer] = {}
+        self._directory = ProducerDirectory(source)
         self._counted_before: int | None = None  # records on record when this began
 
     async def _attempt(self) -> None:
-        self._producers = await producers_at(self._source)
         # A new replay aborts an open transaction of an earlier one, and fences those of its partition (R3).
         flow, topic, mirror = self._key.flow, self._key.topic, self._part.destination_topic
         transactional_id = f"repl.replay.{flow}.{topic}.{self._key.partition}"
@@ -142,7 +140,7 @@ class PartitionReplay(RepeatedCopy):
             answer = await fetch_loaded(self._source, at, position, most_bytes, "salvage")
             if answer.error is not ErrorCode.NONE:
                 raise BrokerError(answer.error, str(at))
-            kept = self._keep(answer, position, stretch.end)
+            kept = await self._keep(answer, position, stretch.end)
             if self._transformer is not None:
                 (kept,) = await transformed(self._transformer, [(kept, self._spec)])
             if self._schemas is not None:
@@ -195,23 +193,18 @@ class PartitionReplay(RepeatedCopy):
         await writer.commit(record, {at: batches, **bad})
         return end
 
-    def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
+    async def _keep(self, answer: FetchedPartition, position: int, end: int) -> FilteredBatches:
         walked = walk(answer.records, self._spec.where)
         if not walked.sets and walked.failure is None:
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(self._spec.where))
-        returning = self._returning_producer_ids(walked)
-        spec = replace(self._spec, end=end)
-        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())
-
-    def _returning_producer_ids(self, walked: WalkedBatches) -> set[int]:
-        flow, home = self._request.flow, self._spec.home
-        mine = flow.provenance == "batch" and flow.native_only
+        spec, flow = replace(self._spec, end=end), self._request.flow
         ids = {batch.producer_id for batch in walked.sets if isinstance(batch, Batch)}
-        return {
-            producer_id
-            for producer_id in ids & self._producers.keys()
-            if mine or self._producers[producer_id].home(self._key.topic) == home
-        }
+        if self._directory.unknown(ids):
+            await self._directory.resolve(ids)
+        native_only = flow.provenance == "batch" and flow.native_only
+        home = ClusterTopic(self._destination.cluster_id, self._part.destination_topic)
+        returning = self._directory.returning_producer_ids(ids, self._key.topic, home, native_only)
+        return filter_batches(walked, spec, Cursor(position, -1), answer.aborted, returning, now_ms())
 
 
 def replayed_spec(
