@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -22,18 +23,18 @@ from runtime.audit.status.facts import (
     StatusSnapshot,
     TopicFacts,
 )
-from runtime.audit.status.first_missing import MOST, first_missing
 from runtime.audit.status.jobs import doubtful
 from runtime.audit.status.join import join
 from runtime.audit.status.ledger_reader import StatusLedgerReader
 from runtime.audit.status.retention import RetentionReader
 from runtime.audit.status.traffic import TrafficReader
-from runtime.batch.failure import BatchFailure
+from runtime.batch import Batch, BatchFailure, records, walk
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.results.status import ReplicationStatus
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.leaders import UNANSWERED
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
@@ -42,6 +43,11 @@ from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
 
 _RETRY_WITHIN_S = 0.5
+_MOST_READ = (
+    50  # partitions whose first uncopied record is read in one inspection: a batch may have a megabyte
+)
+_READ_AT_ONCE = 8
+_MIN_FETCH_BYTES = 1  # brokers send the first batch whole, however small the limit is
 
 
 class ReconnectingCluster:
@@ -238,16 +244,38 @@ class _ClusterInspection:
     async def read_first_missing(self, progress: Mapping[PartitionKey, Progress]) -> None:
         """Reads the timestamps of the first uncopied records of the partitions that seem oldest.
 
-        The lag of a flow is that of its oldest uncopied record.
+        The lag of a flow is that of its oldest uncopied record. The timestamp is one estimate of several: a
+        partition that can't be read is left out.
         """
-        if self.cluster is None:
+        if (cluster := self.cluster) is None:
             return
         lagging = {
             key: made for key, made in progress.items() if made.position < self.facts.ends.get(key.at, 0)
         }
-        oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:MOST]
-        positions = {key: lagging[key].position for key in oldest}
-        self.facts.first_missing = await first_missing(self.cluster, positions, self._within_s)
+        oldest = sorted(lagging, key=lambda key: lagging[key].last_timestamp)[:_MOST_READ]
+        turns, timestamps = asyncio.Semaphore(_READ_AT_ONCE), dict[PartitionKey, int]()
+
+        async def read(key: PartitionKey) -> None:
+            async with turns:
+                with suppress(WireError, BatchFailure):
+                    reading = _first_timestamp(cluster, key.at, lagging[key].position)
+                    timestamp = await in_time(reading, self._within_s, "reading a record")
+                    if timestamp is not None and timestamp >= 0:
+                        timestamps[key] = timestamp
+
+        await asyncio.gather(*map(read, oldest))
+        self.facts.first_missing = timestamps
+
+
+async def _first_timestamp(cluster: KafkaCluster, at: TopicPartition, position: int) -> int | None:
+    """Returns the timestamp of the first record from a position on. Raises WireError, BatchFailure."""
+    answer = await fetch_loaded(cluster, at, position, _MIN_FETCH_BYTES, "look")
+    behind = (member for member in walk(answer.records, at).sets if member.next_offset > position)
+    first = next(behind, None)
+    if isinstance(first, Batch):
+        return first.max_timestamp if first.log_append_time else first.base_timestamp
+    some = records(first, at) if first is not None else ()
+    return next((record.timestamp for record in some if record.offset >= position), None)
 
 
 class StatusReader:
