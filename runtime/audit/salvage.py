@@ -18,12 +18,13 @@ from runtime.audit.partition_logs import (
 )
 from runtime.audit.verify.provenance import ProvenanceFilter
 from runtime.batch import BatchFailure
+from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import (
     NO_ORPHANS,
     PartitionKey,
     uncopied_ranges,
 )
-from runtime.contract.records.provenance import ClusterTopic, origins
+from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.results.records import Salvage, SalvagedPartition, SalvagedRecord
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.naming import is_other_topic
@@ -139,30 +140,28 @@ class _Partition:
     async def _read(
         self, topic: TopicMetadata, low: int, high: int, take: Callable[[SalvagedRecord], None]
     ) -> None:
-        side = CommittedRecordReader(self._source, self._at, topic.id, low, high, self._within_s)
-        try:
-            await self._take(side, take)
-        except RecordsExpired as expired:  # retention went on meanwhile
-            self.result.lost += min(expired.start, high) - side.position
-            if expired.start < high:
-                await self._read(topic, expired.start, high, take)
+        while low < high:
+            side = CommittedRecordReader(self._source, self._at, topic.id, low, high, self._within_s)
+            try:
+                async for records in side:
+                    for record in records:
+                        self._take(record, take)
+                return
+            except RecordsExpired as expired:  # retention went on meanwhile
+                self.result.lost += min(expired.start, high) - side.position
+                low = expired.start
 
-    async def _take(self, side: CommittedRecordReader, take: Callable[[SalvagedRecord], None]) -> None:
-        async for records in side:
-            for record in records:
-                if self._filter.drops(record) or self._filter.originated_at_destination(record):
-                    self.result.kept_back += 1
-                    continue
-                owner = self._filter.producers.get(record.producer_id)
-                salvaged = SalvagedRecord(
-                    cluster=self._flow.source,
-                    cluster_id=self._source.cluster_id,
-                    record=record,
-                    came_from=[
-                        (hop.cluster, hop.topic, hop.partition, hop.offset) for hop in origins(record.headers)
-                    ],
-                    flow=owner.flow if owner is not None else None,
-                    registry=self._flow.source if self._flow.schemas.sync else None,
-                )
-                self.result.count(salvaged)
-                take(salvaged)
+    def _take(self, record: ConsumerRecord, take: Callable[[SalvagedRecord], None]) -> None:
+        if self._filter.drops(record) or self._filter.originated_at_destination(record):
+            self.result.kept_back += 1
+            return
+        owner = self._filter.producers.get(record.producer_id)
+        salvaged = SalvagedRecord(
+            cluster=self._flow.source,
+            cluster_id=self._source.cluster_id,
+            record=record,
+            flow=owner.flow if owner is not None else None,
+            registry=self._flow.source if self._flow.schemas.sync else None,
+        )
+        self.result.count(salvaged)
+        take(salvaged)

@@ -18,6 +18,7 @@ from planner.render.readable import UNKNOWN, plural
 from planner.render.reports.fields import json_fields
 from planner.render.reports.records import content_json, moment, shown
 from planner.render.table import Cell, Column, Row, table
+from runtime.contract.records.provenance import origins
 from runtime.contract.results.records import (
     ReplayedPartition,
     Salvage,
@@ -79,8 +80,8 @@ def record_json(salvaged: SalvagedRecord) -> dict[str, Any]:
         "topic": record.topic,
         **content_json(record, _content),
         "came_from": [
-            {"cluster_id": cluster, "topic": topic, "partition": partition, "offset": offset}
-            for cluster, topic, partition, offset in salvaged.came_from
+            {"cluster_id": hop.cluster, **json_fields(hop, "topic", "partition", "offset")}
+            for hop in origins(record.headers)
         ],
         "flow": salvaged.flow,
         **({"schema_registry": salvaged.registry} if salvaged.registry is not None else {}),
@@ -132,7 +133,7 @@ def _open(partition: SalvagedPartition) -> Iterator[str]:
 
 def _record(salvaged: SalvagedRecord) -> Row:
     record = salvaged.record
-    hops = " → ".join(f"{topic}-{partition}:{offset}" for _, topic, partition, offset in salvaged.came_from)
+    hops = " → ".join(f"{hop.topic}-{hop.partition}:{hop.offset}" for hop in origins(record.headers))
     came_by = f"{hops} by {salvaged.flow}" if hops else f"by {salvaged.flow}"
     return [
         f"{record.topic}-{record.partition}:{record.offset}",

@@ -264,15 +264,14 @@ class VerificationReport(msgspec.Struct, frozen=True, kw_only=True):
 class SalvagedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a committed record of the source that never reached the destination.
 
-    `cluster` is where it was read. `came_from` are the places that it was copied from before, by its headers.
-    `flow` wrote it to that cluster; None for a client's record, whatever its headers name. Where the flow
-    syncs schemas, `registry` is the cluster whose schema registry gave the ids in key and value.
+    `cluster` is where it was read. `flow` wrote it to that cluster; None for a client's record, whatever its
+    headers name. Where the flow syncs schemas, `registry` is the cluster whose schema registry gave the ids
+    in key and value.
     """
 
     cluster: str
     cluster_id: str
     record: ConsumerRecord
-    came_from: list[tuple[str, str, int, int]]  # cluster id, topic, partition, offset
     flow: str | None = None
     registry: str | None = None
 

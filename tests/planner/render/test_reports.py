@@ -28,6 +28,7 @@ from planner.render.reports import verify as verify_report
 from planner.render.reports.cutovers import wave_lines
 from planner.render.reports.loss import flow_lines, schema_lines, subscription_lines
 from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.results.failover import SchemaCheck
 from runtime.contract.results.groups import (
     FlowLoss,
@@ -172,7 +173,7 @@ def verify() -> dict[str, Shown]:
 # Records that never arrived, and their replay.
 
 CONTENT = ConsumerRecord("orders", 0, 1_311, 1_700_000_000_000, b"k", b"v")
-RECORD = view(SalvagedRecord, "dc1", "id-1", CONTENT, [])
+RECORD = view(SalvagedRecord, "dc1", "id-1", CONTENT)
 
 
 def holding(**changes: Any) -> SalvagedRecord:
@@ -206,10 +207,11 @@ def salvage() -> dict[str, Shown]:
     def of(**changes: Any) -> Shown:
         return against(page, screen(partition(RECORD, **changes)))
 
-    def by(flow: str | None, *came_from: Any) -> Shown:
-        return against(page, screen(partition(replace(RECORD, flow=flow, came_from=list(came_from)))))
+    def by(flow: str | None, *came_from: Origin) -> Shown:
+        hops = tuple((HEADER, encode(origin)) for origin in came_from)
+        return against(page, screen(partition(replace(holding(headers=hops), flow=flow))))
 
-    kept = ("id-0", "far", 0, 7)
+    kept = Origin("id-0", "far", 0, 7, 0)
     many = [
         partition(*[RECORD] * min(held, 2), partition=at, records=held) for at, held in enumerate((3, 2, 1))
     ]

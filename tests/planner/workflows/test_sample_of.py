@@ -10,7 +10,7 @@ from runtime.contract.results.records import SalvagedRecord
 
 HEADERS = (("h", b"1"), ("h", None))
 RECORD = ConsumerRecord("customers", 2, 50, 1_700_000_000_000, value=b"\xff{}", headers=HEADERS)
-LEFT = SalvagedRecord(cluster="dc1", cluster_id="id-1", record=RECORD, came_from=[])
+LEFT = SalvagedRecord(cluster="dc1", cluster_id="id-1", record=RECORD)
 
 
 def test_an_export_of_salvage_is_read_with_keys_and_headers(tmp_path: Path) -> None:
