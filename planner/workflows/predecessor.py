@@ -13,11 +13,8 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
 from planner.model.topology import Flow, Topology
 from planner.workflows.audit.access import answered, flow_accesses
-from runtime.audit.predecessor.progress import (
-    CopiedPartition,
-    PredecessorProgress,
-    progress_of_all,
-)
+from runtime.audit.predecessor.alignment import CopiedPartition
+from runtime.audit.predecessor.progress import PredecessorProgress, progress_of_all
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest, Start
 

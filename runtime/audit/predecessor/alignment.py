@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, field
 
 from runtime.audit.ledger import FlowAccess, as_audit_failure
-from runtime.audit.partition_logs import fetch_records
+from runtime.audit.partition_logs import LogBounds, fetch_records
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -94,41 +94,58 @@ def _same(record: ConsumerRecord, copy: ConsumerRecord) -> bool:
     )
 
 
-class StoredPosition(Struct, frozen=True):
-    """A position of the tool, the source offsets that exist, and the offsets of the mirror partition."""
+class CopiedPartition(Struct):
+    """One source partition of the flow.
 
-    next_offset: int
+    `stored` is the next offset that the tool would copy, None where it has no position. `log_start` and
+    `log_end` are the source's. With `compared`, the last records of the mirror were looked for at the source,
+    and `by_records` is the offset behind them, None where they were not found.
+    """
+
+    topic: str
+    partition: int
+    stored: int | None
     log_start: int
     log_end: int
-    mirror: TopicPartition
-    mirror_start: int
-    mirror_end: int
+    compared: bool = False
+    by_records: int | None = None
+
+    @property
+    def begin(self) -> int:
+        """Returns the stored offset, or where the log starts if there is none."""
+        return self.stored if self.stored is not None else self.log_start
+
+    @property
+    def next_offset(self) -> int | None:
+        """Returns the next offset to copy: as the records tell, else as it is stored."""
+        return self.by_records if self.by_records is not None else self.stored
 
 
-async def copied_through(
+async def compare_mirrors(
     access: FlowAccess,
     source: KafkaCluster,
     destination: KafkaCluster,
-    positions: Mapping[TopicPartition, StoredPosition],
-) -> dict[TopicPartition, int | None]:
-    """Returns the next source offset to copy of each partition by what the mirror holds.
+    partitions: Iterable[CopiedPartition],
+    mirrors: Mapping[TopicPartition, TopicPartition],
+    logs: Mapping[TopicPartition, LogBounds],
+) -> None:
+    """Looks for the last records of each mirror at the source, and notes in its partition what was found.
 
-    None where that was not found: another producer wrote the mirror, or the records were changed. Partitions
-    whose mirror is empty are left out. Raises AuditFailure.
+    They are not found where another producer wrote the mirror, or they were changed. `mirrors` are by the
+    partition at the source, and `logs` are those of the mirrors that exist. Partitions whose mirror is empty
+    are left out. Raises AuditFailure.
     """
     left_of_all = _MOST_OF_ALL
     turns = asyncio.Semaphore(_PARTITIONS_AT_ONCE)
-    copied: dict[TopicPartition, int | None] = {}
 
-    async def search(
-        at: TopicPartition, position: StoredPosition, tail: Sequence[ConsumerRecord]
-    ) -> int | None:
+    async def search(partition: CopiedPartition, tail: Sequence[ConsumerRecord]) -> int | None:
         nonlocal left_of_all
-        tail_search = TailSearch(tail, position.next_offset)
-        start = max(position.log_start, min(position.next_offset, position.log_end) - _BEFORE)
+        at, end = TopicPartition(partition.topic, partition.partition), partition.log_end
+        tail_search = TailSearch(tail, partition.begin)
+        start = max(partition.log_start, partition.begin - _BEFORE)
         left = _MOST
-        while start < position.log_end and tail_search.found is None and left > 0 and left_of_all > 0:
-            records = await fetch_records(source, at, start, position.log_end, _AT_ONCE)
+        while start < end and tail_search.found is None and left > 0 and left_of_all > 0:
+            records = await fetch_records(source, at, start, end, _AT_ONCE)
             if not records:
                 break
             tail_search.read(records)
@@ -137,25 +154,28 @@ async def copied_through(
             left_of_all -= len(records)
         return tail_search.result()
 
-    async def align(at: TopicPartition, position: StoredPosition) -> None:
+    async def align(partition: CopiedPartition) -> None:
+        mirror = mirrors[TopicPartition(partition.topic, partition.partition)]
+        if mirror not in logs or partition.begin >= partition.log_end:
+            return
         async with turns:
             with as_audit_failure(access.destination.cluster, BY_HAND):
-                tail = await _tail(destination, position)
+                tail = await _tail(destination, mirror, logs[mirror])
             if tail:
                 with as_audit_failure(access.source.cluster, BY_HAND):
-                    copied[at] = await search(at, position, tail)
+                    partition.by_records = await search(partition, tail)
+                partition.compared = True
 
-    await asyncio.gather(*(align(at, position) for at, position in positions.items()))
-    return copied
+    await asyncio.gather(*map(align, partitions))
 
 
-async def _tail(destination: KafkaCluster, position: StoredPosition) -> list[ConsumerRecord]:
+async def _tail(destination: KafkaCluster, mirror: TopicPartition, log: LogBounds) -> list[ConsumerRecord]:
     """Returns the last committed records of the mirror partition, further back where offsets hold none."""
-    distance, behind = 2 * _TAIL, position.mirror_end
+    distance, behind = 2 * _TAIL, log.end
     while True:
-        start = max(position.mirror_start, position.mirror_end - distance)
-        tail = await _last_records(destination, position.mirror, start, behind)
-        if tail or start == position.mirror_start:
+        start = max(log.start, log.end - distance)
+        tail = await _last_records(destination, mirror, start, behind)
+        if tail or start == log.start:
             return tail
         distance, behind = 10 * distance, start
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from runtime.audit.ledger import AuditFailure, FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.partition_logs import LogBounds, bounds_of, log_bounds
-from runtime.audit.predecessor.alignment import BY_HAND, StoredPosition, copied_through
+from runtime.audit.predecessor.alignment import BY_HAND, CopiedPartition, compare_mirrors
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.route import RouteDecision
@@ -80,32 +80,10 @@ _Read = Callable[[], Awaitable[Positions]]
 _Inspection = tuple[Positions, Mapping[TopicPartition, LogBounds]]
 
 
-class CopiedPartition(Struct, frozen=True):
-    """One source partition of the flow.
-
-    `stored` is the next offset that the tool would copy, None where it has no position. `log_start` and
-    `log_end` are the source's. With `compared`, the last records of the mirror were looked for at the source,
-    and `by_records` is the offset behind them, None where they were not found.
-    """
-
-    topic: str
-    partition: int
-    stored: int | None
-    log_start: int
-    log_end: int
-    compared: bool = False
-    by_records: int | None = None
-
-    @property
-    def next_offset(self) -> int | None:
-        """Returns the next offset to copy: as the records tell, else as it is stored."""
-        return self.by_records if self.by_records is not None else self.stored
-
-
 class PredecessorProgress(Struct, frozen=True):
     """The partitions of the flow, in order. `running` tells the sign that the tool runs, if there is one."""
 
-    partitions: tuple[CopiedPartition, ...]
+    partitions: Sequence[CopiedPartition]
     running: str = ""
 
 
@@ -145,21 +123,9 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
         with as_audit_failure(access.source.cluster):
             bounds = await bounds_of(source, partitions, access.within_s)
         positions_now, logs = last
-        stored = {
-            at: StoredPosition(positions_now.get(at, start), start, end, mirror, *logs[mirror])
-            for at, mirror in mirrors.items()
-            if mirror in logs
-            for start, end in [bounds[at]]
-            if positions_now.get(at, start) < end
-        }
-        by_records = await copied_through(access, source, destination, stored)
-    return PredecessorProgress(
-        tuple(
-            CopiedPartition(*at, positions_now.get(at), *bounds[at], at in by_records, by_records.get(at))
-            for at in partitions
-        ),
-        running or _moved(first, last, access),
-    )
+        copied = [CopiedPartition(*at, positions_now.get(at), *bounds[at]) for at in partitions]
+        await compare_mirrors(access, source, destination, copied, mirrors, logs)
+    return PredecessorProgress(copied, running or _moved(first, last, access))
 
 
 async def _selected(access: FlowAccess, source: KafkaCluster) -> list[TopicPartition]:

@@ -13,10 +13,8 @@ from planner.workflows.predecessor import (
     continue_replicator,
     start_of,
 )
-from runtime.audit.predecessor.progress import (
-    CopiedPartition,
-    PredecessorProgress,
-)
+from runtime.audit.predecessor.alignment import CopiedPartition
+from runtime.audit.predecessor.progress import PredecessorProgress
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
 from tests.planner.config.importing.test_replicator import BASE as CONNECTOR
