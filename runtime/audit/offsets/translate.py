@@ -11,8 +11,7 @@ never a number. The maps are those of the moment of `open_translator`. Nothing i
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -24,9 +23,16 @@ from runtime.audit.ledger import (
     open_if_answering,
 )
 from runtime.audit.partition_logs import LogBounds, fetch_records, log_bounds
+from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.groups import PendingTranslation, TranslatedOffset, UntranslatableOffset
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, NotYetCopied, UnmappedOffset
+from runtime.contract.records.offset_map import (
+    EndOfOffsetMap,
+    MappedOffset,
+    NotYetCopied,
+    OffsetMap,
+    UnmappedOffset,
+)
 from runtime.contract.results.groups import UntranslatableReason as Reason
 from runtime.contract.spec.route import RouteDecision
 from runtime.groups.translation import (
@@ -58,7 +64,6 @@ class TranslatedPartition(NamedTuple):
 
 
 _FETCHES = 16  # at the same time
-_ALL = sys.maxsize
 Offsets = Mapping[tuple[str, int], Collection[int]]
 Translations = dict[tuple[str, int], TranslatedPartition | Problem]  # a problem of the whole partition
 
@@ -102,12 +107,10 @@ class OffsetTranslator:
         self._translator = translator
         self._source, self._destination = source, destination
         self._reverse = reverse
-        self._known: dict[TopicPartition, Callable[[int], int | Problem] | Problem] = {}
-        self._names: dict[TopicPartition, str] = {}
+        self._mirrors: dict[TopicPartition, MirrorState | Problem] = {}
+        self._starts: dict[TopicPartition, int] = {}  # of logs at the source, where it gets the offsets
         self._topics: Mapping[str, TopicMetadata] | None = None  # at the side of the stored offsets
-        # Of partitions at the destination: the end of the map there, and what lies behind it.
-        self._copied_up_to: dict[TopicPartition, int] = {}
-        self._tails: dict[TopicPartition, LogBounds] = {}
+        self._tails: dict[TopicPartition, LogBounds] = {}  # of logs at the destination, behind the map
         self._keys = self._copied_partitions()
 
     async def translate(self, offsets: Offsets) -> Translations:
@@ -117,22 +120,24 @@ class OffsetTranslator:
         """
         partitions = {TopicPartition(*at): wanted for at, wanted in offsets.items()}
         missing = await self._not_copied([at for at in partitions if at not in self._keys])
-        await self._inspect([at for at in partitions if at in self._keys and at not in self._known])
-        await self._read_tails(
-            [
-                at
-                for at, wanted in partitions.items()
-                if max(wanted, default=0) > self._copied_up_to.get(at, _ALL)
-            ]
-        )
+        await self._inspect([at for at in partitions if at in self._keys and at not in self._mirrors])
+        if self._reverse:
+            await self._read_tails(partitions)
         return {at: missing.get(at) or self._translated(at, wanted) for at, wanted in partitions.items()}
 
     def _translated(self, at: TopicPartition, wanted: Collection[int]) -> TranslatedPartition | Problem:
-        translate = self._known[at]
-        if isinstance(translate, Problem):
-            return translate
+        mirror = self._mirrors[at]
+        if isinstance(mirror, Problem):
+            return mirror
         ordered = sorted(wanted)  # so that each segment of the map is decoded once
-        return TranslatedPartition(self._names[at], {offset: translate(offset) for offset in ordered})
+        if self._reverse:
+            topic, translated = (
+                self._keys[at].topic,
+                [self._backward(at, mirror, offset) for offset in ordered],
+            )
+        else:
+            topic, translated = mirror.at.topic, [self._forward(mirror, offset) for offset in ordered]
+        return TranslatedPartition(topic, dict(zip(ordered, translated, strict=True)))
 
     def _copied_partitions(self) -> dict[TopicPartition, PartitionKey]:
         """Returns the partitions that the flow copied, by their names at the side of the stored offsets.
@@ -160,14 +165,10 @@ class OffsetTranslator:
             with as_audit_failure(self._access.source.cluster):
                 starts = await list_offsets(self._source, dict.fromkeys(place.values(), EARLIEST))
         for at, source in place.items():
-            mirror = mirrors[source]
-            self._names[at] = source.topic if self._reverse else mirror.at.topic
-            if (problem := self._obstacle(source, mirror)) is not None:
-                self._known[at] = problem
-            elif self._reverse:
-                self._known[at] = self._backward(at, mirror, starts[source])
-            else:
-                self._known[at] = self._forward(mirror)
+            mirror, start = mirrors[source], starts.get(source)
+            self._mirrors[at] = self._obstacle(source, mirror, start) or mirror
+            if isinstance(start, ListedOffset):
+                self._starts[at] = start.offset
 
     async def _not_copied(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Problem]:
         """Returns why the flow has copied nothing of these partitions.
@@ -195,7 +196,9 @@ class OffsetTranslator:
                 problems[at] = Problem(Reason.NOT_STARTED, why)
         return problems
 
-    def _obstacle(self, source: TopicPartition, mirror: MirrorState) -> Problem | None:
+    def _obstacle(
+        self, source: TopicPartition, mirror: MirrorState, start: ListedOffset | ErrorCode | None
+    ) -> Problem | None:
         """Returns why no offset of a copied partition can be translated, if there is a reason."""
         if mirror.obstacle is not None:
             recreated = mirror.obstacle in (RECREATED_HERE, RECREATED_THERE)
@@ -205,75 +208,59 @@ class OffsetTranslator:
         if isinstance(mirror.log_start, ErrorCode):
             why = f"where the log of {mirror.at} starts is not known"
             return Problem(Reason.UNSETTLED, f"{why}: {mirror.log_start.name}")
+        if isinstance(start, ErrorCode):
+            why = f"where the log of {source} starts at {self._access.source.cluster} is not known"
+            return Problem(Reason.UNSETTLED, f"{why}: {start.name}")
         return None
 
-    def _forward(self, mirror: MirrorState) -> Callable[[int], int | Problem]:
-        removed = Problem(
-            Reason.REMOVED, f"the records there were deleted at {self._access.destination.cluster}"
-        )
+    def _forward(self, mirror: MirrorState, offset: int) -> int | Problem:
+        match mirror.clamp(mirror.position(offset)):
+            case TranslatedOffset(clamped=True):
+                return _removed(self._access.destination)
+            case TranslatedOffset(offset=translated):
+                return translated
+            case PendingTranslation():
+                copied_end = _map_of(mirror).end
+                return Problem(Reason.NOT_REACHED, f"the flow has copied up to offset {copied_end} so far")
+            case UntranslatableOffset():
+                return _below(_map_of(mirror).low)
 
-        def translate(offset: int) -> int | Problem:
-            match mirror.clamp(mirror.position(offset)):
-                case TranslatedOffset(clamped=True):
-                    return removed
-                case TranslatedOffset(offset=translated):
-                    return translated
-                case PendingTranslation():
-                    assert mirror.offsets is not None, "there is no obstacle"
-                    end = mirror.offsets.end
-                    return Problem(Reason.NOT_REACHED, f"the flow has copied up to offset {end} so far")
-                case UntranslatableOffset():
-                    assert mirror.offsets is not None, "there is no obstacle"
-                    return _below(mirror.offsets.low)
+    def _backward(self, at: TopicPartition, mirror: MirrorState, offset: int) -> int | Problem:
+        offsets = _map_of(mirror)
+        match offsets.origin(offset):
+            case MappedOffset(offset=origin) | EndOfOffsetMap(offset=origin):
+                return origin if origin >= self._starts[at] else _removed(self._access.source)
+            case NotYetCopied():
+                tail = self._tails[at]
+                if offset <= tail.start:
+                    return offsets.end
+                if offset > tail.end:
+                    return Problem(Reason.NOT_REACHED, f"the log ends at offset {tail.end}")
+                why = f"offset {tail.start} holds a record of another producer, or one copied just now"
+                return Problem(Reason.FOREIGN, why)
+            case UnmappedOffset() if offsets.trimmed:
+                return _removed(self._access.destination)
+            case UnmappedOffset():
+                return _below(offsets.destination_low)
 
-        return translate
-
-    def _backward(
-        self, at: TopicPartition, mirror: MirrorState, start: ListedOffset | ErrorCode
-    ) -> Callable[[int], int | Problem] | Problem:
-        source = self._access.source.cluster
-        if isinstance(start, ErrorCode):
-            why = f"where the log of {at} starts at {source} is not known"
-            return Problem(Reason.UNSETTLED, f"{why}: {start.name}")
-        assert mirror.offsets is not None, "there is no obstacle"
-        offsets, lowest = mirror.offsets, start.offset
-        self._copied_up_to[at] = offsets.destination_end
-        removed = Problem(Reason.REMOVED, f"the records there were deleted at {source}")
-
-        def translate(offset: int) -> int | Problem:
-            match offsets.origin(offset):
-                case MappedOffset(offset=origin) | EndOfOffsetMap(offset=origin):
-                    return origin if origin >= lowest else removed
-                case NotYetCopied():
-                    tail = self._tails[at]
-                    if offset <= tail.start:
-                        return offsets.end
-                    if offset > tail.end:
-                        return Problem(Reason.NOT_REACHED, f"the log ends at offset {tail.end}")
-                    why = f"offset {tail.start} holds a record of another producer, or one copied just now"
-                    return Problem(Reason.FOREIGN, why)
-                case UnmappedOffset() if offsets.trimmed:
-                    return Problem(
-                        Reason.REMOVED,
-                        f"the records there were deleted at {self._access.destination.cluster}",
-                    )
-                case UnmappedOffset():
-                    return _below(offsets.destination_low)
-
-        return translate
-
-    async def _read_tails(self, partitions: Collection[TopicPartition]) -> None:
-        """Reads the first record behind those of the map, and the end of the log, of each new partition.
+    async def _read_tails(self, partitions: Mapping[TopicPartition, Collection[int]]) -> None:
+        """Reads the first record behind those of the map, and the end of the log, where an offset lies there.
 
         Between the map and that record are only markers and aborted records. Without one, both are the end.
         """
-        new = [at for at in partitions if at not in self._tails]
+        new: dict[TopicPartition, int] = {}  # with the end of the map
+        for at, wanted in partitions.items():
+            mirror = self._mirrors.get(at)
+            if isinstance(mirror, MirrorState) and at not in self._tails:
+                copied_end = _map_of(mirror).destination_end
+                if max(wanted, default=0) > copied_end:
+                    new[at] = copied_end
         if not new:
             return
         turns = asyncio.Semaphore(_FETCHES)
 
         async def tail(at: TopicPartition, bounds: LogBounds) -> LogBounds:
-            begin = max(self._copied_up_to[at], bounds.start)
+            begin = max(new[at], bounds.start)
             async with turns:
                 records = await fetch_records(self._destination, at, begin, bounds.end, 1)
             return LogBounds(records[0].offset if records else bounds.end, bounds.end)
@@ -282,6 +269,15 @@ class OffsetTranslator:
             bounds = await log_bounds(self._destination, new, self._access.within_s)
             tails = await asyncio.gather(*(tail(at, bounds.get(at, LogBounds(0, 0))) for at in new))
         self._tails.update(zip(new, tails, strict=True))
+
+
+def _map_of(mirror: MirrorState) -> OffsetMap:
+    assert mirror.offsets is not None, "there is no obstacle"
+    return mirror.offsets
+
+
+def _removed(side: ClusterEndpoint) -> Problem:
+    return Problem(Reason.REMOVED, f"the records there were deleted at {side.cluster}")
 
 
 def _below(low: int) -> Problem:

@@ -78,7 +78,7 @@ class Clusters:
 
     async def answer(
         self, topic: str, offset: int, *, partition: int = 0, reverse: bool = False
-    ) -> tuple[str, int] | Reason:
+    ) -> tuple[str, int] | Problem:
         source, destination = (cast(KafkaCluster, one) for one in (self.source, self.destination))
         maps = OffsetMaps(destination, await Ledger.open(destination))
         translator = Translator(FLOW, self._router, maps, None)
@@ -90,7 +90,7 @@ class Clusters:
         found = answer if isinstance(answer, Problem) else answer.offsets[offset]
         if isinstance(found, Problem):
             assert found.why
-            return found.reason
+            return found
         assert not isinstance(answer, Problem)
         return answer.topic, found
 
@@ -173,4 +173,10 @@ async def test_an_offset_is_translated_or_the_reason_says_why_not(
 ) -> None:
     topic, partition, reverse = asked
     answer = await Clusters(**clusters).answer(topic, offset, partition=partition, reverse=reverse)
-    assert answer == expected
+    assert (answer.reason if isinstance(answer, Problem) else answer) == expected
+
+
+async def test_a_log_of_the_source_has_its_name_there() -> None:
+    answer = await Clusters(source={"unlisted": {TOPIC}}).answer(MIRROR, 107, reverse=True)
+    why = "where the log of orders-0 starts at dc1 is not known: TOPIC_AUTHORIZATION_FAILED"
+    assert answer == Problem(Reason.UNSETTLED, why)
