@@ -23,18 +23,13 @@ async def open_registries(
         closing(SchemaRegistry(registries[flow.source])) as source,
         closing(SchemaRegistry(registries[flow.destination])) as destination,
     ):
-        await check_answers(flow.source, source)
-        await check_answers(flow.destination, destination)
+        for cluster, registry in ((flow.source, source), (flow.destination, destination)):
+            try:
+                await registry.compatibility()
+            except NotInRegistry:
+                continue
+            except (RegistryUnavailable, RegistryRefused) as error:
+                why = f"its schema registry can't be read: {error}"
+                hint = f"look at registries.{cluster}, and run this again once the registry answers"
+                raise AuditFailure(cluster, why, hint) from None
         yield source, destination
-
-
-async def check_answers(cluster: str, registry: SchemaRegistry) -> None:
-    """Raises AuditFailure where the schema registry of a cluster does not answer."""
-    try:
-        await registry.compatibility()
-    except NotInRegistry:
-        return
-    except (RegistryUnavailable, RegistryRefused) as error:
-        why = f"its schema registry can't be read: {error}"
-        hint = f"look at registries.{cluster}, and run this again once the registry answers"
-        raise AuditFailure(cluster, why, hint) from None

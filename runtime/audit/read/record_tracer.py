@@ -27,7 +27,7 @@ from runtime.audit.partition_logs import fetch_places
 from runtime.batch import BatchFailure
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
 from runtime.contract.results.records import ProvenanceHop, TracedRecord
@@ -42,10 +42,8 @@ class MirrorPartitionOrigin(Struct, frozen=True):
     source.
     """
 
-    flow: str
+    key: PartitionKey
     source_cluster_id: str
-    topic: str
-    partition: int
     map: OffsetMap
     source_topic_id: bytes | None = None
 
@@ -76,10 +74,7 @@ class RecordOrigins(Struct, frozen=True):
     names: Mapping[str, str]
 
     def origin_of(self, record: ConsumerRecord) -> RecordOrigin:
-        headers = [
-            self._hop(origin.cluster, origin.topic, origin.partition, origin.offset, origin.copied_at)
-            for origin in origins(record.headers)
-        ]
+        headers = [self.hop(*origin) for origin in origins(record.headers)]
         if self.producers is None:
             return RecordOrigin(None, headers[-1] if headers else None, None, headers)
         producer = self.producers.get(record.producer_id)
@@ -88,7 +83,7 @@ class RecordOrigins(Struct, frozen=True):
         place, topic_id = self._mapped(record, producer.flow)
         home = producer.home(self.topic)
         if place is None and home is not None:  # the map was trimmed, or began anew, or never held the record
-            place = self._hop(home.cluster, home.topic, record.partition, None, None)
+            place = self.hop(home.cluster, home.topic, record.partition, None)
         if headers and (place is None or _same(headers[-1], place)):
             place = headers[-1]
         return RecordOrigin(producer.flow, place, topic_id, headers)
@@ -97,13 +92,18 @@ class RecordOrigins(Struct, frozen=True):
         """Returns an exact place only: records between runs were written by other producers."""
         for mirror in self.written.get(record.partition, ()):
             answer = mirror.map.origin(record.offset)
-            if mirror.flow == flow and isinstance(answer, MappedOffset) and answer.exact:
-                place = mirror.source_cluster_id, mirror.topic, mirror.partition
-                return self._hop(*place, answer.offset, None), mirror.source_topic_id
+            if mirror.key.flow == flow and isinstance(answer, MappedOffset) and answer.exact:
+                place = mirror.source_cluster_id, *mirror.key.at
+                return self.hop(*place, answer.offset), mirror.source_topic_id
         return None, None
 
-    def _hop(
-        self, cluster_id: str, topic: str, partition: int | None, offset: int | None, copied_at: int | None
+    def hop(
+        self,
+        cluster_id: str,
+        topic: str,
+        partition: int | None,
+        offset: int | None,
+        copied_at: int | None = None,
     ) -> ProvenanceHop:
         return ProvenanceHop(
             cluster_id=cluster_id,
@@ -236,24 +236,19 @@ class ClusterLedger:
         written: dict[int, list[MirrorPartitionOrigin]] = {}
         for flow in sorted({*self._known.flows, *mine}):
             await self._opened.decided(flow)
-            self._note(self._opened, flow, topic, written)
+            generation = self._opened.ledger.generation(flow)
+            if generation is None:
+                continue
+            if flow in self._known.flows:
+                self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
+            for key, offsets in self._opened.all(flow).items():
+                made = self._opened.progress(flow)[key]
+                if made.destination_topic == topic and not made.map_name:  # a file has no offsets
+                    origin = MirrorPartitionOrigin(
+                        key, generation.source_cluster_id, offsets, made.source_topic_id
+                    )
+                    written.setdefault(key.partition, []).append(origin)
         return RecordOrigins(topic, written, self._producers, self.names)
-
-    def _note(
-        self, opened: OffsetMaps, flow: str, topic: str, written: dict[int, list[MirrorPartitionOrigin]]
-    ) -> None:
-        generation = opened.ledger.generation(flow)
-        if generation is None:
-            return
-        if flow in self._known.flows:
-            self._by_flow[generation.source_cluster_id] = self._known.flows[flow]
-        maps = opened.all(flow)
-        for key, made in opened.progress(flow).items():
-            if made.destination_topic == topic and not made.map_name:  # a file has no offsets
-                place = generation.source_cluster_id, key.topic, key.partition
-                written.setdefault(key.partition, []).append(
-                    MirrorPartitionOrigin(flow, *place, maps[key], made.source_topic_id)
-                )
 
 
 class RecordTracer:
@@ -273,7 +268,10 @@ class RecordTracer:
         origins = await self._origins(self._first, topic, records)
         at = self._first.cluster.cluster_id
         trails = [
-            RecordTrail(record, self._hop(at, topic, record), origins.origin_of(record)) for record in records
+            RecordTrail(
+                record, origins.hop(at, topic, record.partition, record.offset), origins.origin_of(record)
+            )
+            for record in records
         ]
         async with self._stack:
             for _ in range(_FURTHEST):
@@ -370,13 +368,3 @@ class RecordTracer:
         note = f"{name} can't be asked where its records were before: {why}"
         if note not in self.notes:
             self.notes.append(note)
-
-    def _hop(self, cluster_id: str, topic: str, record: ConsumerRecord) -> ProvenanceHop:
-        return ProvenanceHop(
-            cluster_id=cluster_id,
-            cluster=self._first.name,
-            topic=topic,
-            partition=record.partition,
-            offset=record.offset,
-            copied_at_ms=None,
-        )

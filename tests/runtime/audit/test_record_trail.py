@@ -178,7 +178,9 @@ class Model:
     def _origins(self, at: Cluster) -> RecordOrigins:
         into = (one for one in (self.there, self.back) if one.destination is at and one.progress is not None)
         written = [
-            MirrorPartitionOrigin(one.name, one.source.id, one.source.topic, 0, one.map, one.source.topic_id)
+            MirrorPartitionOrigin(
+                PartitionKey(one.name, one.source.topic, 0), one.source.id, one.map, one.source.topic_id
+            )
             for one in into
         ]
         return RecordOrigins(at.topic, {0: written}, at.producers, NAMES)
@@ -259,7 +261,7 @@ def test_a_record_from_further_away_is_followed_over_the_cluster_between() -> No
     model.copy(model.there)
     (copied,) = model.dc2.records(0, 9)
     offsets = map_of(progress(70, 0, Run(70, 0, 1), end=71))
-    written = {0: [MirrorPartitionOrigin("dc0-to-dc1", "id-0", "orders", 0, offsets)]}
+    written = {0: [MirrorPartitionOrigin(PartitionKey("dc0-to-dc1", "orders", 0), "id-0", offsets)]}
     at_dc1 = RecordOrigins("orders", written, model.dc1.producers, NAMES)
     trail = RecordTrail(copied, _hop(model.dc2, copied.offset), model._origins(model.dc2).origin_of(copied))
     (there,) = model.dc1.records(0, 1)
@@ -286,7 +288,7 @@ AT = hop("dc2", "id-2", "dc1.orders", 0)
 MAP = map_of(progress(10, 100, Run(10, 100, 5), Run(20, 110, 5), end=25))
 ORIGINS = RecordOrigins(
     topic="dc1.orders",
-    written={0: [MirrorPartitionOrigin("one", "id-1", "orders", 0, MAP)]},
+    written={0: [MirrorPartitionOrigin(PartitionKey("one", "orders", 0), "id-1", MAP)]},
     producers={
         7: FlowProducer("one", "dc1", "id-1", RENAME),
         8: FlowProducer("other", "dc3", "id-3", RENAME),
