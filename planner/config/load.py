@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from planner.config.bounds import MOST_MISTAKES, refuse_more_flows, refuse_more_mistakes, refuse_more_pairs
 from planner.config.files import MAX_BYTES, read_text, topology_files
-from planner.config.language.build import built, parts_of, topology_of
+from planner.config.language.build import built, topology_of, with_inherited
 from planner.config.language.reader import ParsedRecord, ShapeReader, missing
 from planner.config.validation import check, check_not_empty, check_rules
 from planner.config.variables import Variables
@@ -198,15 +198,15 @@ class _Loading:
             raise Failure([*self.diagnostics[:MOST_MISTAKES], *too_much.diagnostics]) from None
         assert isinstance(fields, ParsedRecord)
         self.diagnostics += mistakes + variables.diagnostics + variables.unused() + reader.diagnostics
-        parts = parts_of(fields)
+        parsed = with_inherited(fields)
         if not self.broken:
             # A missing name may be declared in a file that could not be read: then it is not reported.
-            self.diagnostics += missing(fields) + check(parts)
+            self.diagnostics += missing(fields) + check(parsed)
         self._raise_errors()
         if not self.may_declare_nothing:
-            self.diagnostics += check_not_empty(parts)
+            self.diagnostics += check_not_empty(parsed)
         self._raise_errors()
-        topology = topology_of(parts)
+        topology = topology_of(parsed)
         refuse_more_pairs(topology)
         return topology
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from planner.config.files import is_topology_file
 from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
-from planner.config.language.build import TopologyParts, built, rename_of, requirement
+from planner.config.language.build import built, is_endpoint, rename_of, requirement
 from planner.config.language.endpoints import ENDPOINT_CODE, check_endpoints, check_flow_ends, place_of
 from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
 from planner.config.language.scalars import WORDS
@@ -54,27 +54,27 @@ SUBJECTS = ("partitions", "replication")
 _ALL_ADDRESSES = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
-def check(parts: TopologyParts) -> list[Diagnostic]:
+def check(topology: ParsedRecord) -> list[Diagnostic]:
     """Returns all errors and warnings about the parts of a topology."""
     return [
-        *_clusters(parts),
-        *check_endpoints(parts),
-        *_registries(parts),
-        *_cluster_references(parts),
-        *_topics(parts),
-        *(problem for flow in parts.flows for problem in _flow(flow, parts)),
-        *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in parts.flows)),
-        *_acls(parts),
-        *_quotas(parts),
-        *_cutovers(parts),
-        *_jobs(parts),
-        *_policies(parts),
-        *_drill(parts),
+        *_clusters(topology),
+        *check_endpoints(topology),
+        *_registries(topology),
+        *_cluster_references(topology),
+        *_topics(topology),
+        *(problem for flow in topology["flows"] for problem in _flow(flow, topology)),
+        *_duplicates("flow", ((flow.get("name"), flow.place("name")) for flow in topology["flows"])),
+        *_acls(topology),
+        *_quotas(topology),
+        *_cutovers(topology),
+        *_jobs(topology),
+        *_policies(topology),
+        *_drill(topology),
     ]
 
 
-def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
-    for name, cluster in parts.clusters.items():
+def _clusters(topology: ParsedRecord) -> Iterable[Diagnostic]:
+    for name, cluster in topology["clusters"].items():
         if not isinstance(cluster, ParsedRecord):
             continue
         for text in cluster.get("bootstrap") or ():
@@ -99,13 +99,15 @@ def _clusters(parts: TopologyParts) -> Iterable[Diagnostic]:
                 yield cluster.error("client", what, problem[1], code="token_endpoint")
 
 
-def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
-    for name, registry in parts.registries.items():
+def _registries(topology: ParsedRecord) -> Iterable[Diagnostic]:
+    for name, registry in topology["registries"].items():
         if isinstance(registry, ParsedRecord):
             yield from registry_problems(f"registries.{name}", registry)
-        if name not in parts.clusters:
-            yield _unknown("cluster", NamedReference(name, parts.root.place("registries")), parts.clusters)
-    for flow in parts.flows:
+        if name not in topology["clusters"]:
+            yield _unknown(
+                "cluster", NamedReference(name, topology.place("registries")), topology["clusters"]
+            )
+    for flow in topology["flows"]:
         schemas = flow.get("schemas")
         if not isinstance(schemas, ParsedRecord) or not schemas.get("sync"):
             continue
@@ -118,10 +120,10 @@ def _registries(parts: TopologyParts) -> Iterable[Diagnostic]:
             )
         ends = [end.text for key in ("from", "to") if (end := flow.get(key))]
         into = flow.get("to")
-        if into is not None and (endpoint := parts.endpoints.get(into.text)) is not None:
+        if into is not None and (endpoint := topology["endpoints"].get(into.text)) is not None:
             yield from _schemas_beside_files(flow, schemas, endpoint)
         for cluster in dict.fromkeys(ends):
-            if cluster in parts.clusters and cluster not in parts.registries:
+            if cluster in topology["clusters"] and cluster not in topology["registries"]:
                 yield flow.error(
                     "schemas",
                     f"there is no schema registry of {cluster}, which schemas.sync needs",
@@ -147,9 +149,9 @@ def _schemas_beside_files(
         )
 
 
-def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
+def _cluster_references(topology: ParsedRecord) -> Iterable[Diagnostic]:
     references: list[NamedReference] = []
-    for record in (*parts.topics, *parts.acls, *parts.quotas):
+    for record in (*topology["topics"], *topology["acls"], *topology["quotas"]):
         named = record.get("cluster") or ()
         references += named
         names = [reference.text for reference in named]
@@ -157,18 +159,18 @@ def _cluster_references(parts: TopologyParts) -> Iterable[Diagnostic]:
             if reference.text in names[:at]:
                 what = f'"{reference.text}" stands in the list twice'
                 yield error(what, "name each cluster once", source=reference.source)
-    for flow in parts.flows:
+    for flow in topology["flows"]:
         ends = [end for key in ("from", "to") if (end := flow.get(key))]
-        if parts.into_files(flow) and parts.from_files(flow):
+        if is_endpoint("to", flow, topology) and is_endpoint("from", flow, topology):
             what = f'"{ends[0].text}" and "{ends[1].text}" are both file endpoints'
             yield error(what, "name a cluster in from or in to", source=ends[0].source, code=ENDPOINT_CODE)
-        references += [end for end in ends if end.text not in parts.endpoints]
+        references += [end for end in ends if end.text not in topology["endpoints"]]
     for reference in references:
-        if reference.text in parts.endpoints:
+        if reference.text in topology["endpoints"]:
             what = f'"{reference.text}" is a file endpoint'
             yield error(what, "name a cluster", source=reference.source, code=ENDPOINT_CODE)
-        elif reference.text not in parts.clusters:
-            yield _unknown("cluster", reference, parts.clusters)
+        elif reference.text not in topology["clusters"]:
+            yield _unknown("cluster", reference, topology["clusters"])
 
 
 def _unknown(kind: str, reference: NamedReference, declared: Iterable[str]) -> Diagnostic:
@@ -194,9 +196,9 @@ def _duplicates(kind: str, named: Iterable[tuple[str | None, SourceLocation]]) -
             first[name] = place
 
 
-def _topics(parts: TopologyParts) -> Iterable[Diagnostic]:
+def _topics(topology: ParsedRecord) -> Iterable[Diagnostic]:
     named: dict[tuple[str, str], tuple[str, SourceLocation]] = {}
-    for topic in parts.topics:
+    for topic in topology["topics"]:
         name = topic.get("name")
         for cluster in topic.get("cluster") or () if name is not None else ():
             first = named.setdefault((cluster.text, metric_name(name)), (name, topic.place("name")))
@@ -210,17 +212,17 @@ def _topics(parts: TopologyParts) -> Iterable[Diagnostic]:
                 yield topic.error("name", what, "Kafka takes . and _ for the same: rename one")
 
 
-def _flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+def _flow(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
     source, destination = flow.get("from"), flow.get("to")
     if source and destination and source.text == destination.text:
         what = f'the flow copies "{source.text}" to itself'
         yield error(what, "name another cluster in from or to", source=destination.source)
-    yield from check_flow_ends(flow, parts)
-    job, home = flow.get("job"), _default_job(flow, parts)
-    if job and job.text not in parts.jobs and not (home and job.text == home.text):
-        yield _unknown("job", job, parts.jobs)
+    yield from check_flow_ends(flow, topology)
+    job, home = flow.get("job"), _default_job(flow, topology)
+    if job and job.text not in topology["jobs"] and not (home and job.text == home.text):
+        yield _unknown("job", job, topology["jobs"])
     if flow.get("reverse_of"):
-        yield from _reverse(flow, parts)
+        yield from _reverse(flow, topology)
     if (
         (renamed := flow.get("rename")) is not None
         and _is_complete(renamed)
@@ -245,9 +247,9 @@ def _is_complete(renamed: object) -> bool:
     return not (isinstance(renamed, dict) and INVALID in renamed.values())
 
 
-def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+def _reverse(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
     reference: NamedReference = flow["reverse_of"]
-    others = {other["name"]: other for other in parts.flows if other.get("name")}
+    others = {other["name"]: other for other in topology["flows"] if other.get("name")}
     other = others.get(reference.text)
     if other is None:
         yield _unknown("flow", reference, others)
@@ -259,9 +261,9 @@ def _reverse(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
         yield error(what, f"write from: {forward[1]} and to: {forward[0]}", source=reference.source)
 
 
-def _acls(parts: TopologyParts) -> Iterable[Diagnostic]:
+def _acls(topology: ParsedRecord) -> Iterable[Diagnostic]:
     first: dict[AclRule, SourceLocation] = {}
-    for acl in parts.acls:
+    for acl in topology["acls"]:
         if problem := _incomplete(acl):
             yield error(*problem, source=acl.source)
         read = acl.values.keys()
@@ -295,9 +297,9 @@ def _incomplete(acl: ParsedRecord) -> tuple[str, str] | None:
     return None
 
 
-def _quotas(parts: TopologyParts) -> Iterable[Diagnostic]:
+def _quotas(topology: ParsedRecord) -> Iterable[Diagnostic]:
     first: dict[tuple[str, str], SourceLocation] = {}
-    for quota in parts.quotas:
+    for quota in topology["quotas"]:
         if problem := _unlike_kafka(quota):
             yield error(*problem, source=quota.source)
             continue
@@ -327,11 +329,11 @@ def _unlike_kafka(quota: ParsedRecord) -> tuple[str, str] | None:
     return None
 
 
-def _cutovers(parts: TopologyParts) -> Iterable[Diagnostic]:
-    flows = {flow["name"]: flow for flow in parts.flows if flow.get("name")}
-    yield from _duplicates("cutover", ((cut.get("name"), cut.place("name")) for cut in parts.cutovers))
+def _cutovers(topology: ParsedRecord) -> Iterable[Diagnostic]:
+    flows = {flow["name"]: flow for flow in topology["flows"] if flow.get("name")}
+    yield from _duplicates("cutover", ((cut.get("name"), cut.place("name")) for cut in topology["cutovers"]))
     moved: dict[str, str] = {}
-    for cutover in parts.cutovers:
+    for cutover in topology["cutovers"]:
         waves = [wave for wave in cutover.get("waves") or () if isinstance(wave, ParsedRecord)]
         yield from _duplicates("wave", ((wave.get("name"), wave.place("name")) for wave in waves))
         references = cutover.get("flows") or ()
@@ -339,7 +341,7 @@ def _cutovers(parts: TopologyParts) -> Iterable[Diagnostic]:
             flow = flows.get(reference.text)
             if flow is None:
                 yield _unknown("flow", reference, flows)
-            elif parts.into_files(flow) or parts.from_files(flow):
+            elif is_endpoint("to", flow, topology) or is_endpoint("from", flow, topology):
                 what = f"flow {reference.text} goes into files or comes from files"
                 yield error(what, "name flows between two clusters", source=reference.source)
             elif flow.get("reverse_of"):
@@ -410,15 +412,17 @@ def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic
                 yield wave.error("producers", what, f'write "User:{producer}", or fence: quota')
 
 
-def _default_job(flow: ParsedRecord, parts: TopologyParts) -> NamedReference | None:
+def _default_job(flow: ParsedRecord, topology: ParsedRecord) -> NamedReference | None:
     """Returns the cluster or endpoint after which a flow's job is named where the flow names none."""
-    end: NamedReference | None = flow.get("from" if parts.from_files(flow) else "to")
+    end: NamedReference | None = flow.get("from" if is_endpoint("from", flow, topology) else "to")
     return end
 
 
-def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
-    used = {named.text for flow in parts.flows if (named := flow.get("job") or _default_job(flow, parts))}
-    for name, job in parts.jobs.items():
+def _jobs(topology: ParsedRecord) -> Iterable[Diagnostic]:
+    used = {
+        named.text for flow in topology["flows"] if (named := flow.get("job") or _default_job(flow, topology))
+    }
+    for name, job in topology["jobs"].items():
         if name not in used:
             what = f'no flow runs in the job "{name}"'
             yield warning(
@@ -429,13 +433,13 @@ def _jobs(parts: TopologyParts) -> Iterable[Diagnostic]:
             )
         if isinstance(job, ParsedRecord):
             yield from _job(job)
-    yield from _metrics_ports(parts)
+    yield from _metrics_ports(topology)
 
 
-def _metrics_ports(parts: TopologyParts) -> Iterable[Diagnostic]:
+def _metrics_ports(topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Jobs of the local launcher run on one machine, so each declared address must be there once."""
     first: dict[int, list[tuple[str, str, SourceLocation]]] = {}
-    for name, job in parts.jobs.items():
+    for name, job in topology["jobs"].items():
         if not isinstance(job, ParsedRecord) or job.or_default("launcher") != "local":
             continue
         metrics = job.get("metrics")
@@ -469,8 +473,8 @@ def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
             yield job.error("conf", what, "leave it out: every record has one writer")
 
 
-def _policies(parts: TopologyParts) -> Iterable[Diagnostic]:
-    policies = parts.root.get("policies")
+def _policies(topology: ParsedRecord) -> Iterable[Diagnostic]:
+    policies = topology.get("policies")
     for subject, placed in ((policies.get("require") or {}) if policies else {}).items():
         if not isinstance(placed, NamedReference):
             continue
@@ -504,20 +508,20 @@ def check_rules(rules: Iterable[ParsedRecord]) -> Iterable[Diagnostic]:
             )
 
 
-def _drill(parts: TopologyParts) -> Iterable[Diagnostic]:
-    drill = parts.root.get("drill")
+def _drill(topology: ParsedRecord) -> Iterable[Diagnostic]:
+    drill = topology.get("drill")
     for name in (drill.get("versions") or {}) if drill else ():
-        if name not in parts.clusters:
-            yield _unknown("cluster", NamedReference(name, drill.place("versions")), parts.clusters)
+        if name not in topology["clusters"]:
+            yield _unknown("cluster", NamedReference(name, drill.place("versions")), topology["clusters"])
 
 
-def check_not_empty(parts: TopologyParts) -> Iterable[Diagnostic]:
+def check_not_empty(topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Reports a topology that declares nothing: it is an error, and never means "delete everything"."""
     declaring = ("topics", "flows", "acls", "quotas")
-    if any(key in parts.root.places and parts.root.get(key) != () for key in declaring):
+    if any(key in topology.places and topology.get(key) != () for key in declaring):
         return
     yield error(
         "the topology declares no topic, no flow, no ACL and no quota",
         "add one; to give up everything it owns use `repl destroy`",
-        source=parts.root.source,
+        source=topology.source,
     )

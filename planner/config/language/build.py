@@ -10,7 +10,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType
@@ -43,55 +42,32 @@ from runtime.contract.spec.rename import Rename, Table, Template
 from runtime.contract.spec.shapes import Key, OffOrShape, defaults_of_fields, record_of
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyParts:
-    """A topology that was read, with what it inherits, before it is checked and built.
+def with_inherited(root: ParsedRecord) -> ParsedRecord:
+    """Returns a topology that was read, with what its parts inherit, before it is checked and built.
 
-    An entry that was wrong stays as a name with the value INVALID, so that references to it are not errors.
+    It has every part. An entry that was wrong stays as a name with the value INVALID, so that references to
+    it are not errors.
     """
-
-    root: ParsedRecord
-    clusters: dict[str, Any]
-    topics: list[ParsedRecord]
-    acls: list[ParsedRecord]
-    quotas: list[ParsedRecord]
-    flows: list[ParsedRecord]
-    jobs: dict[str, Any]
-    endpoints: dict[str, Any]
-    registries: dict[str, Any]
-    cutovers: list[ParsedRecord]
-
-    def into_files(self, flow: ParsedRecord) -> bool:
-        """Returns whether the flow goes to an endpoint."""
-        destination = flow.get("to")
-        return destination is not None and destination.text in self.endpoints
-
-    def from_files(self, flow: ParsedRecord) -> bool:
-        """Returns whether the flow comes from an endpoint."""
-        source = flow.get("from")
-        return source is not None and source.text in self.endpoints
-
-
-def parts_of(root: ParsedRecord) -> TopologyParts:
-    """Returns the parts of a topology, with what they inherit from the topology."""
     defaults = root.get("defaults")
     endpoints = dict(root.get("endpoints") or {})
     flows = [_with_named_source(flow, endpoints) for flow in root.get("flows") or ()]
     topics = root.get("topics") or ()
     of_lines = _of_lines(flows, topics, root.get("clusters") or ())
     for_topics, for_flows = (defaults.get("topic"), defaults.get("flow")) if defaults else (None, None)
-    return TopologyParts(
-        root=root,
-        clusters=root.get("clusters") or {},
-        topics=[inherited(topic, for_topics) for topic in (*topics, *of_lines)],
-        acls=list(root.get("acls") or ()),
-        quotas=list(root.get("quotas") or ()),
-        flows=[_with_defaults(flow, for_flows, endpoints) for flow in flows],
-        jobs=root.get("jobs") or {},
-        endpoints=endpoints,
-        registries=root.get("registries") or {},
-        cutovers=list(root.get("cutovers") or ()),
-    )
+    parts: dict[str, Any] = {
+        **{part: root.get(part) or {} for part in ("clusters", "jobs", "registries")},
+        **{part: root.get(part) or () for part in ("acls", "quotas", "cutovers")},
+        "endpoints": endpoints,
+        "topics": tuple(inherited(topic, for_topics) for topic in (*topics, *of_lines)),
+        "flows": tuple(_with_defaults(flow, for_flows, endpoints) for flow in flows),
+    }
+    return ParsedRecord(root.record, root.source, {**root.values, **parts}, root.places)
+
+
+def is_endpoint(end: str, flow: ParsedRecord, topology: ParsedRecord) -> bool:
+    """Returns whether an end of a flow, `from` or `to`, is an endpoint."""
+    named = flow.get(end)
+    return named is not None and named.text in topology["endpoints"]
 
 
 _NAMELESS = "?"
@@ -174,16 +150,20 @@ _PLAIN = frozenset({str, int, float, bool, NoneType})
 _COMPARISON = re.compile(r"\s*(>=|<=|==|!=|>|<)?\s*(.*?)\s*", re.DOTALL)
 
 
-def topology_of(parts: TopologyParts) -> Topology:
+def topology_of(root: ParsedRecord) -> Topology:
     """Returns the topology, sorted by name: the order of keys, entries and files means nothing."""
-    flows = sorted((built(flow) for flow in parts.flows), key=lambda flow: flow.name)
-    with_files = {flow["name"] for flow in parts.flows if parts.into_files(flow) or parts.from_files(flow)}
-    topics: list[Topic] = [topic for record in parts.topics for topic in built_for_each(record)]
-    acls = [acl for entry in parts.acls for acl in built(entry).acls()]
-    quotas: list[Quota] = [quota for record in parts.quotas for quota in built_for_each(record)]
+    flows = sorted((built(flow) for flow in root["flows"]), key=lambda flow: flow.name)
+    with_files = {
+        flow["name"]
+        for flow in root["flows"]
+        if is_endpoint("from", flow, root) or is_endpoint("to", flow, root)
+    }
+    topics: list[Topic] = [topic for record in root["topics"] for topic in built_for_each(record)]
+    acls = [acl for entry in root["acls"] for acl in built(entry).acls()]
+    quotas: list[Quota] = [quota for record in root["quotas"] for quota in built_for_each(record)]
     topology = Topology(
-        name=parts.root["name"],
-        clusters={name: built(parts.clusters[name], name=name) for name in sorted(parts.clusters)},
+        name=root["name"],
+        clusters={name: built(root["clusters"][name], name=name) for name in sorted(root["clusters"])},
         topics=tuple(sorted(topics, key=lambda topic: (topic.cluster, topic.name))),
         acls=tuple(sorted(acls, key=lambda acl: acl.rule)),
         quotas=tuple(sorted(quotas, key=lambda quota: (quota.cluster, quota.entity.name))),
@@ -191,18 +171,14 @@ def topology_of(parts: TopologyParts) -> Topology:
         file_flows={
             flow.name: structs.replace(flow, origin_commits=None) for flow in flows if flow.name in with_files
         },
-        cutovers=tuple(built(cutover) for cutover in parts.cutovers),
-        endpoints={name: built(parts.endpoints[name], name=name) for name in sorted(parts.endpoints)},
-        registries={name: built(parts.registries[name], name=name) for name in sorted(parts.registries)},
+        cutovers=tuple(built(cutover) for cutover in root["cutovers"]),
+        endpoints={name: built(root["endpoints"][name], name=name) for name in sorted(root["endpoints"])},
+        registries={name: built(root["registries"][name], name=name) for name in sorted(root["registries"])},
         jobs={
-            name: built(parts.jobs[name], name=name) if name in parts.jobs else Job(name)
-            for name in sorted({*parts.jobs, *(flow.job for flow in flows)})
+            name: built(root["jobs"][name], name=name) if name in root["jobs"] else Job(name)
+            for name in sorted({*root["jobs"], *(flow.job for flow in flows)})
         },
-        **{
-            part: built(parts.root[part])
-            for part in ("internal", "policies", "drill")
-            if part in parts.root.values
-        },
+        **{part: built(root[part]) for part in ("internal", "policies", "drill") if part in root.values},
     )
     return dataclasses.replace(topology, digest=_digest(topology))
 

@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import get_args
 
 from planner.config.hints import prose
-from planner.config.language.build import TopologyParts
+from planner.config.language.build import is_endpoint
 from planner.config.language.reader import INVALID, ParsedRecord
 from planner.config.language.scalars import spark_bytes
 from planner.model.diagnostic import Diagnostic, SourceLocation, error
@@ -31,11 +31,11 @@ _COMPACTION_MS = range(1_000, 30 * 86_400_000 + 1)
 _INTERVALS_MS = range(1_000, 86_400_001)  # of a flow with files
 
 
-def check_endpoints(parts: TopologyParts) -> Iterable[Diagnostic]:
+def check_endpoints(topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Yields an error for each endpoint that no job could write to."""
     first: dict[str, str] = {}
-    for name, endpoint in parts.endpoints.items():
-        if name in parts.clusters:
+    for name, endpoint in topology["endpoints"].items():
+        if name in topology["clusters"]:
             what = f'"{name}" is a cluster and an endpoint'
             yield error(what, "give one of them another name", source=place_of(endpoint), code=ENDPOINT_CODE)
         if not isinstance(endpoint, ParsedRecord):
@@ -119,12 +119,12 @@ def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[
             yield compact.error(key, what, f"write {key}: {usual}", code=ENDPOINT_CODE)
 
 
-def check_flow_ends(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+def check_flow_ends(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Yields the keys of a flow that do not fit to its ends: clusters, or files at one of them."""
-    if parts.from_files(flow):
-        yield from _lines_flow(flow, parts)
+    if is_endpoint("from", flow, topology):
+        yield from _lines_flow(flow, topology)
         return
-    yield from _file_flow(flow, parts) if parts.into_files(flow) else _no_interval(flow)
+    yield from _file_flow(flow, topology) if is_endpoint("to", flow, topology) else _no_interval(flow)
     topics = flow.get("topics")
     if isinstance(topics, ParsedRecord) and "to" in topics.places:
         what = f"flow {flow.get('name') or '?'} comes from a cluster and has no topics.to"
@@ -132,10 +132,10 @@ def check_flow_ends(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagno
         yield topics.error("to", what, hint, code=ENDPOINT_CODE)
 
 
-def _file_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+def _file_flow(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Yields the mistakes in a flow into files."""
     yield from _keys_of_file_flow(flow, "goes into files", FILE_FLOW_KEYS)
-    if (endpoint := parts.endpoints[flow["to"].text]) is INVALID:
+    if (endpoint := topology["endpoints"][flow["to"].text]) is INVALID:
         return
     if "recursive" in endpoint.places:
         what = f"endpoint {flow['to'].text} is written, and recursive is about files that are read"
@@ -166,12 +166,12 @@ def _file_transform(name: str, transform: ParsedRecord, form: str | None) -> Ite
         )
 
 
-def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+def _lines_flow(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Yields the mistakes in a flow from files."""
     name = flow.get("name") or "?"
     yield from _keys_of_file_flow(flow, "comes from files", LINES_FLOW_KEYS)
     source, topics = flow["from"], flow.get("topics")
-    if (endpoint := parts.endpoints[source.text]) is not INVALID:
+    if (endpoint := topology["endpoints"][source.text]) is not INVALID:
         form = endpoint.get("format")
         if form is not None and form not in get_args(SourceFormat):
             place = endpoint.place("format") if "format" in endpoint.places else endpoint.place("file")
@@ -182,8 +182,8 @@ def _lines_flow(flow: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic
                 what = f"endpoint {source.text} is read, and {key} is about files that are written"
                 yield endpoint.error(key, what, f"remove {key}", code=ENDPOINT_CODE)
         yield from _store_that_is_read(name, endpoint)
-        yield from _folders_below(source.text, endpoint, parts)
-    for other in parts.flows:
+        yield from _folders_below(source.text, endpoint, topology)
+    for other in topology["flows"]:
         ends = {end.text for key in ("from", "to") if (end := other.get(key))}
         if other is not flow and source.text in ends:
             what = f"flow {other.get('name') or '?'} has the endpoint {source.text} too"
@@ -208,12 +208,12 @@ def _store_that_is_read(name: str, endpoint: ParsedRecord) -> Iterable[Diagnosti
         yield endpoint.error("file", what, problem[1], code=ENDPOINT_CODE)
 
 
-def _folders_below(name: str, endpoint: ParsedRecord, parts: TopologyParts) -> Iterable[Diagnostic]:
+def _folders_below(name: str, endpoint: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
     """Yields an error for each endpoint below a folder that is read with its sub-folders."""
     folder = endpoint.get("file")
     if folder is None or not endpoint.get("recursive"):
         return
-    for other, declared in parts.endpoints.items():
+    for other, declared in topology["endpoints"].items():
         below = declared.get("file") if isinstance(declared, ParsedRecord) else None
         if below is not None and plain_folder(below).startswith(f"{plain_folder(folder)}/"):
             what = f"endpoint {name} is read with its sub-folders, and the endpoint {other} is one of them"
