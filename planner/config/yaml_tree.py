@@ -191,14 +191,8 @@ def _words(problem: str, line: str, column: int) -> tuple[str, str]:
 
 
 def _line(text: str, number: int) -> str:
-    start = 0
-    for _ in range(number - 1):
-        end = text.find("\n", start)
-        if end < 0:
-            return ""
-        start = end + 1
-    end = text.find("\n", start)
-    return text[start : end if end >= 0 else len(text)]
+    lines = text.split("\n", number)
+    return lines[number - 1] if number <= len(lines) else ""
 
 
 def place_of(text: str, position: int) -> tuple[int, int]:
