@@ -7,11 +7,14 @@ The loops are long on purpose: a call per field would double the time of each re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from runtime.batch.varint import TABLE, TABLE_REACH, MalformedBytes, encode, read, read_size, varint
+from runtime.batch.varint import TABLE, TABLE_REACH, MalformedBytes, encode, read, read_size, signed, varint
 from runtime.contract.records.provenance import OFFSET_SIZE, offset_part
 
 _NO_ATTRIBUTES: Final = b"\x00"
 _ONE: Final = varint(1)
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 63) - 1
+_FAR: Final = 1 << 62  # a base timestamp beyond it may overflow with a small delta, too
 
 
 # Offset and timestamp at the source, and the tail. A class would cost as much as the rest of the loop.
@@ -19,8 +22,11 @@ Raw = tuple[int, int, bytes]
 
 
 def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: list[Raw]) -> None:  # noqa: PLR0912 - one pass over bytes: calls would cost
-    """Appends the records of an unpacked batch to `found`."""
-    add = found.append
+    """Appends the records of an unpacked batch to `found`.
+
+    Timestamps are added in 64 bits, as other readers add them: a client may write any base and any delta.
+    """
+    add, known = found.append, len(found)
     position, size, least = 0, len(data), base_offset
     for _ in range(count):
         length = data[position]
@@ -40,6 +46,8 @@ def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: 
         if delta > 0x7F:
             if (more := data[position]) > 0x7F:
                 delta, position = read(data, position - 1)
+                if not _LEAST <= base_timestamp + delta <= _MOST:
+                    delta = signed(base_timestamp + delta) - base_timestamp
             else:
                 delta = (delta & 0x7F | more << 7) >> 1 ^ -(delta & 1)
                 position += 1
@@ -62,6 +70,8 @@ def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: 
         position, least = end, offset + 1
     if position != size:
         raise MalformedBytes(f"{size - position} bytes behind the last record")
+    if not -_FAR < base_timestamp < _FAR:
+        found[known:] = [(offset, signed(timestamp), tail) for offset, timestamp, tail in found[known:]]
 
 
 def header_count_at(tail: bytes) -> int:
@@ -142,7 +152,7 @@ def join(records: Sequence[Raw]) -> tuple[bytes, int, int]:
         delta = timestamp - base
         if timestamp > latest:
             latest = timestamp
-        lead = table[delta] if -reach <= delta < reach else encode(delta)
+        lead = table[delta] if -reach <= delta < reach else encode(signed(delta))
         lead += table[index] if index < reach else encode(index)
         length = 1 + len(lead) + len(tail)
         add(table[length] if length < reach else encode(length))

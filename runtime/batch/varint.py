@@ -4,6 +4,8 @@ from typing import Final
 
 TABLE_REACH: Final = 1 << 14
 _LONGEST: Final = 10
+_MASK: Final = (1 << 64) - 1
+_SIGN: Final = 1 << 63
 
 
 class MalformedBytes(ValueError):
@@ -11,6 +13,11 @@ class MalformedBytes(ValueError):
 
     A caller that knows partition and offset converts this to a CorruptBatch.
     """
+
+
+def signed(value: int) -> int:
+    """Returns a number in 64 bits, as Java adds and subtracts: a timestamp and a delta may overflow."""
+    return (value + _SIGN & _MASK) - _SIGN
 
 
 def encode(value: int) -> bytes:

@@ -11,6 +11,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
 from runtime.batch import Batch, Codec, PreparedBatches, Record, RecordSet, TopicPartition, stamp, walk
+from runtime.batch.varint import encode, signed
 
 HERE = TopicPartition("orders", 3)
 START = 1_700_000_000_000
@@ -49,6 +50,20 @@ def batch_bytes(
     if max_timestamp is not None:
         struct.pack_into(">q", data, 35, max_timestamp)
     return summed(data)
+
+
+def overflowing(first: int, base: int, *timestamps: int) -> bytes:
+    """A batch with this base timestamp, whose deltas give the timestamps once they have overflowed."""
+    body = b""
+    for number, timestamp in enumerate(timestamps):
+        content = b"\0" + encode(signed(timestamp - base)) + encode(number) + encode(-1) + b"\x02v\0"
+        body += encode(len(content)) + content
+    header = struct.pack(
+        ">qiibIhiqqqhii",
+        *(first, 49 + len(body), 7, 2, 0, 0, len(timestamps) - 1, base, max(timestamps), -1, -1, -1),
+        len(timestamps),
+    )
+    return summed(bytearray(header + body))
 
 
 def empty_batch(base: int, last: int, producer: tuple[int, int, int] = (9, 0, 0)) -> bytes:

@@ -1,6 +1,8 @@
 """On real brokers: what a slot rewrites is accepted, and librdkafka reads the same on both sides."""
 
+import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,10 +10,12 @@ from typing import Any
 import pytest
 
 from runtime.batch import Batch, Codec, RewriteSpec, TopicPartition, prepare
+from runtime.batch.layout import HEADER_SIZE
+from runtime.batch.stamp import StampedBatch
 from runtime.contract.records.provenance import HEADER
-from runtime.ledger.transaction_writer import TransactionWriter
+from runtime.ledger.transaction_writer import TransactionWriter, send
 from tests.records import alter_topic, wait_for
-from tests.runtime.batch.forge import legacy_bytes, record, sets
+from tests.runtime.batch.forge import legacy_bytes, overflowing, record, sets
 from tests.runtime.slot.workload import CODECS, LONG_AGO, rows
 from tests.runtime.slot.world import Copying, Row, Side, copying
 
@@ -43,6 +47,24 @@ def test_the_brokers_time_becomes_each_records_own(sides: dict[str, Side], fresh
     orders.copy_through()
     orders.assert_equal()
     assert min(row.timestamp for row in orders.destination.read(orders.topic)[0]) > LONG_AGO + 10**9
+
+
+def test_a_timestamp_that_overflows_stops_no_slot(sides: dict[str, Side], fresh: Fresh) -> None:
+    """A client may write any base timestamp: a broker checks the sum, in 64 bits."""
+    orders = copying(sides, fresh)
+    now = int(time.time() * 1000)
+
+    async def forge() -> None:
+        async with await orders.source.open() as cluster:
+            for base in (-(1 << 63), (1 << 63) - 1, now):
+                data = overflowing(0, base, now, now - 1)
+                batch = StampedBatch(data[:HEADER_SIZE], memoryview(data)[HEADER_SIZE:])
+                await send(cluster, TopicPartition(orders.topic, 0), batch)
+
+    asyncio.run(forge())
+    orders.copy_through()
+    orders.assert_equal()
+    assert [row.timestamp for row in orders.destination.read(orders.topic)[0]] == [now, now - 1] * 3
 
 
 KEEN = {
