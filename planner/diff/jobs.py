@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import PurePath
 
 import msgspec
@@ -47,6 +46,7 @@ from planner.model.address import Kind, job_address
 from planner.model.change import Action, Change, FieldChange, Value
 from planner.model.desired import Desired, DesiredJob
 from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
+from planner.model.times import utc
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
@@ -143,7 +143,7 @@ def _last_heartbeat(live: LiveJob | None) -> str:
         return "it never sent a heartbeat"
     if live.unreadable:
         return live.unreadable
-    at = datetime.fromtimestamp(live.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    at = utc(live.at_ms, "%Y-%m-%d %H:%M:%S UTC")
     return f"last heartbeat {at}" + (", when it said that it stopped" if live.state == "stopped" else "")
 
 

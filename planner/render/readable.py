@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+
+from planner.model.times import ISO, utc
 
 # Controls, soft hyphen, fillers, zero-width characters, line separators, directions, tags, lone surrogates.
 UNSHOWABLE = (
@@ -104,14 +105,14 @@ def latency(ms: float | None) -> str:
 
 def iso_time(ms: int) -> str:
     """Returns `2026-11-21T04:26:18Z`."""
-    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return utc(ms, ISO)
 
 
 def moment(ms: int | None) -> str:
     """Returns `2026-11-21 04:26:18Z`."""
     if ms is None:
         return UNKNOWN
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return utc(ms)
 
 
 def sparkline(values: Sequence[float | None], width: int = 20) -> str:

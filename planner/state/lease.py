@@ -31,6 +31,7 @@ from planner.kafka.client import ClusterClient
 from planner.kafka.failures import ClusterFailure
 from planner.kafka.log import Appended, LogWriter, read
 from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.times import ISO, utc
 from planner.state.internal_topics import decode, encode, shaped
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.record_values import UnreadableValue
@@ -304,7 +305,7 @@ def _refusal(cluster: str, held: LeaseState | None, seconds: float) -> Diagnosti
             f"other applies to {cluster} took turns; waited {seconds:.0f} s", "give a longer --lock-timeout"
         )
     who = held.holder
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(held.since_ms / 1000))
+    since = utc(held.since_ms, ISO)
     return error(
         f"{cluster} is being applied to by {who.user}@{who.host} (pid {who.pid}, topology {who.topology}, "
         f"since {since}); waited {seconds:.0f} s",
