@@ -158,14 +158,15 @@ def discover(
 
     `taken` maps the flow's source topics to their names at the destination. `source` and `destination` map
     topics to their partition counts. `copied` are the source topics that have progress in the ledger: their
-    mirror is not created again after it was deleted, unless data loss is accepted (R4).
+    mirror is not created again after it was deleted, unless data loss is accepted (R4). A topic that appears
+    later, and has the same name at the destination, takes no mirror from them.
     """
     owners: dict[str, str] = {}
     create: list[MirrorTopic] = []
     grow: list[MirrorTopic] = []
     copy: list[MirrorTopic] = []
     notes: list[str] = []
-    for topic in sorted(taken):
+    for topic in sorted(taken, key=lambda topic: (topic not in copied, topic)):
         name = taken[topic]
         owner = owners.setdefault(name, topic)
         if owner != topic:

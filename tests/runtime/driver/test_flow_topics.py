@@ -75,6 +75,13 @@ def test_a_mirror_is_created_again_where_losses_are_accepted_and_names_are_not_m
     assert found.notes == ("b-x is not copied: a-x has the name x at the destination",)
 
 
+def test_a_topic_that_appears_later_takes_no_mirror_from_one_that_is_copied() -> None:
+    """Whoever may create topics at the source could write into any mirror otherwise."""
+    found = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {"x": 1}, {"b-x"})
+    assert [one.topic for one in found.copy] == ["b-x"]
+    assert found.notes == ("a-x is not copied: b-x has the name x at the destination",)
+
+
 def job(flow: FlowSpec, *routes: Route) -> JobSpec:
     return JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[flow], routes=list(routes))
 
