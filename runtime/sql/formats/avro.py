@@ -7,18 +7,46 @@ the writer is lost.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
 from fastavro import schemaless_reader, schemaless_writer
+from fastavro.read import LOGICAL_READERS
 from fastavro.validation import validate
 
 from runtime.contract.records.schema_names import WIRE_PREFIX
 from runtime.contract.spec.transform import FormatSpec
-from runtime.sql.formats.avro_schema import BRANCH, SETTABLE, AvroSchema, Schema, ddl_of, is_branch, kind_of
+from runtime.sql.formats.avro_schema import (
+    BRANCH,
+    MOST_FIELDS,
+    SETTABLE,
+    AvroSchema,
+    Schema,
+    ddl_of,
+    is_branch,
+    kind_of,
+)
 from runtime.sql.formats.encoded import BadSchema, Changes, RecordValues, UndecodableValue, UneditableValue
 from runtime.sql.formats.registry import WriterSchemas
+
+_MOST_DECIMAL = 1 << 10  # bytes; Spark's largest number takes 16
+
+
+def _bounded(read: Callable[[bytes, Schema, Schema], Any]) -> Callable[[bytes, Schema, Schema], Any]:
+    """Returns a reader of decimals that refuses long ones: the time for one grows with its size squared."""
+
+    def bounded(data: bytes, writer: Schema, reader: Schema) -> Any:
+        if len(data) > _MOST_DECIMAL:
+            raise ValueError(f"a decimal of more than {_MOST_DECIMAL} bytes")
+        return read(data, writer, reader)
+
+    return bounded
+
+
+for _name in ("bytes-decimal", "fixed-decimal"):
+    LOGICAL_READERS[_name] = _bounded(LOGICAL_READERS[_name])
 
 
 def _read(data: bytes, at: int, writer: Schema, reader: Schema | None, *, named: bool = False) -> Any:
@@ -133,8 +161,10 @@ def _dropped(schema: AvroSchema, field: Mapping[str, Any], place: str) -> Any:
             f"{place} is neither nullable nor has it a default: a record without it would not be valid"
         )
     try:
-        value = _default(schema, field["type"], field["default"])
+        value = _default(schema, field["type"], field["default"], count())
         fits = validate(value, schema.of(field["type"]), raise_errors=False)
+    except BadSchema:
+        raise
     except (AttributeError, KeyError, TypeError, ValueError):
         fits = False
     if not fits:
@@ -142,31 +172,36 @@ def _dropped(schema: AvroSchema, field: Mapping[str, Any], place: str) -> Any:
     return value
 
 
-def _default(schema: AvroSchema, kind: Schema, default: Any) -> Any:
+def _default(schema: AvroSchema, kind: Schema, default: Any, made: Iterator[int]) -> Any:
     """Returns a default, which a schema has as JSON, as fastavro writes it: that of a union is one of its
     first branch.
+
+    `made` counts the values. Those of records within one another may be very many. Raises BadSchema.
     """
+    if next(made) >= MOST_FIELDS:
+        raise BadSchema(f"a default has more than {MOST_FIELDS:,} values, with those of its records")
     resolved = schema.of(kind)
     match kind_of(resolved):
         case "union":
             first = schema.of(resolved[0])
-            value = _default(schema, first, default)
+            value = _default(schema, first, default, made)
             return (first["name"], value) if kind_of(first) in ("record", "enum", "fixed") else value
         case "record" if is_branch(resolved) and not (isinstance(default, dict) and BRANCH in default):
-            return {BRANCH: _default(schema, resolved["fields"][0]["type"], default)}
+            return {BRANCH: _default(schema, resolved["fields"][0]["type"], default, made)}
         case "record":
             return {
                 field["name"]: _default(
                     schema,
                     field["type"],
                     default[field["name"]] if field["name"] in default else field["default"],
+                    made,
                 )
                 for field in resolved["fields"]
             }
         case "array":
-            return [_default(schema, resolved["items"], item) for item in default]
+            return [_default(schema, resolved["items"], item, made) for item in default]
         case "map":
-            return {key: _default(schema, resolved["values"], value) for key, value in default.items()}
+            return {key: _default(schema, resolved["values"], value, made) for key, value in default.items()}
         case "bytes" | "fixed":
             return default.encode("iso-8859-1")
         case _:
@@ -180,7 +215,7 @@ class _Writer:
         self._unreadable = self._unchangeable = ""
         try:
             schema = AvroSchema(text, references)
-            schema.check_levels()
+            schema.check_bounds()
             self._schema = schema.root
             self._declared = AvroSchema(declared).root if declared != text else None
         except BadSchema as error:

@@ -38,6 +38,7 @@ _LOGICAL = {
 SETTABLE = frozenset({*_PLAIN, "enum"})
 BRANCH = "__branch"  # the field of a record that stands for a branch of a union
 _MOST_LEVELS = 100
+MOST_FIELDS = 5_000  # in the DDL, and in a default
 _TOO_DEEP = f"the schema has more than {_MOST_LEVELS} types within one another"
 
 
@@ -78,11 +79,12 @@ class AvroSchema:
         resolved = self.of(schema)
         return [self.of(branch) for branch in resolved] if isinstance(resolved, list) else [resolved]
 
-    def check_levels(self) -> None:
-        """Raises BadSchema for a type that contains itself, and for too many types within one another.
+    def check_bounds(self) -> None:
+        """Raises BadSchema for types of which a small value can end the process.
 
-        fastavro reads a value by recursion in C, without a limit. A value has no more levels than its schema,
-        unless a type contains itself: then a small value can end the process.
+        These are a type that contains itself, too many types within one another, and an array whose items
+        take no bytes. fastavro reads a value by recursion in C, without a limit, and as many items as the
+        value says.
         """
         self._levels(self.root, 1, {})
 
@@ -100,9 +102,26 @@ class AvroSchema:
                 known[name] = levels
         if not levels:
             raise BadSchema(f"{name} contains itself: values of a recursive type are not read")
+        if kind_of(resolved) == "array" and not self._takes_bytes(resolved["items"]):
+            raise BadSchema(
+                "the items of an array take no bytes: a small value could hold any number of them"
+            )
         if level + levels - 1 > _MOST_LEVELS:
             raise BadSchema(_TOO_DEEP)
         return levels
+
+    def _takes_bytes(self, schema: Schema) -> bool:
+        """Returns whether each value of a type takes a byte at least. The type does not contain itself."""
+        resolved = self.of(schema)
+        match kind_of(resolved):
+            case "null":
+                return False
+            case "fixed":
+                return int(resolved["size"]) > 0
+            case "record":
+                return any(self._takes_bytes(part) for part in _parts(resolved))
+            case _:
+                return True
 
     def record(self) -> Schema:
         """Returns the record at the root. Raises BadSchema where there is none."""
@@ -188,44 +207,56 @@ def is_branch(branch: Schema) -> bool:
 def ddl_of(text: str) -> str:
     """Returns the fields of a schema in Spark's DDL. Raises BadSchema for what expressions can't read."""
     schema = AvroSchema(text)
-    return ", ".join(_fields_ddl(schema, schema.record(), "value", (), " "))
+    try:
+        ddl = ", ".join(_Ddl(schema).fields(schema.record(), "value", (), " "))
+    except RecursionError:
+        raise BadSchema(_TOO_DEEP) from None
+    schema.check_bounds()
+    return ddl
 
 
-def _fields_ddl(
-    schema: AvroSchema, record: Schema, place: str, inside: tuple[str, ...], separator: str
-) -> Iterator[str]:
-    if record["name"] in inside:
-        raise BadSchema(f"{place} contains itself: expressions can't read a recursive type")
-    for field in record["fields"]:
-        kind = _type_ddl(schema, field["type"], f"{place}.{field['name']}", (*inside, record["name"]))
-        yield f"`{field['name']}`{separator}{kind}"
+class _Ddl:
+    """It writes one DDL. A record is written again at each place, so the fields are counted."""
 
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        self._count = 0
 
-def _type_ddl(schema: AvroSchema, of: Schema, place: str, inside: tuple[str, ...]) -> str:
-    resolved = schema.of(of)
-    kind = kind_of(resolved)
-    logical = resolved.get("logicalType") if isinstance(resolved, dict) else None
-    if logical == "decimal" and kind in ("bytes", "fixed"):
-        return f"DECIMAL({resolved.get('precision')}, {resolved.get('scale', 0)})"
-    if (kind, logical) in _LOGICAL:
-        return _LOGICAL[kind, str(logical)]
-    match kind:
-        case "record":
-            return f"STRUCT<{', '.join(_fields_ddl(schema, resolved, place, inside, ': '))}>"
-        case "enum":
-            return "STRING"
-        case "fixed":
-            return "BINARY"
-        case "array":
-            return f"ARRAY<{_type_ddl(schema, resolved['items'], place, inside)}>"
-        case "map":
-            return f"MAP<STRING, {_type_ddl(schema, resolved['values'], place, inside)}>"
-        case "union":
-            others = [branch for branch in resolved if branch != "null"]
-            if len(others) != 1:
-                raise BadSchema(f"{place} is a union of several types: expressions can't read it")
-            return _type_ddl(schema, others[0], place, inside)
-        case "null":
-            raise BadSchema(f"{place} is always null")
-        case _:
-            return _PLAIN[kind]
+    def fields(self, record: Schema, place: str, inside: tuple[str, ...], separator: str) -> Iterator[str]:
+        if record["name"] in inside:
+            raise BadSchema(f"{place} contains itself: expressions can't read a recursive type")
+        self._count += len(record["fields"])
+        if self._count > MOST_FIELDS:
+            raise BadSchema(f"value has more than {MOST_FIELDS:,} fields, with those of its records")
+        for field in record["fields"]:
+            kind = self._type(field["type"], f"{place}.{field['name']}", (*inside, record["name"]))
+            yield f"`{field['name']}`{separator}{kind}"
+
+    def _type(self, of: Schema, place: str, inside: tuple[str, ...]) -> str:
+        resolved = self._schema.of(of)
+        kind = kind_of(resolved)
+        logical = resolved.get("logicalType") if isinstance(resolved, dict) else None
+        if logical == "decimal" and kind in ("bytes", "fixed"):
+            return f"DECIMAL({resolved.get('precision')}, {resolved.get('scale', 0)})"
+        if (kind, logical) in _LOGICAL:
+            return _LOGICAL[kind, str(logical)]
+        match kind:
+            case "record":
+                return f"STRUCT<{', '.join(self.fields(resolved, place, inside, ': '))}>"
+            case "enum":
+                return "STRING"
+            case "fixed":
+                return "BINARY"
+            case "array":
+                return f"ARRAY<{self._type(resolved['items'], place, inside)}>"
+            case "map":
+                return f"MAP<STRING, {self._type(resolved['values'], place, inside)}>"
+            case "union":
+                others = [branch for branch in resolved if branch != "null"]
+                if len(others) != 1:
+                    raise BadSchema(f"{place} is a union of several types: expressions can't read it")
+                return self._type(others[0], place, inside)
+            case "null":
+                raise BadSchema(f"{place} is always null")
+            case _:
+                return _PLAIN[kind]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.batch.varint import encode
 from runtime.contract.spec.transform import FormatSpec
 from runtime.sql.formats.avro import AvroValues
 from runtime.sql.formats.avro_schema import ddl_of
@@ -277,6 +279,73 @@ def test_a_schema_that_expressions_cannot_read_is_refused(schema: Any, why: str)
     record = {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields]}
     with pytest.raises(BadSchema, match=why):
         ddl_of(json.dumps(record) if isinstance(schema, dict) else schema)
+
+
+def twice(levels: int) -> dict[str, Any]:
+    """A record that contains another one twice, which contains another one twice, and so on."""
+    found: dict[str, Any] = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": "int"}]}
+    for level in range(1, levels):
+        fields = [{"name": "a", "type": found}, {"name": "b", "type": f"R{level - 1}"}]
+        found = {"type": "record", "name": f"R{level}", "fields": fields}
+    return found
+
+
+def within(levels: int) -> dict[str, Any]:
+    """A field with arrays within one another."""
+    found: Any = "int"
+    for _ in range(levels):
+        found = {"type": "array", "items": found}
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": found}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [(twice(40), "more than 5,000 fields"), (within(101), "more than 100"), (within(300), "more than 100")],
+)
+def test_a_small_schema_that_becomes_large_is_refused_at_once(schema: Any, why: str) -> None:
+    began = time.process_time()
+    with pytest.raises(BadSchema, match=why):
+        ddl_of(json.dumps(schema))
+    assert time.process_time() - began < 2
+
+
+def test_a_default_that_becomes_large_is_refused_at_once() -> None:
+    found: dict[str, Any] = {
+        "type": "record",
+        "name": "D0",
+        "fields": [{"name": "a", "type": "int", "default": 1}],
+    }
+    for level in range(1, 40):
+        fields = [{"name": "a", "type": found}, {"name": "b", "type": f"D{level - 1}"}]
+        found = {"type": "record", "name": f"D{level}", "fields": [{**one, "default": {}} for one in fields]}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": found, "default": {}}]}
+    form = FormatSpec(format="avro", schema=json.dumps(schema))
+    assert "more than 5,000 values" in str(change_problem(form, "value.x", drop=True))
+
+
+EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "nothing", "type": "null"}]}
+
+
+@pytest.mark.parametrize("items", ["null", {"type": "fixed", "name": "F", "size": 0}, EMPTY])
+def test_an_array_of_items_without_bytes_is_not_read(items: Any) -> None:
+    """A few bytes would stand for as many items as they say: the process would end."""
+    fields = [{"name": "id", "type": "long"}, {"name": "a", "type": {"type": "array", "items": items}}]
+    data = encode(1) + encode(1 << 40) + encode(0)
+    with pytest.raises(UndecodableValue, match="take no bytes"):
+        values_of(json.dumps({"type": "record", "name": "R", "fields": fields})).json(data)
+    with pytest.raises(BadSchema):
+        ddl_of(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
+@pytest.mark.parametrize("kind", [{"type": "bytes"}, {"type": "fixed", "name": "F", "size": 1 << 20}])
+def test_a_long_decimal_takes_no_time(kind: dict[str, Any]) -> None:
+    decimal = {**kind, "logicalType": "decimal", "precision": 9, "scale": 2}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "price", "type": decimal}]}
+    length = b"" if "size" in kind else encode(1 << 20)
+    began = time.process_time()
+    with pytest.raises(UndecodableValue):
+        values_of(json.dumps(schema)).json(length + b"\x7f" * (1 << 20))
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
