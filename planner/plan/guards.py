@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 
 from planner.diff.record import destination_jobs, wanted_jobs
-from planner.diff.values import readable
+from planner.diff.values import readable, same_value
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
@@ -84,27 +84,29 @@ def _text(*values: int | str | None) -> str | None:
 def holds(rule: Requirement, found: str) -> bool:
     """Returns whether the value passes the requirement.
 
-    Numbers are compared as numbers, -1 of a retention means no limit, and words are compared for equality.
+    Values are compared as the broker parses them: numbers as numbers, where -1 of a retention means no limit,
+    and words for equality.
     """
     left, right = _number(rule.subject, found), _number(rule.subject, rule.value)
     if left is not None and right is not None:
         return COMPARE[rule.operator](left, right)
     match rule.operator:
         case "==":
-            return found == rule.value
+            return same_value(rule.subject, found.strip(), rule.value.strip())
         case "!=":
-            return found != rule.value
+            return not same_value(rule.subject, found.strip(), rule.value.strip())
         case _:
             return False
 
 
 def _number(subject: str, text: str) -> Decimal | None:
-    if subject in UNLIMITED and text == "-1":
-        return Decimal("Infinity")
     try:
-        return Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         return None
+    if not number.is_finite():
+        return None
+    return Decimal("Infinity") if subject in UNLIMITED and number == -1 else number
 
 
 def secret_problems(job: DesiredJob, spec: JobSpec) -> Iterator[Diagnostic]:

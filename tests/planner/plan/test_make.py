@@ -235,7 +235,12 @@ UNSET = replace(mirror("t"), cluster="dc1", unset=frozenset({"retention.ms"}))
         ("partitions <= 100", wanted("t", 101), None, False),
         ("partitions != 1", wanted("t"), None, False),
         ("retention.ms <= 604800000", wanted("t", retention_ms="-1"), None, False),
+        ("retention.ms <= 604800000", wanted("t", retention_ms="-01"), None, False),  # as Kafka reads it
+        ("retention.ms <= 604800000", wanted("t", retention_ms=" -1"), None, False),
+        ("retention.ms <= 604800000", wanted("t", retention_ms="nan"), None, False),
         ("retention.ms > 1", wanted("t", retention_ms="-1"), None, True),
+        ("cleanup.policy != compact", wanted("t", cleanup_policy=" compact,"), None, False),
+        ("cleanup.policy == compact,delete", wanted("t", cleanup_policy="delete, compact"), None, True),
         ("retention.ms < 10", wanted("t"), live("t", retention_ms="9"), True),
         ("retention.ms < 10", wanted("t"), live("t", retention_ms="10"), False),
         ("retention.ms < 10", UNSET, live("t", retention_ms="10"), True),
