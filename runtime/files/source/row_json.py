@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -165,5 +166,6 @@ def _key(value: Any) -> str:
 
 
 def _distinct(names: Sequence[str], where: str = "") -> None:
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if len(set(names)) < len(names):  # a file may have very many columns
+        twice = Counter(names).most_common(1)[0][0]
         raise UnreadableRows(f"two fields{where} have the name {twice}")

@@ -1,6 +1,7 @@
 """Which Parquet files are complete, which records their rows are, and that reading resumes at any row."""
 
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,15 @@ def test_a_damaged_footer_is_named(path: Path, end: bytes, why: str) -> None:
     assert problem.kind == "corrupt"
     assert problem.why.startswith("its footer can't be read: ")
     assert why in problem.why
+
+
+def test_very_many_columns_take_no_time(path: Path) -> None:
+    """The driver reads the footer of each file that appears."""
+    write(path, {f"column{number}": [1] for number in range(12_000)})
+    began = time.process_time()
+    with reader_of(path) as reader:
+        assert (reader.size(), reader.problem()) == (1, None)
+    assert time.process_time() - began < 2
 
 
 def test_a_damaged_row_group_is_named_and_those_before_it_are_read(path: Path) -> None:
