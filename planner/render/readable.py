@@ -11,10 +11,13 @@ from collections.abc import Sequence
 
 from planner.model.times import ISO, utc
 
-# Controls, soft hyphen, fillers, zero-width characters, line separators, directions, tags, lone surrogates.
+# Controls, soft hyphen, fillers and blanks, zero-width characters, line separators, directions, variation
+# selectors, tags, lone surrogates, and all other characters that format the text around them.
 UNSHOWABLE = (
-    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e0fff"
+    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    r"\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\uffff"
+    r"\ud800-\udfff\U000110bd\U000110cd\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3\U0001d159"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _UNSHOWABLE = re.compile(f"[{UNSHOWABLE}]")
 _UNSHOWABLE_IN_LINES = re.compile(f"(?![\n\t])[{UNSHOWABLE}]")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from unicodedata import category
 
 import click
 import pytest
@@ -43,12 +44,19 @@ ATTACKS = {
     "bidi": "\u202e\u2066\u2069\u202c",
     "zero width": "\u200b\u200d\ufeff\u2060\u00ad",
     "tags": "\U000e0041",
+    "variation selectors": "\ufe00\ufe0f\U000e0100",
+    "blanks": "\u2800\u3164\U0001d159",
+    "invisible operators": "\U0001d173\U0001bca0\U00013430\U00016fe4",
     "half": "\ud800",
     "backspace": "a\b\b\x7f",
     "return": "safe\rerror: forged",
 }
 LINE = "name\nerror: forged"
 DANGEROUS = re.compile(f"(?![\n\t])[{readable.UNSHOWABLE}]")
+# What Unicode itself calls control, format, separator or half a character.
+INVISIBLE = [
+    sign for sign in map(chr, range(sys.maxunicode + 1)) if category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+]
 OUR_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 each = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 
@@ -64,6 +72,12 @@ def hostile_plan(attack: str):
     shop = replace(plan.inputs.topology, name=attack)
     seen = observed(replace(cluster(name=attack), id=attack))
     return with_inputs(plan, topology=shop, observed=seen, created_at=attack)
+
+
+def test_every_character_that_unicode_says_is_invisible_is_escaped():
+    assert [hex(ord(sign)) for sign in INVISIBLE if sign in readable.one_line(sign)] == []
+    for attack in ("variation selectors", "blanks", "invisible operators"):
+        assert readable.one_line(ATTACKS[attack]).isascii()
 
 
 @each

@@ -173,7 +173,7 @@ def _head(plan: Plan) -> str:
 def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
     """Returns errors, warnings and notes, in that order."""
     rank = list(Severity)
-    mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠️", Severity.NOTE: "ℹ️"}
+    mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠", Severity.NOTE: "ℹ"}
     blocks = []
     for one in sorted(diagnostics, key=lambda one: rank.index(one.severity)):
         where = one.source or one.address
@@ -215,7 +215,7 @@ def _block(group: Group, mode: Mode) -> str:
     happens = verb(change.action, mode)
     why = f" — {_text(change.reason)}" if change.reason and change.reason != happens else ""
     lines = [f"- `{WORDS[change.action].symbol}` {title}{about}{why}"]
-    lines += [f"  - ⚠️ {_text(note)}" for note in change.notes]
+    lines += [f"  - ⚠ {_text(note)}" for note in change.notes]
     if len(group) > 1:
         lines.append(f"  <details><summary>which</summary>\n\n  {_names(group)}\n  </details>")
     return "\n".join(lines) + "\n"
@@ -229,7 +229,7 @@ def _simulation(simulation: Simulation) -> list[str]:
         "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
         *("| " + " | ".join(_text(cell) for cell in simulation_cells(flow)) + " |\n" for flow in simulation),
         "\n",
-        *(f"- ⚠️ {_text(remark)}\n" for remark in simulation_remarks(simulation)),
+        *(f"- ⚠ {_text(remark)}\n" for remark in simulation_remarks(simulation)),
     ]
 
 
