@@ -69,7 +69,7 @@ def applies(ms: int) -> Iterator[tuple[bytes, bytes]]:
 
 @each
 def test_the_history_is_shown_whatever_an_apply_is_said_to_have_taken(ms: int) -> None:
-    (found,) = fold(applies(ms), pytest.fail)
+    (found,) = fold(applies(ms), lambda wrong: pytest.fail(str(wrong)))
     assert f"{ms} ms" in history.one_text(found)
     assert [line.plain for line in history.screen([found], None)]
     assert history.document([found], with_steps=True)["applies"][0]["started"] == f"{ms} ms"

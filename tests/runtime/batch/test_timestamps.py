@@ -11,7 +11,7 @@ from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 SPEC = RewriteSpec(HERE, max_batch=1_000_000)
-WAYS = {
+WAYS: dict[RewriteReason, dict[str, Any]] = {
     RewriteReason.MERGE: {"merge": Merge()},
     RewriteReason.START: {"start": 10},
     RewriteReason.RECORDS: {"provenance": ClusterPartition("c1", *HERE)},
@@ -22,9 +22,8 @@ WAYS = {
 @pytest.mark.parametrize("reason", WAYS, ids=str)
 def test_a_timestamp_that_overflows_is_that_of_other_readers(base: int, reason: RewriteReason) -> None:
     times = [START, START + 1, LEAST, MOST, -1, 0]
-    way: dict[str, Any] = WAYS[reason]
     sets = batches(overflowing(10 - (reason is RewriteReason.START), base, *times), batch_bytes([record(20)]))
-    prepared = prepare(sets, replace(SPEC, **way), START)
+    prepared = prepare(sets, replace(SPEC, **WAYS[reason]), START)
     assert prepared.failure is None
     assert reason in prepared.outgoing[0].reason
     found = [one.timestamp for one in arrived(prepared)]

@@ -316,8 +316,9 @@ def test_a_default_that_becomes_large_is_refused_at_once() -> None:
         "fields": [{"name": "a", "type": "int", "default": 1}],
     }
     for level in range(1, 40):
-        fields = [{"name": "a", "type": found}, {"name": "b", "type": f"D{level - 1}"}]
-        found = {"type": "record", "name": f"D{level}", "fields": [{**one, "default": {}} for one in fields]}
+        types = {"a": found, "b": f"D{level - 1}"}
+        fields = [{"name": name, "type": of, "default": {}} for name, of in types.items()]
+        found = {"type": "record", "name": f"D{level}", "fields": fields}
     schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": found, "default": {}}]}
     form = FormatSpec(format="avro", schema=json.dumps(schema))
     assert "more than 5,000 values" in str(change_problem(form, "value.x", drop=True))
