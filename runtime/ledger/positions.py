@@ -79,11 +79,13 @@ async def first_positions(
     partitions: Sequence[AssignedPartition],
     start: Start | None,
     generation: int,
+    *,
+    fresh: bool = False,
 ) -> dict[PartitionKey, Progress]:
     """Returns the first progress of partitions. Raises WireError.
 
     `start` is None for partitions that appeared later: they start at offset 0, because all their records
-    are new.
+    are new. With `fresh`, the ids of the topics are requested and not those that are known already.
     """
     at_source = {one.key: TopicPartition(one.topic, one.partition) for one in partitions}
     at_destination = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
@@ -92,8 +94,8 @@ async def first_positions(
     else:
         positions = await resolve_start(source, at_source.values(), start)
     ends = await offsets_of(destination, dict.fromkeys(at_destination.values(), LATEST))
-    source_topics = await source.topics({at.topic for at in at_source.values()})
-    mirrors = await destination.topics({at.topic for at in at_destination.values()})
+    source_topics = await source.topics({at.topic for at in at_source.values()}, fresh=fresh)
+    mirrors = await destination.topics({at.topic for at in at_destination.values()}, fresh=fresh)
     now_ms = int(time.time() * 1000)
     return {
         key: first_progress(

@@ -146,15 +146,7 @@ def without_lost(progress: Progress, destination_end: int) -> Progress:
     if destination_end >= progress.destination_end:
         return progress
     if destination_end < progress.open_destination:
-        again = start_over(
-            progress,
-            position=progress.position,
-            destination_end=destination_end,
-            source_topic_id=progress.source_topic_id,
-            destination_topic_id=progress.destination_topic_id,
-            generation=progress.generation,
-            now_ms=progress.written_at,
-        )
+        again = start_over(progress, progress.position, destination_end)
         return replace(again, source_epoch=progress.source_epoch)
     kept: list[Run] = []
     for run in progress.open_span().runs:
@@ -195,25 +187,13 @@ def give_up(
     )
 
 
-def start_over(
-    progress: Progress,
-    *,
-    position: int,
-    destination_end: int,
-    source_topic_id: bytes,
-    destination_topic_id: bytes,
-    generation: int,
-    now_ms: int,
-) -> Progress:
-    """Returns the progress after one side was recreated or truncated and an operator said to continue.
+def start_over(progress: Progress, position: int, destination_end: int) -> Progress:
+    """Returns the progress at another position, after one side was recreated or truncated.
 
-    It begins a new offset map: older segments no longer count.
+    It begins a new offset map behind what the destination holds: older segments no longer count.
     """
     return replace(
         progress,
-        generation=generation,
-        source_topic_id=source_topic_id,
-        destination_topic_id=destination_topic_id,
         position=position,
         source_epoch=-1,
         destination_end=destination_end,
@@ -226,5 +206,22 @@ def start_over(
         incarnation=progress.incarnation + 1,
         mark=None,
         restored=0,
-        written_at=now_ms,
     )
+
+
+def start_again(before: Progress | None, first: Progress) -> Progress:
+    """Returns `first` for a partition that was never copied.
+
+    Any other one starts over at the position and at the topics of `first`, and keeps its totals.
+    """
+    if before is None:
+        return first
+    moved = replace(
+        before,
+        generation=first.generation,
+        source_topic_id=first.source_topic_id,
+        destination_topic=first.destination_topic,
+        destination_topic_id=first.destination_topic_id,
+        written_at=first.written_at,
+    )
+    return start_over(moved, first.position, first.destination_end)

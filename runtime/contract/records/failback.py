@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import Struct, json
+from msgspec import json
 from msgspec.structs import replace
 
-from runtime.contract.records.advance import first_progress, start_over
+from runtime.contract.records.advance import start_again
 from runtime.contract.records.ledger import Generation, Progress
 from runtime.contract.records.offset_map import (
     OffsetMap,
@@ -96,74 +96,37 @@ def after_failback(mine: Generation, opposite: Generation | None) -> Generation:
     return replace(mine, turning=False, after=opposite.life if opposite is not None else mine.after)
 
 
-class PartitionBounds(Struct, frozen=True):
-    """Holds the present state of both sides of a partition.
-
-    `source_start` and `destination_end` bound the logs.
-    """
-
-    source_topic_id: bytes
-    source_start: int
-    destination_topic: str
-    destination_topic_id: bytes
-    destination_end: int
-
-
 class FailbackStart(NamedTuple):
-    """Holds a partition's first progress and the inverted segments of its map.
+    """Holds a partition's progress at its start, and the inverted segments of its map.
 
-    `segments` are numbered from `first` on, in the incarnation of `progress`.
+    `segments` are numbered from `number` on, in the incarnation of `progress`.
     """
 
     progress: Progress
-    first: int
+    number: int
     segments: list[Span]
 
 
 def failback_start(
-    before: Progress | None,
-    opposite: Progress,
-    offsets: OffsetMap,
-    bounds: PartitionBounds,
-    *,
-    generation: int,
-    now_ms: int,
+    before: Progress | None, opposite: Progress, offsets: OffsetMap, first: Progress
 ) -> FailbackStart:
     """Returns where a partition starts, by the progress and the offset map of its opposite.
 
-    Where a side was recreated since, nothing that was copied is left on it: all records of the source are
-    copied. Where the destination lost its end, the lost records are copied back, although they came from the
-    destination.
+    `first` is its progress if it were copied for the first time, from the source's log start. Where a side
+    was recreated since, nothing that was copied is left on it: all records of the source are copied. Where
+    the destination lost its end, the lost records are copied back, although they came from the destination.
     """
-    position, segments = bounds.source_start, list[Span]()
+    position, segments = first.position, list[Span]()
     source_id, destination_id = opposite.destination_topic_id, opposite.source_topic_id
-    same_source = not is_other_topic(source_id, bounds.source_topic_id)
-    if same_source and not is_other_topic(destination_id, bounds.destination_topic_id):
-        position = _position(opposite, offsets, bounds.destination_end)
-        segments = list(_inverted(offsets, position, bounds.destination_end))
+    same_source = not is_other_topic(source_id, first.source_topic_id)
+    if same_source and not is_other_topic(destination_id, first.destination_topic_id):
+        position = _position(opposite, offsets, first.destination_end)
+        segments = list(_inverted(offsets, position, first.destination_end))
+    started = start_again(before, replace(first, position=position, open_low=position, open_end=position))
+    number = started.segments
     restored = opposite.destination_end if same_source else 0
-    if before is None:
-        started = first_progress(
-            generation=generation,
-            source_topic_id=bounds.source_topic_id,
-            destination_topic=bounds.destination_topic,
-            destination_topic_id=bounds.destination_topic_id,
-            position=position,
-            destination_end=bounds.destination_end,
-            now_ms=now_ms,
-        )
-    else:
-        started = start_over(
-            before,
-            position=position,
-            destination_end=bounds.destination_end,
-            source_topic_id=bounds.source_topic_id,
-            destination_topic_id=bounds.destination_topic_id,
-            generation=generation,
-            now_ms=now_ms,
-        )
-    first = started.segments
-    return FailbackStart(replace(started, segments=first + len(segments), restored=restored), first, segments)
+    progress = replace(started, segments=number + len(segments), restored=restored)
+    return FailbackStart(progress, number, segments)
 
 
 def _position(opposite: Progress, offsets: OffsetMap, destination_end: int) -> int:
@@ -201,15 +164,15 @@ def _cut(run: Run, destination_end: int) -> Run:
 
 
 def foreign_offset_ranges(
-    before: Progress | None, after: FailbackStart, bounds: PartitionBounds
+    before: Progress | None, after: FailbackStart, log_start: int
 ) -> list[tuple[int, int]]:
     """Returns the ranges of source offsets that another producer wrote while only the opposite was to write.
 
     A range lies between the flow's old position and its start, was not written by its opposite, and is longer
-    than the marker of a transaction. For a topic that was recreated meanwhile, the ranges begin at its log
-    start.
+    than the marker of a transaction. For a topic that was recreated meanwhile, the ranges begin at its
+    `log_start`.
     """
-    found, at = [], _old_position(before, after, bounds)
+    found, at = [], _old_position(before, after, log_start)
     for segment in after.segments:
         for run in segment.runs if segment.end > at else ():
             if run.source - at > 1:
@@ -220,18 +183,18 @@ def foreign_offset_ranges(
     return found
 
 
-def single_before(before: Progress | None, after: FailbackStart, bounds: PartitionBounds) -> int | None:
+def single_before(before: Progress | None, after: FailbackStart, log_start: int) -> int | None:
     """Returns the source offset between the old position and the opposite's first record, if it is only one.
 
     It is a marker, or a record of another writer. Only the log shows which.
     """
-    at = _old_position(before, after, bounds)
+    at = _old_position(before, after, log_start)
     runs = (run for segment in after.segments if segment.end > at for run in segment.runs)
     first = next((run for run in runs if run.source_end > at), None)
     end = first.source if first is not None else after.progress.position
     return at if end - at == 1 else None
 
 
-def _old_position(before: Progress | None, after: FailbackStart, bounds: PartitionBounds) -> int:
+def _old_position(before: Progress | None, after: FailbackStart, log_start: int) -> int:
     same = before is not None and not is_other_topic(before.source_topic_id, after.progress.source_topic_id)
-    return before.position if before is not None and same else bounds.source_start
+    return before.position if before is not None and same else log_start

@@ -8,7 +8,6 @@ copies.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
@@ -16,7 +15,6 @@ from msgspec import Struct
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import (
     FailbackStart,
-    PartitionBounds,
     after_failback,
     can_complete_failback,
     failback_start,
@@ -38,6 +36,7 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.spec import naming
+from runtime.contract.spec.flow import Earliest
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns
@@ -45,11 +44,9 @@ from runtime.driver.flows.start import DriverContext, FlowWaits
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import holds_record
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMaps
-from runtime.ledger.positions import FlowNotEnded, OrphanMarks, leave_orphans
+from runtime.ledger.positions import FlowNotEnded, OrphanMarks, first_positions, leave_orphans
 from runtime.slot import log
 
 FAILBACK = "failback"
@@ -225,24 +222,19 @@ async def _begin_partitions(
     """
     records: Records = {}
     size = 0
-    now_ms = int(time.time() * 1000)
-    for one, sides in (await _sides(source, shared.destination, partitions)).items():
-        before = shared.ledger.progress(one.key)
+    starts = await first_positions(
+        source, shared.destination, partitions, Earliest(), mine.number, fresh=True
+    )
+    for key, first in starts.items():
+        before = shared.ledger.progress(key)
         if isinstance(before, UndecidedProgress):
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {one.key.at} stands")
-        begun = failback_start(
-            before,
-            theirs.progress[one.key],
-            theirs.maps[one.key],
-            sides,
-            generation=mine.number,
-            now_ms=now_ms,
-        )
-        ranges = foreign_offset_ranges(before, begun, sides) if mine.life else []
-        single = single_before(before, begun, sides) if mine.life else None
-        if single is not None and await holds_record(source, one.key.at, single):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
+        begun = failback_start(before, theirs.progress[key], theirs.maps[key], first)
+        ranges = foreign_offset_ranges(before, begun, first.position) if mine.life else []
+        single = single_before(before, begun, first.position) if mine.life else None
+        if single is not None and await holds_record(source, key.at, single):
             ranges = [(single, single + 1), *ranges]
-        records |= _records(one.key, begun, ranges, now_ms)
+        records |= _records(key, begun, ranges)
         size += sum(len(segment.encoded_runs()) for segment in begun.segments)
         if size > _TRANSACTION_SIZE:
             await _commit(shared, spec.name, records)
@@ -251,9 +243,7 @@ async def _begin_partitions(
         await _commit(shared, spec.name, records)
 
 
-def _records(
-    key: PartitionKey, begun: FailbackStart, strangers: Iterable[tuple[int, int]], now_ms: int
-) -> Records:
+def _records(key: PartitionKey, begun: FailbackStart, strangers: Iterable[tuple[int, int]]) -> Records:
     """Returns the ledger records of one partition.
 
     Records that other producers wrote at the flow's source meanwhile are recorded as orphaned, never skipped
@@ -261,34 +251,12 @@ def _records(
     """
     progress = begun.progress
     records: Records = {ProgressKey(key): progress}
-    for number, segment in enumerate(begun.segments, begun.first):
+    for number, segment in enumerate(begun.segments, begun.number):
         records[SegmentKey(key, progress.incarnation, number)] = segment
     for low, end in strangers:
-        records[OrphanedKey(key, low)] = Orphaned(end, progress.source_topic_id, now_ms, STRANGER)
+        left = Orphaned(end, progress.source_topic_id, progress.written_at, STRANGER)
+        records[OrphanedKey(key, low)] = left
     return records
-
-
-async def _sides(
-    source: KafkaCluster, destination: KafkaCluster, partitions: Iterable[AssignedPartition]
-) -> dict[AssignedPartition, PartitionBounds]:
-    """Returns the topic ids and the offset bounds of each partition at both clusters. Raises WireError."""
-    listed = list(partitions)
-    at_source = {one: TopicPartition(one.topic, one.partition) for one in listed}
-    at_destination = {one: TopicPartition(one.destination_topic, one.partition) for one in listed}
-    starts = await offsets_of(source, dict.fromkeys(at_source.values(), EARLIEST))
-    ends = await offsets_of(destination, dict.fromkeys(at_destination.values(), LATEST))
-    source_topics = await source.topics({one.topic for one in listed}, fresh=True)
-    mirrors = await destination.topics({one.destination_topic for one in listed}, fresh=True)
-    return {
-        one: PartitionBounds(
-            source_topic_id=source_topics[one.topic].id,
-            source_start=starts[at_source[one]],
-            destination_topic=one.destination_topic,
-            destination_topic_id=mirrors[one.destination_topic].id,
-            destination_end=ends[at_destination[one]],
-        )
-        for one in listed
-    }
 
 
 async def _commit(shared: DriverContext, flow: str, records: Records) -> None:

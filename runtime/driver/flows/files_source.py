@@ -179,8 +179,15 @@ class FilesSource(RecordSource[Progress]):
             )
         else:
             look.continued.add(key)
-            after = _with_a_new_map(progress, progress.position, 0, topic.id)
-            look.move(key, replace(after, source_epoch=progress.source_epoch))
+            look.move(
+                key,
+                replace(
+                    start_over(progress, progress.position, 0),
+                    source_epoch=progress.source_epoch,
+                    destination_topic_id=topic.id,
+                    written_at=now_ms(),
+                ),
+            )
         return True
 
     def _follow_move(self, look: _FilesLook, before: PartitionKey, name: str, progress: Progress) -> None:
@@ -334,20 +341,8 @@ def _problem_of(one: LoadFile) -> tuple[PartitionState, str] | None:
 
 def _from_the_beginning(progress: Progress) -> Progress:
     """Returns the progress of a file of which nothing was read."""
-    again = _with_a_new_map(progress, 0, progress.destination_end, progress.destination_topic_id)
-    return replace(again, source_topic_id=NO_FINGERPRINT)
-
-
-def _with_a_new_map(progress: Progress, position: int, destination_end: int, topic_id: bytes) -> Progress:
-    return start_over(
-        progress,
-        position=position,
-        destination_end=destination_end,
-        source_topic_id=progress.source_topic_id,
-        destination_topic_id=topic_id,
-        generation=progress.generation,
-        now_ms=now_ms(),
-    )
+    again = start_over(progress, 0, progress.destination_end)
+    return replace(again, source_topic_id=NO_FINGERPRINT, written_at=now_ms())
 
 
 def shown_files(

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from runtime.contract.records.advance import start_over
+from runtime.contract.records.advance import start_again
 from runtime.contract.records.control import AssignedPartition, transactional_ids
 from runtime.contract.records.failback import is_restarting, restart_request, with_life_of
 from runtime.contract.records.ledger import (
@@ -283,36 +283,14 @@ async def restart(
             for partition in partitions
             if partition.topic != naming.HEARTBEATS and (lost or names(start, partition.key.at))
         ]
-        fresh = await first_positions(source, shared.destination, restarted, start, generation.number)
-        now_ms = int(time.time() * 1000)
-        records |= {
-            ProgressKey(key): _progress_after_restart(shared, key, first, now_ms)
-            for key, first in fresh.items()
-        }
+        starts = await first_positions(source, shared.destination, restarted, start, generation.number)
+        for key, first in starts.items():
+            before = shared.ledger.progress(key)
+            if isinstance(before, UndecidedProgress):
+                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
+            records[ProgressKey(key)] = start_again(before, first)
     await shared.leadership.ensure()
     await shared.leadership.commit({GenerationKey(spec.name): done, **records})
     await shared.ledger.decided(spec.name)
     if start is not None:
         log.info("flow_restarted", key=spec.name, flow=spec.name, partitions=len(records))
-
-
-def _progress_after_restart(
-    shared: DriverContext, key: PartitionKey, first: Progress, now_ms: int
-) -> Progress:
-    """Returns the progress with which a partition starts over."""
-    before = shared.ledger.progress(key)
-    match before:
-        case None:
-            return first
-        case UndecidedProgress():
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
-        case Progress():
-            return start_over(
-                before,
-                position=first.position,
-                destination_end=first.destination_end,
-                source_topic_id=first.source_topic_id,
-                destination_topic_id=first.destination_topic_id,
-                generation=first.generation,
-                now_ms=now_ms,
-            )

@@ -202,15 +202,14 @@ def accept_loss(
         position = source.log_start
     if not restarted:
         return skipped
-    return start_over(
+    moved = replace(
         skipped,
-        position=position,
-        destination_end=destination.log_end,
+        generation=generation,
         source_topic_id=source.topic_id,
         destination_topic_id=destination.topic_id,
-        generation=generation,
-        now_ms=now_ms,
+        written_at=now_ms,
     )
+    return start_over(moved, position, destination.log_end)
 
 
 _WITHIN_S = 10.0

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from runtime.audit.read.record_tracer import MirrorPartitionOrigin, RecordOrigins, RecordTrail
 from runtime.contract.records.advance import Advance, advance
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.failback import PartitionBounds, failback_start
+from runtime.contract.records.failback import failback_start
 from runtime.contract.records.ledger import ORPHANED, PartitionKey, Progress, orphan
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, append
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
@@ -129,14 +129,14 @@ class Model:
         """The flow begins where its opposite ended."""
         self._orphan(ended)
         assert ended.progress is not None
-        here = PartitionBounds(
-            flow.source.topic_id,
+        first = progress(
             0,
-            flow.destination.topic,
-            flow.destination.topic_id,
             len(flow.destination.log),
+            source_topic_id=flow.source.topic_id,
+            destination_topic=flow.destination.topic,
+            destination_topic_id=flow.destination.topic_id,
         )
-        begun = failback_start(flow.progress, ended.progress, ended.map, here, generation=1, now_ms=0)
+        begun = failback_start(flow.progress, ended.progress, ended.map, first)
         flow.progress, flow.segments = begun.progress, list(begun.segments)
 
     def read(self, cluster: Cluster, record: ConsumerRecord) -> TracedRecord:

@@ -15,12 +15,12 @@ from runtime.contract.records.advance import (
     advance,
     give_up,
     progress_records,
+    start_again,
     start_over,
     without_lost,
 )
 from runtime.contract.records.failback import (
     FailbackStart,
-    PartitionBounds,
     after_failback,
     can_complete_failback,
     can_start_failback,
@@ -87,15 +87,8 @@ GIVEN_UP, _ = advance(
 
 
 def recreated(copied: Progress, position: int = 0, destination_end: int = 50) -> Progress:
-    return start_over(
-        copied,
-        position=position,
-        destination_end=destination_end,
-        source_topic_id=b"n" * 16,
-        destination_topic_id=DESTINATION_ID,
-        generation=2,
-        now_ms=3,
-    )
+    moved = replace(copied, source_topic_id=b"n" * 16, generation=2)
+    return start_over(moved, position, destination_end)
 
 
 AGAIN, _ = advance(recreated(progress(0, 0, Run(0, 0, 50), end=50)), Advance(2, 0, (Run(0, 51, 2),)), 2, 4)
@@ -351,8 +344,12 @@ NEW = b"new".ljust(16)
 
 def way_back(forward: Progress, end: int, topic_id: bytes = SOURCE_ID) -> FailbackStart:
     """The copies were at dc2; dc1's log of the topic ends at `end`."""
-    bounds = PartitionBounds(DESTINATION_ID, 0, "orders", topic_id, end)
-    return failback_start(None, forward, map_of(forward), bounds, generation=1, now_ms=0)
+    return failback_start(None, forward, map_of(forward), first(end, DESTINATION_ID, topic_id))
+
+
+def first(end: int, source_topic_id: bytes, destination_topic_id: bytes) -> Progress:
+    """The progress of a partition that was never copied."""
+    return progress(0, end, source_topic_id=source_topic_id, destination_topic_id=destination_topic_id)
 
 
 @pytest.mark.parametrize(
@@ -388,8 +385,8 @@ def test_records_before_the_map_or_of_a_new_topic_at_the_other_side_have_no_orig
     assert map_of(*begun.segments, begun.progress).origin(49) == UnmappedOffset()
     assert way_back(NINETY, 0, NEW).segments == []
     nine = progress(0, 0, Run(0, 0, 9), end=9)
-    here = PartitionBounds(NEW, 0, "orders", SOURCE_ID, 9)
-    assert failback_start(None, nine, map_of(nine), here, generation=1, now_ms=0).progress.restored == 0
+    begun = failback_start(None, nine, map_of(nine), first(9, NEW, SOURCE_ID))
+    assert begun.progress.restored == 0
 
 
 def returned(
@@ -398,22 +395,20 @@ def returned(
     end: int = 31,
     before: Progress | None = None,
     topic_id: bytes = SOURCE_ID,
-) -> tuple[FailbackStart, PartitionBounds]:
+) -> FailbackStart:
     """The way back copied `runs`; then the original flow starts at dc2, whose log ends at `end`."""
     came, _ = advance(back.progress, Advance(max(30, runs[-1].source_end), 0, runs), 1, 0)
-    bounds = PartitionBounds(topic_id, 0, "dc1.orders", DESTINATION_ID, end)
-    offsets = map_of(*back.segments, came)
-    return failback_start(before, came, offsets, bounds, generation=2, now_ms=0), bounds
+    return failback_start(before, came, map_of(*back.segments, came), first(end, topic_id, DESTINATION_ID))
 
 
 def test_failed_over_failed_back_and_copying_again() -> None:
     left, _ = left_behind(progress(0, 0, TEN, end=10), 13)
-    again, bounds = returned(way_back(left, 13), Run(11, 13, 5), Run(20, 19, 7), before=left)
+    again = returned(way_back(left, 13), Run(11, 13, 5), Run(20, 19, 7), before=left)
     assert again.progress.position == 26
     expected = {4: exact(4), 11: near(11), 20: exact(21), 26: EndOfOffsetMap(31)}  # 11 is an orphan
     offsets = map_of(*again.segments, again.progress)
     assert {offset: offsets.translate(offset) for offset in expected} == expected
-    assert foreign_offset_ranges(left, again, bounds) == []
+    assert foreign_offset_ranges(left, again, 0) == []
 
 
 @pytest.mark.parametrize(
@@ -429,9 +424,9 @@ def test_offsets_that_others_wrote_to_the_old_primary(
     home: list[Run], foreign: list[tuple[int, int]], single: int | None
 ) -> None:
     forward = progress(0, 0, TEN, end=10)
-    again, bounds = returned(way_back(forward, 10), *home, before=forward)
-    assert foreign_offset_ranges(forward, again, bounds) == foreign
-    assert single_before(forward, again, bounds) == single
+    again = returned(way_back(forward, 10), *home, before=forward)
+    assert foreign_offset_ranges(forward, again, 0) == foreign
+    assert single_before(forward, again, 0) == single
 
 
 @pytest.mark.parametrize("before", [None, progress(0, 0, TEN, end=10)])
@@ -441,10 +436,9 @@ def test_offsets_that_others_wrote_to_a_topic_made_anew_are_told_from_its_beginn
     """Four records of theirs, then all that the other side had, and two more of theirs."""
     back = way_back(progress(0, 0, TEN, end=10), 4, NEW)
     came, _ = advance(back.progress, Advance(12, 0, (Run(0, 4, 10), Run(10, 16, 2))), 1, 0)
-    bounds = PartitionBounds(NEW, 0, "dc1.orders", DESTINATION_ID, 12)
-    again = failback_start(before, came, map_of(*back.segments, came), bounds, generation=2, now_ms=0)
+    again = failback_start(before, came, map_of(*back.segments, came), first(12, NEW, DESTINATION_ID))
     assert again.progress.position == 18
-    assert foreign_offset_ranges(before, again, bounds) == [(0, 4), (14, 16)]
+    assert foreign_offset_ranges(before, again, 0) == [(0, 4), (14, 16)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 5)), max_size=300))
@@ -454,11 +448,8 @@ def test_in_both_directions_it_is_one_map(gaps: list[tuple[int, int, int]]) -> N
         runs.append(Run(source + here, destination + there, records))
         source, destination = runs[-1].source_end, runs[-1].destination_end
     moved, segments = advance(progress(), Advance(source, 0, tuple(runs)), 1, 0)
-    offsets, bounds = (
-        map_of(*segments, moved),
-        PartitionBounds(DESTINATION_ID, 0, "orders", SOURCE_ID, source),
-    )
-    begun = failback_start(None, moved, offsets, bounds, generation=1, now_ms=0)
+    offsets = map_of(*segments, moved)
+    begun = failback_start(None, moved, offsets, first(source, DESTINATION_ID, SOURCE_ID))
     home = map_of(*begun.segments, begun.progress)
     for run in runs:
         for step in range(run.records):

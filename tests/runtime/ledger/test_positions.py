@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition
-from runtime.contract.records.failback import PartitionBounds, failback_start
+from runtime.contract.records.failback import failback_start
 from runtime.contract.records.group_records import GroupKey
 from runtime.contract.records.ledger import (
     Generation,
@@ -177,8 +177,8 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
     }
     assert left["never"].destination_end == 4
     # A failback takes home all that was written into the mirror of a topic that was never begun.
-    bounds = PartitionBounds(b"m" * 16, 4, "never", source.topic("never").id, 25)
-    begun = failback_start(None, left["never"], map_of(left["never"]), bounds, generation=1, now_ms=0)
+    first = progress(4, 25, source_topic_id=b"m" * 16, destination_topic_id=source.topic("never").id)
+    begun = failback_start(None, left["never"], map_of(left["never"]), first)
     assert begun.progress.position == 4
     taken = ledger.generation("flow")
     assert taken is not None
