@@ -34,7 +34,7 @@ from runtime.contract.spec.files import EndpointSpec, FilesSpec, LinesSpec, plai
 from runtime.contract.spec.flow import FlowSettings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec, ProvenanceMode
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
+from runtime.contract.spec.route import CompiledRoute, Router
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import SelectionResult
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
@@ -70,7 +70,7 @@ def flows_of(
             DesiredFlow(
                 flow=flow,
                 topics=topics,
-                hidden=tuple(sorted(graph.live.left_out.get((name, RouteDecision.DENIED), ()))),
+                hidden=tuple(sorted(graph.live.left_out.get((name, SelectionResult.DENIED), ()))),
                 provenance=_filter(flow, provenance[name], native_only),
                 provenance_reason=_reason(flow, provenance[name], native_only, loops),
                 selection_known=selection_known,

@@ -21,8 +21,8 @@ from planner.model.topology import Flow, Topic, Topology
 from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.naming import illegal_because
 from runtime.contract.spec.rename import Match, Table, Template
-from runtime.contract.spec.route import RouteDecision, Router, is_reserved
-from runtime.contract.spec.selection import matches
+from runtime.contract.spec.route import Router, is_reserved
+from runtime.contract.spec.selection import SelectionResult, matches
 
 K = TypeVar("K")
 
@@ -50,7 +50,7 @@ class CopyGraph(Struct, dict=True):
 
     nodes: set[TopicNode] = field(default_factory=set)
     edges: list[CopyEdge] = field(default_factory=list)
-    left_out: dict[tuple[str, RouteDecision], list[str]] = field(default_factory=dict)
+    left_out: dict[tuple[str, SelectionResult], list[str]] = field(default_factory=dict)
 
     @cached_property
     def incoming(self) -> Mapping[TopicNode, Sequence[CopyEdge]]:
@@ -99,7 +99,7 @@ def build_copy_graph(
             if name not in destination or not copies(name, node.topic):
                 continue
             verdict = router.verdict(name, node.topic)
-            if verdict is RouteDecision.TAKEN:
+            if verdict.taken:
                 named = router.routes[name].destination_topic(node.topic)
                 assert named is not None
                 destination_node = TopicNode(destination[name], named)
@@ -107,7 +107,7 @@ def build_copy_graph(
                 if destination_node not in seen:
                     seen.add(destination_node)
                     waiting.append(destination_node)
-            elif verdict is not RouteDecision.OUTSIDE:
+            elif verdict is not SelectionResult.OUTSIDE:
                 graph.left_out.setdefault((name, verdict), []).append(node.topic)
     graph.edges.sort()
     return graph

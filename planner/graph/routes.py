@@ -79,7 +79,7 @@ def reason_not_synced(flow: Flow, group: str) -> str:
             return "the default denials keep this group out of groups, unless its name is written out there"
         case SelectionResult.EXCLUDED:
             return "groups.exclude takes this group out"
-        case SelectionResult.OUTSIDE:
+        case _:
             return "groups.include does not match this group"
 
 

@@ -24,7 +24,7 @@ from runtime.contract.records.offset_map import (
     UnmappedOffset,
 )
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.route import CompiledRoute, RouteDecision, Router
+from runtime.contract.spec.route import CompiledRoute, Router
 
 NOT_COPIED = "the flow has not come that far"
 BELOW_THE_MAP = "below the first offset that the flow copied with a map; mode: timestamp may place it"
@@ -72,7 +72,7 @@ def _into(router: Router, cluster: str, topic: str) -> Iterator[CompiledRoute]:
     """Yields the flows that write a topic of a cluster."""
     for name, compiled in router.routes.items():
         older = compiled.source_topic(topic) if compiled.route.destination == cluster else None
-        if older is not None and router.verdict(name, older) is RouteDecision.TAKEN:
+        if older is not None and router.verdict(name, older).taken:
             yield compiled
 
 

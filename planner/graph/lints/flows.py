@@ -15,7 +15,7 @@ from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, ObservedCluster
 from planner.model.topology import Flow, Job, Topology, at_home
-from runtime.contract.spec.route import RouteDecision, is_reserved
+from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
 from runtime.contract.spec.topic_settings import NEVER, lacks
 
@@ -173,7 +173,7 @@ def _matches_any(patterns: NamePatterns, topics: Sequence[str]) -> bool:
 
 
 def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
-    hidden = graph.live.left_out.get((flow.name, RouteDecision.DENIED))
+    hidden = graph.live.left_out.get((flow.name, SelectionResult.DENIED))
     if hidden:
         yield flow_diagnostic(
             warning,
@@ -183,7 +183,7 @@ def _left_out(flow: Flow, graph: ReplicationGraph) -> Iterator[Diagnostic]:
             " to silence this, name it under exclude",
             "hidden-by-default",
         )
-    returning = graph.live.left_out.get((flow.name, RouteDecision.RETURNS))
+    returning = graph.live.left_out.get((flow.name, SelectionResult.RETURNS))
     if returning:
         yield flow_diagnostic(
             note,

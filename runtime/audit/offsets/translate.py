@@ -34,7 +34,6 @@ from runtime.contract.records.offset_map import (
     UnmappedOffset,
 )
 from runtime.contract.results.groups import UntranslatableReason as Reason
-from runtime.contract.spec.route import RouteDecision
 from runtime.groups.translation import (
     RECREATED_HERE,
     RECREATED_THERE,
@@ -185,7 +184,7 @@ class OffsetTranslator:
         for at in partitions:
             source = route.source_topic(at.topic) if self._reverse else at.topic
             existing = self._topics.get(at.topic) if self._topics is not None else None
-            if source is None or self._access.router.verdict(flow, source) is not RouteDecision.TAKEN:
+            if source is None or not self._access.router.verdict(flow, source).taken:
                 side = "into" if self._reverse else "from"
                 problems[at] = Problem(Reason.NOT_SELECTED, f"{flow} copies nothing {side} {at.topic}")
             elif self._topics is not None and (existing is None or at.partition not in existing.partitions):

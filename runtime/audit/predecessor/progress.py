@@ -24,7 +24,6 @@ from runtime.audit.partition_logs import LogBounds, bounds_of, log_bounds
 from runtime.audit.predecessor.alignment import BY_HAND, CopiedPartition, compare_mirrors
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.spec.route import RouteDecision
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
@@ -134,7 +133,7 @@ async def _selected(access: FlowAccess, source: KafkaCluster) -> list[TopicParti
     return [
         TopicPartition(name, partition)
         for name, topic in sorted(topics.items())
-        if access.router.verdict(access.flow, name) is RouteDecision.TAKEN
+        if access.router.verdict(access.flow, name).taken
         for partition in sorted(topic.partitions)
     ]
 

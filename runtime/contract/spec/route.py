@@ -9,7 +9,6 @@ taken.
 """
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
 
 from runtime.contract.spec.jobspec import JobSpec, Route
 from runtime.contract.spec.naming import is_internal
@@ -25,16 +24,6 @@ BROKER_TOPICS = frozenset(
 def is_reserved(topic: str) -> bool:
     """Returns whether no flow ever takes the topic: it is the product's own, or the brokers' own."""
     return is_internal(topic) or topic in BROKER_TOPICS
-
-
-class RouteDecision(Enum):
-    """Lists whether a flow takes a topic, and why not."""
-
-    TAKEN = "taken"
-    DENIED = "denied"  # hidden by a default denial alone
-    EXCLUDED = "excluded"
-    RETURNS = "returns"  # it was copied from a topic of the flow's destination
-    OUTSIDE = "outside"
 
 
 class CompiledRoute:
@@ -148,28 +137,16 @@ class Router:
             flows = self._from[source] = _FlowsByPrefix(routes)
         return flows.of(topic)
 
-    def verdict(self, flow: str, topic: str) -> RouteDecision:
+    def verdict(self, flow: str, topic: str) -> SelectionResult:
         """Returns whether a flow takes a topic, and why not."""
         compiled = self.routes[flow]
-        match compiled.answer(topic):
-            case SelectionResult.NAMED:
-                return RouteDecision.TAKEN
-            case SelectionResult.MATCHED if compiled.route.undoes is None and self._returns(compiled, topic):
-                return RouteDecision.RETURNS
-            case SelectionResult.MATCHED:
-                return RouteDecision.TAKEN
-            case SelectionResult.DENIED:
-                return RouteDecision.DENIED
-            case SelectionResult.EXCLUDED:
-                return RouteDecision.EXCLUDED
-            case _:
-                return RouteDecision.OUTSIDE
+        answer = compiled.answer(topic)
+        matched = answer is SelectionResult.MATCHED and compiled.route.undoes is None
+        return SelectionResult.RETURNS if matched and self._returns(compiled, topic) else answer
 
     def destination_topic(self, flow: str, topic: str) -> str | None:
         """Returns the topic's name at the destination if the flow takes it, else None."""
-        if self.verdict(flow, topic) is not RouteDecision.TAKEN:
-            return None
-        return self.routes[flow].destination_topic(topic)
+        return self.routes[flow].destination_topic(topic) if self.verdict(flow, topic).taken else None
 
     def is_one(self, flow: str, topic: str) -> bool:
         """Returns whether the topic at the destination is an origin of the same topic at the source.

@@ -210,12 +210,13 @@ GROUP_DENIALS = (r"console-consumer-.*", r"connect-.*", r"__.*")
 
 
 class SelectionResult(Enum):
-    """Lists whether a selection takes a name, and why not."""
+    """Lists whether a selection, or a flow with its route, takes a name, and why not."""
 
     NAMED = "named"  # taken, and written out literally
     MATCHED = "matched"  # taken by a regex
     DENIED = "denied"  # included, and hidden by a default denial alone
     EXCLUDED = "excluded"  # included, and removed by the user's exclude
+    RETURNS = "returns"  # included, and copied from a topic of the flow's destination
     OUTSIDE = "outside"  # not included
 
     @property

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.rename import SAME_NAME, Match, Rename, Table, Template
-from runtime.contract.spec.route import RouteDecision, Router, is_reserved
+from runtime.contract.spec.route import Router, is_reserved
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.contract.spec.selection import (
     GROUP_DENIALS,
@@ -21,7 +21,7 @@ from runtime.contract.spec.selection import (
     written_out,
 )
 
-NAMED, MATCHED, DENIED, EXCLUDED, OUTSIDE = SelectionResult
+NAMED, MATCHED, DENIED, EXCLUDED, RETURNS, OUTSIDE = SelectionResult
 
 
 def rules(*include: str, exclude: tuple[str, ...] = (), default_exclude: bool = True) -> SelectionSpec:
@@ -135,29 +135,33 @@ OWN = route("dc3>dc1", selection=rules("own"))
 @pytest.mark.parametrize(
     ("routes", "flow", "topic", "verdict", "destination_topic"),
     [
-        (PREFIXED, "dc1>dc2", "orders", "TAKEN", "dc1.orders"),
-        (PREFIXED, "dc2>dc1", "dc1.orders", "RETURNS", None),
-        (PREFIXED, "dc2>dc1", "dc3.orders", "TAKEN", "dc2.dc3.orders"),
-        (RING, "dc2>dc3", "dc1.orders", "TAKEN", "dc2.dc1.orders"),
-        (RING, "dc3>dc1", "dc2.dc1.orders", "RETURNS", None),
-        (RING, "dc3>dc1", "dc2.orders", "TAKEN", "dc3.dc2.orders"),
-        (SAME, "dc2>dc1", "orders", "TAKEN", "orders"),
-        (SAME_RING, "dc3>dc1", "orders", "TAKEN", "orders"),
-        (MIXED, "dc2>dc1", "orders", "RETURNS", None),
-        (MIXED, "dc2>dc1", "payments", "TAKEN", "dc2.payments"),
-        (ONWARD, "dc2>dc3", "orders", "TAKEN", "dc2.orders"),
-        ((*ONWARD, OWN), "dc2>dc3", "orders", "TAKEN", "dc2.orders"),
-        (NAMED_BACK, "dc2>dc1", "dc1.orders", "TAKEN", "dc2.dc1.orders"),  # its name is written out
-        (EXCLUDING, "dc1>dc2", "tmp1", "EXCLUDED", None),
-        (SAME, "dc1>dc2", "orders.replica", "DENIED", None),
-        (SAME, "dc1>dc2", "__repl.ledger", "OUTSIDE", None),
-        (SAME, "dc1>dc2", "__consumer_offsets", "OUTSIDE", None),
+        (PREFIXED, "dc1>dc2", "orders", MATCHED, "dc1.orders"),
+        (PREFIXED, "dc2>dc1", "dc1.orders", RETURNS, None),
+        (PREFIXED, "dc2>dc1", "dc3.orders", MATCHED, "dc2.dc3.orders"),
+        (RING, "dc2>dc3", "dc1.orders", MATCHED, "dc2.dc1.orders"),
+        (RING, "dc3>dc1", "dc2.dc1.orders", RETURNS, None),
+        (RING, "dc3>dc1", "dc2.orders", MATCHED, "dc3.dc2.orders"),
+        (SAME, "dc2>dc1", "orders", MATCHED, "orders"),
+        (SAME_RING, "dc3>dc1", "orders", MATCHED, "orders"),
+        (MIXED, "dc2>dc1", "orders", RETURNS, None),
+        (MIXED, "dc2>dc1", "payments", MATCHED, "dc2.payments"),
+        (ONWARD, "dc2>dc3", "orders", MATCHED, "dc2.orders"),
+        ((*ONWARD, OWN), "dc2>dc3", "orders", MATCHED, "dc2.orders"),
+        (NAMED_BACK, "dc2>dc1", "dc1.orders", NAMED, "dc2.dc1.orders"),  # its name is written out
+        (EXCLUDING, "dc1>dc2", "tmp1", EXCLUDED, None),
+        (SAME, "dc1>dc2", "orders.replica", DENIED, None),
+        (SAME, "dc1>dc2", "__repl.ledger", OUTSIDE, None),
+        (SAME, "dc1>dc2", "__consumer_offsets", OUTSIDE, None),
     ],
 )
 def test_verdicts(
-    routes: tuple[Route, ...], flow: str, topic: str, verdict: str, destination_topic: str | None
+    routes: tuple[Route, ...],
+    flow: str,
+    topic: str,
+    verdict: SelectionResult,
+    destination_topic: str | None,
 ) -> None:
-    assert Router(routes).verdict(flow, topic) is RouteDecision[verdict]
+    assert Router(routes).verdict(flow, topic) is verdict
     assert Router(routes).destination_topic(flow, topic) == destination_topic
 
 
@@ -262,7 +266,7 @@ def test_a_topic_is_outside_of_every_flow_that_may_not_take_it(
     router = router_of(drawn)
     others = {name for name, one in router.routes.items() if one.route.source == source}
     others -= set(router.may_take(source, topic))
-    assert {router.verdict(flow, topic) for flow in others} <= {RouteDecision.OUTSIDE}
+    assert {router.verdict(flow, topic) for flow in others} <= {OUTSIDE}
 
 
 @given(FLOWS, st.lists(st.sets(TOPICS), min_size=1, max_size=4))
