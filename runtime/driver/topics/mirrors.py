@@ -198,83 +198,6 @@ def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[
     return {topic: name for topic, name in taken.items() if topic in draining or not promoted.match(topic)}
 
 
-class DestinationTopics:
-    """A DestinationTopics object creates the topics of one flow at its destination, and knows their settings.
-
-    Only this product should change the settings of these topics, so they are read again every minute.
-    """
-
-    def __init__(
-        self, flow: FlowSpec, job: JobSpec, clusters: DriverClusters, leadership: Leadership
-    ) -> None:
-        self._flow = flow
-        self._topology = job.topology
-        self._clusters = clusters
-        self._leadership = leadership
-        self.settings: dict[str, TopicSettings] = {}
-        self._stale: set[str] = set()
-        self._read_at = -_REREAD_S
-        self._supported: frozenset[str] = frozenset()
-
-    async def create(
-        self, wanted: Mapping[str, tuple[int, Mapping[str, str]]]
-    ) -> tuple[list[NewTopic], dict[str, str]]:
-        """Creates topics with so many partitions and such settings. Returns those made, and the refusals.
-
-        Settings that the destination's Kafka lacks are left out. Those of the ledger's topic show which it
-        has; where they can't be read, all are tried.
-        """
-        admin = await self._clusters.admin(self._flow.destination)
-        if not self._supported:
-            described = await admin.settings([naming.LEDGER])
-            self._supported = frozenset(
-                key for settings in described.values() for key in (*settings.explicit, *settings.inherited)
-            )
-        replicas = self._flow.replication or BROKERS_DEFAULT
-        topics = [
-            NewTopic(name, partitions, replicas, supported(config, self._supported))
-            for name, (partitions, config) in wanted.items()
-        ]
-        await self._leadership.ensure()
-        failed = await admin.create(topics)
-        for topic in topics:
-            self.settings.pop(topic.name, None)
-        return [topic for topic in topics if topic.name not in failed], failed
-
-    async def register(
-        self, made: Sequence[NewTopic], origin: str, sources: Mapping[str, str] | None = None
-    ) -> None:
-        """Waits for the leaders of new topics, and registers them. `sources` has the topics of mirrors."""
-        cluster = await self.await_leaders({topic.name: topic.partitions for topic in made})
-        registered = [topic for topic in made if not naming.is_internal(topic.name)]
-        await register_topics(cluster, self._flow, self._topology, origin, registered, sources)
-
-    async def await_leaders(self, partitions: Mapping[str, int]) -> KafkaCluster:
-        """Waits until metadata lists the partitions with their leaders, and returns the destination."""
-        destination = await self._clusters.cluster(self._flow.destination)
-        self._clusters.invalidate(self._flow.destination)
-        await await_leaders(destination, partitions)
-        return destination
-
-    async def read(self, topics: Collection[str]) -> None:
-        """Reads the settings of topics that are not known, and once a minute those of all."""
-        now = asyncio.get_running_loop().time()
-        if now - self._read_at >= _REREAD_S:
-            self._read_at, self._stale = now, set(self.settings)
-        names = [name for name in topics if name in self._stale or name not in self.settings]
-        if names:
-            self.settings |= await (await self._clusters.admin(self._flow.destination)).settings(names)
-            self._stale.difference_update(names)
-
-    def limited(self, topic: str) -> LimitedTopic | None:
-        """Returns a topic with its limits, or None while its settings are not known."""
-        settings = self.settings.get(topic)
-        if settings is None:
-            return None
-        largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
-        return LimitedTopic(topic, int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
-
-
 class MirrorTopicManager:
     """A MirrorTopicManager changes the mirror topics of one flow, and the quarantine topics beside them.
 
@@ -282,17 +205,22 @@ class MirrorTopicManager:
     and edited as `topics`, `partitions` and `configs`.
 
     A quarantine topic that is missing is created, also after it was deleted. Its settings are not changed
-    later: an operator or the topology may have decided about its records.
+    later: an operator or the topology may have decided about its records. Only this product should change
+    those of mirrors, so they are read again once a minute.
     """
 
     def __init__(
         self, flow: FlowSpec, job: JobSpec, router: Router, clusters: DriverClusters, leadership: Leadership
     ) -> None:
         self._flow = flow
+        self._topology = job.topology
         self._router = router
         self._clusters = clusters
         self._leadership = leadership
-        self._topics = DestinationTopics(flow, job, clusters, leadership)
+        self._settings: dict[str, TopicSettings] = {}  # of the topics at the destination
+        self._stale: set[str] = set()
+        self._read_at = -_REREAD_S
+        self._supported: frozenset[str] = frozenset()
         self._protection = MirrorProtection(flow, job, clusters, leadership)
         self._quarantines = flow.transform is not None and flow.transform.quarantines
         self._declared = {topic: frozenset(keys) for topic, keys in job.declared.items()}
@@ -316,7 +244,7 @@ class MirrorTopicManager:
         await self._create(create, source_settings)
         await self._grow(grow)
         beside = [mirror for mirror in mirrors if self._quarantines and not naming.is_internal(mirror.topic)]
-        await self._topics.read([mirror.destination_topic for mirror in mirrors])
+        await self._read_settings([mirror.destination_topic for mirror in mirrors])
         await self._edit(mirrors, source_settings)
         if beside:
             await self._create_quarantine(beside)
@@ -329,7 +257,7 @@ class MirrorTopicManager:
     def quarantine(self, mirror: str) -> LimitedTopic | None:
         """Returns the quarantine topic of a mirror; None where there is none, or while it is not known."""
         topic = quarantine_topic(mirror)
-        return self._topics.limited(topic) if self._quarantines and topic not in self.failed else None
+        return self.limited(topic) if self._quarantines and topic not in self.failed else None
 
     def is_ready(self, mirror: str) -> bool:
         """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
@@ -337,9 +265,23 @@ class MirrorTopicManager:
         known = mirror not in self.failed and self.limited(mirror) is not None
         return known and (without or self.quarantine(mirror) is not None)
 
-    def limited(self, mirror: str) -> LimitedTopic | None:
-        """Returns a mirror with its limits, or None while its settings are not known."""
-        return self._topics.limited(mirror)
+    def limited(self, topic: str) -> LimitedTopic | None:
+        """Returns a topic of the destination with its limits, or None while its settings are not known."""
+        settings = self._settings.get(topic)
+        if settings is None:
+            return None
+        largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
+        return LimitedTopic(topic, int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
+
+    async def _read_settings(self, topics: Collection[str]) -> None:
+        """Reads the settings of topics that are not known, and once a minute those of all."""
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at >= _REREAD_S:
+            self._read_at, self._stale = now, set(self._settings)
+        names = [name for name in topics if name in self._stale or name not in self._settings]
+        if names:
+            self._settings |= await (await self._clusters.admin(self._flow.destination)).settings(names)
+            self._stale.difference_update(names)
 
     async def _create(
         self, create: Sequence[MirrorTopic], source_settings: Mapping[str, TopicSettings]
@@ -364,11 +306,49 @@ class MirrorTopicManager:
                 if not naming.is_internal(mirror.destination_topic) and not self._is_copied_back(mirror.topic)
             ]
         )
-        made, failed = await self._topics.create(wanted)
-        self.failed |= failed
-        self.done["topics"] += len(made)
         sources = {mirror.destination_topic: mirror.topic for mirror in create}
-        await self._topics.register(made, flow_origin(self._flow.name), sources)
+        await self._make(wanted, flow_origin(self._flow.name), sources)
+
+    async def _make(
+        self,
+        wanted: Mapping[str, tuple[int, Mapping[str, str]]],
+        origin: str,
+        sources: Mapping[str, str] | None = None,
+    ) -> list[NewTopic]:
+        """Creates topics with so many partitions and such settings, and registers those that it returns.
+
+        `sources` has the topics of mirrors. Settings that the destination's Kafka lacks are left out. Those
+        of the ledger's topic show which it has; where they can't be read, all are tried.
+        """
+        admin = await self._clusters.admin(self._flow.destination)
+        if not self._supported:
+            described = await admin.settings([naming.LEDGER])
+            self._supported = frozenset(
+                key for settings in described.values() for key in (*settings.explicit, *settings.inherited)
+            )
+        replicas = self._flow.replication or BROKERS_DEFAULT
+        topics = [
+            NewTopic(name, partitions, replicas, supported(config, self._supported))
+            for name, (partitions, config) in wanted.items()
+        ]
+        await self._leadership.ensure()
+        failed = await admin.create(topics)
+        self.failed |= failed
+        for topic in topics:
+            self._settings.pop(topic.name, None)
+        made = [topic for topic in topics if topic.name not in failed]
+        self.done["topics"] += len(made) if sources is not None else 0
+        cluster = await self._await_leaders({topic.name: topic.partitions for topic in made})
+        registered = [topic for topic in made if not naming.is_internal(topic.name)]
+        await register_topics(cluster, self._flow, self._topology, origin, registered, sources)
+        return made
+
+    async def _await_leaders(self, partitions: Mapping[str, int]) -> KafkaCluster:
+        """Waits until metadata lists the partitions with their leaders, and returns the destination."""
+        destination = await self._clusters.cluster(self._flow.destination)
+        self._clusters.invalidate(self._flow.destination)
+        await await_leaders(destination, partitions)
+        return destination
 
     async def _create_quarantine(self, mirrors: Sequence[MirrorTopic]) -> None:
         """Creates the quarantine topics that are missing, and reads the settings of all."""
@@ -377,13 +357,12 @@ class MirrorTopicManager:
         topics = await cluster.topics(beside, fresh=True)
         missing = {}
         for name, mirror in beside.items():
-            settings = self._topics.settings.get(mirror.destination_topic)
+            settings = self._settings.get(mirror.destination_topic)
             if settings is not None and topics[name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 missing[name] = mirror.partitions, quarantine_settings(settings.effective(_MAX_MESSAGE))
         if missing:
-            made, failed = await self._topics.create(missing)
-            self.failed |= failed
-            await self._topics.register(made, quarantine_origin(self._flow.name))
+            made = await self._make(missing, quarantine_origin(self._flow.name))
+            failed = {name: why for name, why in self.failed.items() if name in missing}
             log_event(
                 "quarantine_created",
                 key=self._flow.name,
@@ -391,7 +370,7 @@ class MirrorTopicManager:
                 topics=", ".join(topic.name for topic in made),
                 error="; ".join(f"{name}: {why}" for name, why in failed.items()) or None,
             )
-        await self._topics.read([name for name in beside if name not in self.failed])
+        await self._read_settings([name for name in beside if name not in self.failed])
 
     async def _grow(self, grow: Sequence[MirrorTopic]) -> None:
         if not grow:
@@ -402,7 +381,7 @@ class MirrorTopicManager:
         self.failed |= await admin.grow(wanted)
         grown = {name: count for name, count in wanted.items() if name not in self.failed}
         self.done["partitions"] += len(grown)
-        await self._topics.await_leaders(grown)
+        await self._await_leaders(grown)
 
     def _is_copied_back(self, topic: str) -> bool:
         """Returns whether two flows copy the topic in both directions."""
@@ -428,7 +407,7 @@ class MirrorTopicManager:
         """
         if self._flow.reverse_of is not None:
             return
-        edits, known = {}, self._topics.settings
+        edits, known = {}, self._settings
         for one in mirrors:
             if one.topic in source_settings and one.destination_topic in known:
                 declared = self._declared.get(one.destination_topic, frozenset())
@@ -444,4 +423,4 @@ class MirrorTopicManager:
         refused = await admin.edit(edits)
         self.failed |= refused
         self.done["configs"] += len(edits.keys() - refused.keys())
-        self._topics.settings |= await admin.settings(edits)
+        self._settings |= await admin.settings(edits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,13 +28,14 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.contract.spec.topic_settings import TopicSettings
 from runtime.driver.flows.failback import read_opposite
 from runtime.driver.flows.files_sink import counted, progress_of, spread
 from runtime.driver.flows.files_source import shown_files
 from runtime.driver.flows.rounds import Look
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
 from runtime.driver.flows.topic_source import SourcePartition, TopicSource, plan_round
-from runtime.driver.topics.mirrors import DestinationTopics, MirrorTopic, discover, selected_topics
+from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
 from runtime.files.export import ExportPartition
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
@@ -294,22 +296,28 @@ async def test_a_mirror_is_created_with_the_replication_of_its_flow(
     replication: int | None, replicas: int
 ) -> None:
     """Where the flow says none, the brokers choose."""
-    made: list[NewTopic] = []
+    asked: list[NewTopic] = []
 
-    async def settings(_: object) -> dict[str, Any]:
+    async def at_source(topics: Iterable[str]) -> dict[str, TopicSettings]:
+        return {topic: TopicSettings() for topic in topics}
+
+    async def at_destination(_: object) -> dict[str, TopicSettings]:
         return {}
 
     async def create(topics: list[NewTopic]) -> dict[str, str]:
-        made.extend(topics)
-        return {}
+        asked.extend(topics)
+        return {topic.name: "no rights" for topic in topics}
 
-    async def admin(_: str) -> SimpleNamespace:
-        return SimpleNamespace(settings=settings, create=create)
+    async def admin(cluster: str) -> SimpleNamespace:
+        return SimpleNamespace(settings=at_source if cluster == "dc1" else at_destination, create=create)
 
-    async def ensure() -> None: ...
+    async def at_once(_: object = None) -> None: ...
 
-    flow = flow_spec("f", replication=replication)
-    clusters, leadership = SimpleNamespace(admin=admin), SimpleNamespace(ensure=ensure)
-    mirrors = DestinationTopics(flow, job(flow), cast(Any, clusters), cast(Any, leadership))
-    await mirrors.create({"orders": (3, {})})
-    assert [(topic.name, topic.partitions, topic.replication) for topic in made] == [("orders", 3, replicas)]
+    spec = flow_spec("f", replication=replication)
+    clusters = SimpleNamespace(admin=admin, cluster=at_once, invalidate=lambda _: None)
+    leadership = SimpleNamespace(ensure=at_once)
+    shared = cast(Any, clusters), cast(Any, leadership)
+    mirrors = MirrorTopicManager(spec, job(spec), router_of(job(spec)), *shared)
+    await mirrors.update(discover({"orders": "orders"}, {"orders": 3}, {}, ()))
+    assert [(topic.name, topic.partitions, topic.replication) for topic in asked] == [("orders", 3, replicas)]
+    assert mirrors.failed == {"orders": "no rights"}
