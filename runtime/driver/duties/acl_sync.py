@@ -48,13 +48,6 @@ class ClusterRules(Struct, frozen=True):
     registered: bool = True
 
 
-class AclChanges(Struct, frozen=True):
-    """The rules to make and to remove at the destination."""
-
-    create: frozenset[AclRule]
-    delete: frozenset[AclRule]
-
-
 def acl_changes(
     flow: FlowSpec,
     route: CompiledRoute,
@@ -63,8 +56,8 @@ def acl_changes(
     every: Collection[str],
     source: ClusterRules,
     destination: ClusterRules,
-) -> AclChanges:
-    """Returns how the rules at the destination differ from those at the source.
+) -> tuple[frozenset[AclRule], frozenset[AclRule]]:
+    """Returns the rules to make and those to remove at the destination, so that they follow the source's.
 
     `topics` maps the topics that the flow copies now to their names at the destination, `every` holds all
     topics of the source.
@@ -86,7 +79,7 @@ def acl_changes(
         and _is_mirrored(one.rule, flow, route, topics, every)
         and not any(one.rule.covers(topic) for topic in kept)
     }
-    return AclChanges(frozenset(wanted.difference(destination.live)), frozenset(gone))
+    return frozenset(wanted.difference(destination.live)), frozenset(gone)
 
 
 def _not_mirrored(flow: FlowSpec, routes: Iterable[Route], owned: Iterable[OwnedAcl]) -> frozenset[AclRule]:
@@ -212,25 +205,24 @@ class AclSync:
         every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]
         topics = self._flow.selected(every)
         compare = partial(acl_changes, spec, self._route, self._routes, topics, every)
-        changes = compare(at_source, at_destination)
-        gone, self._gone = self._gone & changes.delete, changes.delete
+        create, delete = compare(at_source, at_destination)
+        gone, self._gone = self._gone & delete, delete
         if gone:
             known = at_source.live | await shared.clusters.topic_rules_of_each_broker(spec.source)
-            gone &= compare(replace(at_source, live=known), at_destination).delete
-        changes = AclChanges(changes.create, gone)
-        if not changes.create and not changes.delete:
+            gone &= compare(replace(at_source, live=known), at_destination)[1]
+        if not create and not gone:
             return []
         cluster = await shared.clusters.cluster(spec.destination)
         await shared.leadership.ensure()
-        origins = dict.fromkeys(sorted(changes.create), flow_origin(spec.name))
+        origins = dict.fromkeys(sorted(create), flow_origin(spec.name))
         refused = await make_rules(cluster, self._topology, origins) if origins else {}
-        refused |= await remove_rules(cluster, changes.delete) if changes.delete else {}
+        refused |= await remove_rules(cluster, gone) if gone else {}
         log_event(
             "acls_synced",
             key=spec.name,
             flow=spec.name,
-            created=len(changes.create),
-            deleted=len(changes.delete),
+            created=len(create),
+            deleted=len(gone),
             refused=len(refused) or None,
         )
         return [f"{rule.name} at {spec.destination}: {why}" for rule, why in sorted(refused.items())]

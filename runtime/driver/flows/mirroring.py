@@ -108,7 +108,7 @@ class MirrorCopier(Copier):
             taken[naming.HEARTBEATS] = heartbeat.topic_there(flow.name)
         replace_lost = flow.spec.on_data_loss == "skip" or bool(flow.accepted)
         found = discover(taken, source_topics, destination_topics, known, replace_lost=replace_lost)
-        await self._mirrors.update(found.create, found.grow, found.copy)
+        await self._mirrors.update(found)
         self._notes = found.notes
         wanted = self._assignable(found.copy)
         await start_failback(flow.spec, self._opposite, shared, source, wanted)

@@ -48,17 +48,13 @@ from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
 from runtime.slot.log import log_event
 
 
-class ProtectingRules(Struct, frozen=True):
-    """The rules to make, each with its origin in the registry, and why topics are not protected."""
-
-    wanted: Mapping[AclRule, str]
-    unprotected: Mapping[str, str]
-
-
 def protecting_rules(
     flow: FlowSpec, known: ProtectionSpec, rules: Collection[AclRule], topics: Collection[str]
-) -> ProtectingRules:
-    """Returns the rules that keep foreign principals from writing these mirrors."""
+) -> tuple[dict[AclRule, str], dict[str, str]]:
+    """Returns the rules to make, which keep foreign principals from writing these mirrors.
+
+    Each has its origin in the registry. Returns also the topics that can't be protected, with the reason.
+    """
     index = TopicRules(rules)
     wanted: dict[AclRule, str] = {}
     unprotected: dict[str, str] = {}
@@ -72,8 +68,7 @@ def protecting_rules(
             origin = protection_origin([flow.name], instead=WITHOUT_RULES)
             found = rules_of_open_topic(flow.destination, topic, known.principal, closed=False)
             wanted |= dict.fromkeys(found, origin)
-    missing = {rule: origin for rule, origin in wanted.items() if rule not in rules}
-    return ProtectingRules(missing, unprotected)
+    return {rule: origin for rule, origin in wanted.items() if rule not in rules}, unprotected
 
 
 class MirrorProtection:
@@ -112,12 +107,12 @@ class MirrorProtection:
         rules = await self._clusters.topic_rules(destination)
         if rules is None or not registered:
             return {}
-        found = protecting_rules(self._flow, known, rules, topics)
-        refused: dict[AclRule, str] = {}
-        if found.wanted:
+        wanted, unprotected = protecting_rules(self._flow, known, rules, topics)
+        if wanted:
             await self._leadership.ensure()
-            refused = await make_rules(cluster, self._topology, found.wanted)
-        return {**found.unprotected, **{rule.resource: why for rule, why in refused.items()}}
+            refused = await make_rules(cluster, self._topology, wanted)
+            unprotected |= {rule.resource: why for rule, why in refused.items()}
+        return unprotected
 
 
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
@@ -230,9 +225,7 @@ class MirrorTopicManager:
         self.failed: dict[str, str] = {}
         self.done: Counter[str] = Counter()
 
-    async def update(
-        self, create: Sequence[MirrorTopic], grow: Sequence[MirrorTopic], mirrors: Sequence[MirrorTopic]
-    ) -> None:
+    async def update(self, found: DiscoveredTopics) -> None:
         """Creates, grows and edits mirrors.
 
         Failures are kept in `failed`, by the mirror's name. Raises WireError, DriverFenced.
@@ -240,13 +233,13 @@ class MirrorTopicManager:
         self.failed = {}
         await self._protection.protect()
         source = await self._clusters.admin(self._flow.source)
-        source_settings = await source.settings(mirror.topic for mirror in mirrors)
-        await self._create(create, source_settings)
-        await self._grow(grow)
-        beside = [mirror for mirror in mirrors if self._quarantines and not naming.is_internal(mirror.topic)]
-        await self._read_settings([mirror.destination_topic for mirror in mirrors])
-        await self._edit(mirrors, source_settings)
-        if beside:
+        source_settings = await source.settings(mirror.topic for mirror in found.copy)
+        await self._create(found.create, source_settings)
+        await self._grow(found.grow)
+        await self._read_settings([mirror.destination_topic for mirror in found.copy])
+        await self._edit(found.copy, source_settings)
+        beside = [mirror for mirror in found.copy if not naming.is_internal(mirror.topic)]
+        if beside and self._quarantines:
             await self._create_quarantine(beside)
 
     @property

@@ -15,7 +15,7 @@ from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, Route
 from runtime.contract.spec.route import CompiledRoute
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.duties.acl_sync import AclChanges, AclSync, ClusterRules, ClusterRulesReader, acl_changes
+from runtime.driver.duties.acl_sync import AclSync, ClusterRules, ClusterRulesReader, acl_changes
 from runtime.driver.topics.admin import OwnedAcl
 from runtime.driver.topics.mirrors import protecting_rules
 from runtime.kafka.errors import ErrorCode, WireError
@@ -53,7 +53,7 @@ def changes(
     topics: Iterable[str] = ("orders", "pay.eu"),
     gone: Iterable[str] = (),
     **more: object,
-) -> AclChanges:
+) -> tuple[frozenset[AclRule], frozenset[AclRule]]:
     """The flow copies `topics` under their names; those in `gone` are at the source no more."""
     route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     there, every = {one: one for one in topics}, [one for one in ("orders", "pay.eu") if one not in gone]
@@ -109,9 +109,11 @@ EU1, EU2 = rule("dc1 ALLOW User:app READ pay.", "PREFIXED"), rule("dc2 ALLOW Use
     ],
 )
 def test_rules_at_the_destination_follow_those_at_the_source(
-    compute: Callable[[], AclChanges], create: set[AclRule], delete: set[AclRule]
+    compute: Callable[[], tuple[frozenset[AclRule], frozenset[AclRule]]],
+    create: set[AclRule],
+    delete: set[AclRule],
 ) -> None:
-    assert compute() == AclChanges(frozenset(create), frozenset(delete))
+    assert compute() == (frozenset(create), frozenset(delete))
 
 
 CLOSED = ProtectionSpec(principal="User:repl")
@@ -154,18 +156,16 @@ OPEN = ProtectionSpec(principal="User:repl", open_without_rules=True)
 def test_a_new_mirror_is_protected(
     known: ProtectionSpec, rules: list[AclRule], expected: dict[str, str]
 ) -> None:
-    found = protecting_rules(flow(protect="acl"), known, rules, ["orders"])
-    assert {one.name: origin for one, origin in found.wanted.items()} == expected
-    assert found.unprotected == {}
+    wanted, unprotected = protecting_rules(flow(protect="acl"), known, rules, ["orders"])
+    assert {one.name: origin for one, origin in wanted.items()} == expected
+    assert unprotected == {}
 
 
 def test_a_rule_for_everyone_is_left_to_the_plan() -> None:
     opened = rule("dc2 ALLOW User:* WRITE ord", "PREFIXED")
+    everyone = "everyone may write it by allow.User:*.WRITE.topic.ord*, which the next repl apply replaces"
     found = protecting_rules(flow(protect="acl"), CLOSED, [opened], ["orders"])
-    assert found.wanted == {}
-    assert found.unprotected == {
-        "orders": "everyone may write it by allow.User:*.WRITE.topic.ord*, which the next repl apply replaces"
-    }
+    assert found == ({}, {"orders": everyone})
 
 
 class CountedClusters:
