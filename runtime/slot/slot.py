@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -36,34 +36,17 @@ if TYPE_CHECKING:
 _OPEN_PAUSE_S = 1.0
 
 
-class Stopped(Struct, frozen=True):
-    """The slot stopped on request, after its open transactions ended."""
+class SlotEnd(Struct, frozen=True):
+    """Says how a slot ended, and why.
 
-
-class Fenced(Struct, frozen=True):
-    """The slot was fenced: another writer may be active (errors 47, 90), or no transactional id works.
-
-    The process must end and be submitted again.
+    stopped: on request, after its open transactions ended. fenced: another writer may be active (errors 47,
+    90), or no transactional id works; the process must end and be submitted again. outdated: the ledger
+    holds newer generations of all flows of the slot, so the process that assigned them is not the driver any
+    more.
     """
 
-    why: str
-
-
-class Outdated(Struct, frozen=True):
-    """The ledger holds newer generations of all flows of the slot.
-
-    The process that assigned them is not the driver any more.
-    """
-
-    why: str
-
-
-SlotEnd = Stopped | Fenced | Outdated
-
-
-def why_of(end: SlotEnd) -> str:
-    """Returns the reason of an end, empty for one on request."""
-    return "" if isinstance(end, Stopped) else end.why
+    how: Literal["stopped", "fenced", "outdated"]
+    why: str = ""
 
 
 class Slot:
@@ -124,14 +107,8 @@ class Slot:
                 stopping.cancel()
                 if not end.done():
                     await asyncio.gather(*(run.drain() for run in self._runs.values()))
-            ended = end.result() if end.done() else Stopped()
-            log.info(
-                "slot_ended",
-                job=spec.job,
-                slot=spec.slot,
-                decision=type(ended).__name__.lower(),
-                error=why_of(ended),
-            )
+            ended = end.result() if end.done() else SlotEnd("stopped")
+            log.info("slot_ended", job=spec.job, slot=spec.slot, decision=ended.how, error=ended.why)
             return ended
         finally:
             await self._close()
@@ -165,7 +142,7 @@ class Slot:
             )
 
     def stop(self) -> None:
-        """Requests the end: open transactions end, then `run` returns Stopped."""
+        """Requests the end: open transactions end, then `run` returns."""
         self._stopping.set()
 
     @property
@@ -273,9 +250,9 @@ class Slot:
             case None:
                 wanted = [run for run in self._runs.values() if run.wanted]
                 if wanted and all(run.superseded for run in wanted):
-                    end.set_result(Outdated("; ".join(run.superseded for run in wanted)))
+                    end.set_result(SlotEnd("outdated", "; ".join(run.superseded for run in wanted)))
             case SlotMustEnd():
-                end.set_result(Fenced(str(error)))
+                end.set_result(SlotEnd("fenced", str(error)))
             case _:
                 self._failed(error)
 

@@ -54,7 +54,7 @@ class _Attempt(threading.Thread):
     def run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                self.how = type(runner.run(self._copy())).__name__
+                self.how = runner.run(self._copy()).how
         except Exception as error:  # noqa: BLE001 - as a process that ends: it is submitted again
             self.how = repr(error)
 

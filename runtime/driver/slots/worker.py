@@ -29,7 +29,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
 from runtime.slot.errors import SlotMustEnd
-from runtime.slot.slot import Fenced, Outdated, Slot, SlotEnd, Stopped
+from runtime.slot.slot import Slot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,28 +94,17 @@ async def run_with_channel(slot: Slot, *channels: SlotChannel) -> SlotResult:
     channel_task = asyncio.gather(*(channel.run() for channel in channels))
     channel_task.add_done_callback(lambda _: slot.stop())
     try:
-        ended = _ended(await slot.run())
+        ended = await slot.run()
         # The channel never ends by itself: if it is done, the slot was stopped because the channel failed.
         if channel_task.done():
             channel_task.result()
-        return ended
+        return SlotResult(ended.how, ended.why)
     except Exception as error:  # noqa: BLE001 - the outermost edge: the driver submits the slot again
         log.log_event("slot_failed", level=logging.ERROR, trace=error, error=str(error))
         return SlotResult("failed", f"{type(error).__name__}: {error}")
     finally:
         channel_task.cancel()
         await asyncio.gather(channel_task, return_exceptions=True)
-
-
-def _ended(end: SlotEnd) -> SlotResult:
-    """Returns how the slot ended as a value for the driver."""
-    match end:
-        case Stopped():
-            return SlotResult("stopped")
-        case Fenced(why):
-            return SlotResult("fenced", why)
-        case Outdated(why):
-            return SlotResult("outdated", why)
 
 
 async def listen(

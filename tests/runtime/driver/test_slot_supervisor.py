@@ -39,7 +39,7 @@ from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, Pr
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest
 from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
-from runtime.slot.slot import SlotEnd, Stopped
+from runtime.slot.slot import SlotEnd
 from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.slot.world import assigned, flow_spec
 from tests.waiting import until
@@ -543,7 +543,7 @@ class Copying:
 
     async def run(self) -> SlotEnd:
         await self._stopping.wait()
-        return Stopped()
+        return SlotEnd("stopped")
 
 
 class Channel:

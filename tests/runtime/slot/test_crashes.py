@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.slot.failpoints import NAMES
-from runtime.slot.slot import Fenced, Slot
+from runtime.slot.slot import Slot
 from tests.records import wait_for
 from tests.runtime.slot.slot_process import ended, slot_process
 from tests.runtime.slot.workload import mixed
@@ -49,7 +49,7 @@ def test_a_slot_of_the_same_number_fences_the_one_before(
             wait_for_records(orders, len(orders.source.read(orders.topic)[0]))
             zombie.send_signal(signal.SIGCONT)
             mixed(orders.source, orders.topic, seed=3, count=100)
-            assert "Fenced" in ended(zombie)
+            assert "fenced" in ended(zombie)
             wait_for_records(orders, len(orders.source.read(orders.topic)[0]))
     orders.assert_equal()
 
@@ -67,9 +67,9 @@ def test_a_zombie_of_an_older_generation_writes_nothing_more(
         copy_through(Driver(sides, job=fresh("other-job")), orders.flow, orders.partitions)
         zombie.send_signal(signal.SIGCONT)
         mixed(orders.source, orders.topic, seed=2, count=100)
-        assert "Fenced" in ended(zombie)
+        assert "fenced" in ended(zombie)
     with slot_process(tmp_path, orders.driver.spec(), older) as again:
-        assert "Outdated" in (said := ended(again))
+        assert "outdated" in (said := ended(again))
         assert "is 2, active; this slot's is 1" in said
     copied = orders.destination.read(orders.topic)[0]
     assert copied == orders.source.read(orders.topic)[0][: len(copied)]
@@ -94,7 +94,7 @@ async def test_a_slot_ends_when_another_writer_moved_its_progress(
     # A record without a key is refused, which aborts the transaction.
     await orders.write([{"value": b"no key", "partition": 1}])
     end = await asyncio.wait_for(running, 60)
-    assert isinstance(end, Fenced)
+    assert end.how == "fenced"
     assert f"another writer moved the progress of {orders.flow.name}/{orders.topic}-0" in end.why
 
 
