@@ -4,7 +4,6 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
 
@@ -73,7 +72,7 @@ def test_a_slot_skips_what_it_cannot_read_and_obeys_the_next_word(dc2: Side, fre
         listening = asyncio.create_task(listen(tail, ticket, slot, lambda _: None))
         for value in HOSTILE:
             await post(cluster, naming.CONTROL, [InternalRecord(mine, value)])
-        for word in (Assign("d", 1, msgspec.Raw(b'{"version": 2}')), StopSlot("d", 1)):
+        for word in (Assign("d", 1, Assignment(2)), StopSlot("d", 1)):
             await post(cluster, naming.CONTROL, [InternalRecord(mine, control.encode(word))])
         await ended.wait()
         listening.cancel()

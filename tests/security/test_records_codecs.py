@@ -79,7 +79,7 @@ CODECS = [
     Codec("stop", control.decode_command, control.encode(control.StopJobCommand("1"))),
     Codec("edit", control.decode_command, control.encode(control.Reconfigure("1", SPEC))),
     Codec("word", control.decode_slot_message, control.encode(control.StopSlot("d", 1))),
-    Codec("assignment", control.decode_assignment, control.encode_assignment(Assignment(1))),
+    Codec("assignment", control.decode_slot_message, control.encode(control.Assign("d", 1, Assignment(1)))),
     Codec("job", job_status.decode_job, job_status.encode(JobStatus("j", "t", "d", "running", 1, 1))),
     Codec("slot", job_status.decode_slot, job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1)))),
     Codec("slot heartbeat", job_status.decode_slot_heartbeat, job_status.encode(SlotHeartbeat("d", 1))),

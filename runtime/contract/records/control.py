@@ -9,7 +9,6 @@ from typing import Annotated
 
 import msgspec
 
-from runtime.contract.records import record_values
 from runtime.contract.records.job_status import checked
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import RecordCodec
@@ -111,18 +110,6 @@ def driver_transactional_id(job: str) -> str:
     return f"repl.{job}.driver"
 
 
-def encode_assignment(assignment: Assignment) -> bytes:
-    return msgspec.json.encode(assignment)
-
-
-_assignment = msgspec.json.Decoder(Assignment)
-
-
-def decode_assignment(text: bytes) -> Assignment:
-    """Decodes an assignment. Raises UnreadableValue."""
-    return record_values.decode(_assignment, text)
-
-
 _COMPRESS_FROM_BYTES = 1_000
 
 
@@ -159,14 +146,11 @@ Command = StopJobCommand | Reconfigure | AcceptLoss
 
 
 class Assign(msgspec.Struct, frozen=True, tag="assign"):
-    """Sends an attempt of a slot its assignment. It ends every earlier attempt of the same driver.
-
-    `assignment` stays encoded: `decode_assignment` decodes it.
-    """
+    """Sends an attempt of a slot its assignment. It ends every earlier attempt of the same driver."""
 
     driver: str
     attempt: int
-    assignment: msgspec.Raw
+    assignment: Assignment
 
 
 class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):

@@ -10,10 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import msgspec
-
 from runtime.contract.records import control, job_status
-from runtime.contract.records.control import SlotSpec, encode_assignment, transactional_ids
+from runtime.contract.records.control import SlotSpec, transactional_ids
 from runtime.contract.records.job_status import SlotHeartbeat, SlotReport, SlotState, SlotView, StatusKey
 from runtime.contract.spec import naming
 from runtime.driver.flows.start import DriverContext
@@ -101,9 +99,7 @@ class SlotSupervisor:
         if self._unsent and self._ended is not None:
             await self._context.leadership.ensure()
             published = membership.published(self.slot)
-            await self._send(
-                control.Assign(self._context.driver, self.attempt, msgspec.Raw(encode_assignment(published)))
-            )
+            await self._send(control.Assign(self._context.driver, self.attempt, published))
             self._log("slot_assigned", version=published.version, partitions=len(published.partitions))
         self._unsent = False
 

@@ -128,7 +128,7 @@ def _execute(
 ) -> None:
     """Carries out one command and ignores commands of another driver, or to an earlier attempt.
 
-    A command to a later attempt stops the slot: it was replaced (R3). Raises UnreadableValue.
+    A command to a later attempt stops the slot: it was replaced (R3).
     """
     if message.driver != ticket.driver or message.attempt < ticket.attempt:
         return
@@ -136,10 +136,9 @@ def _execute(
         slot.stop()
         return
     match message:
-        case control.Assign(assignment=text):
-            given = control.decode_assignment(bytes(text))
-            on_assignment(given.version)
-            slot.assign(given)
+        case control.Assign(assignment=assignment):
+            on_assignment(assignment.version)
+            slot.assign(assignment)
         case control.StopSlot():
             slot.stop()
 

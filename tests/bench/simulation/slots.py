@@ -146,12 +146,11 @@ class _Slots:
                 continue
             message = control.decode_slot_message(record.value)
             if isinstance(message, control.Assign):
-                assignment = control.decode_assignment(bytes(message.assignment))
                 slot = self._by_key.get(record.key)
                 if slot is None:
-                    self._early[record.key] = assignment
+                    self._early[record.key] = message.assignment
                 else:
-                    slot.take(assignment)
+                    slot.take(message.assignment)
                 self._tell()
 
     def _tell(self) -> None:

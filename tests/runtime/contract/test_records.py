@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from runtime.contract.records import control, group_records, heartbeat, job_status, ledger, provenance
 from runtime.contract.records.advance import Advance, advance, seal
-from runtime.contract.records.control import AcceptLoss, Assign, Reconfigure, StopJobCommand, StopSlot
+from runtime.contract.records.control import (
+    AcceptLoss,
+    Assign,
+    Assignment,
+    Reconfigure,
+    StopJobCommand,
+    StopSlot,
+)
 from runtime.contract.records.group_records import (
     Checkpoint,
     CheckpointState,
@@ -83,7 +90,7 @@ SAME_NAME, PREFIXED = Template(text="{topic}"), Template(text="{source}.{topic}"
         (control.encode, control.decode_command, StopJobCommand("1")),
         (control.encode, control.decode_command, Reconfigure("2", SPEC)),
         (control.encode, control.decode_command, AcceptLoss("3", "f1", [("orders", 7)])),
-        (control.encode, control.decode_slot_message, Assign("d", 1, msgspec.Raw(b'{"version": 1}'))),
+        (control.encode, control.decode_slot_message, Assign("d", 1, Assignment(1))),
         (control.encode, control.decode_slot_message, StopSlot("d", 1)),
         (job_status.encode, job_status.decode_job, JobStatus("j", "t", "d", "running", 1, 1)),
         (job_status.encode, job_status.decode_slot, SlotReport("d", 1, SlotStatus(0, 1, 1))),
