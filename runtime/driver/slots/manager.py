@@ -117,10 +117,12 @@ class SlotManager:
             self._changed.clear()
             began = loop.time()
             active = [flow for flow in self._flows() if flow.active]
-            flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation) for flow in active}
-            rates = {flow.name: flow.spec.rate_limit for flow in active}
+            flows = {
+                flow.name: AssignedFlow(for_slots(flow.spec), flow.generation, flow.spec.rate_limit)
+                for flow in active
+            }
             partitions = {key: one for flow in active for key, one in flow.partitions.items()}
-            membership.set_wanted(flows, rates, partitions)
+            membership.set_wanted(flows, partitions)
             try:
                 for supervisor in self.supervisors:
                     await supervisor.send_assignment()

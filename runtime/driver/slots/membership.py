@@ -264,7 +264,6 @@ class Membership:
         self._usable = list(slots)
         self._slots_of = slots_of or (lambda _: slots)
         self._flows: dict[str, AssignedFlow] = {}
-        self._rates: dict[str, int | None] = {}
         self._partitions: dict[PartitionKey, AssignedPartition] = {}
         self._weights: dict[PartitionKey, float] = {}
         self._homes: dict[PartitionKey, int] = {}
@@ -274,17 +273,10 @@ class Membership:
         self._version = 0
 
     def set_wanted(
-        self,
-        flows: Mapping[str, AssignedFlow],
-        rates: Mapping[str, int | None],
-        partitions: Mapping[PartitionKey, AssignedPartition],
+        self, flows: Mapping[str, AssignedFlow], partitions: Mapping[PartitionKey, AssignedPartition]
     ) -> None:
-        """Sets the flows and partitions to copy from now on.
-
-        `rates` are the limits of whole flows in bytes a second.
-        """
+        """Sets the flows and partitions to copy from now on. A flow has the rate limit of all its slots."""
         self._flows = dict(flows)
-        self._rates = dict(rates)
         self._partitions = dict(partitions)
         self._assign_homes(move=False)
 
@@ -430,8 +422,8 @@ class Membership:
         found = {}
         for name in sorted(names):
             flow = self._flows[name]
-            rate = self._rates.get(name)
-            if rate is not None:
-                rate = max(rate // max(len(self._slots_by_flow[name]), 1), 1)
-            found[name] = replace(flow, rate_limit=rate)
+            if flow.rate_limit is not None:
+                share = max(flow.rate_limit // max(len(self._slots_by_flow[name]), 1), 1)
+                flow = replace(flow, rate_limit=share)
+            found[name] = flow
         return found

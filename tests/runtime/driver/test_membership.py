@@ -45,8 +45,8 @@ def numbers(assignment: Assignment | None) -> list[int]:
 
 def want(membership: Membership, *some: Mapping[PartitionKey, AssignedPartition], rate: int = 0) -> None:
     wanted = {key: one for each in some for key, one in each.items()}
-    flows = {key.flow: AssignedFlow(flow_spec(key.flow), 1) for key in wanted}
-    membership.set_wanted(flows, dict.fromkeys(flows, rate) if rate else {}, wanted)
+    flows = {key.flow: AssignedFlow(flow_spec(key.flow), 1, rate or None) for key in wanted}
+    membership.set_wanted(flows, wanted)
 
 
 def made(*wanted: int, slots: int = 2) -> Membership:

@@ -134,7 +134,7 @@ def context_of(spark: Spark, slots: int = 1) -> Any:
         changed=lambda: None,
     )
     partitions = {one.key: one for topic in "abcd"[:slots] for one in assigned("flow", topic)}
-    context.membership.set_wanted({"flow": FLOW}, {}, partitions)
+    context.membership.set_wanted({"flow": FLOW}, partitions)
     return context
 
 
@@ -248,7 +248,7 @@ async def test_an_id_that_cannot_be_fenced_delays_its_own_flow_only() -> None:
         membership, slot = driver.context.membership, driver.manager.supervisors[0]
         flows = {name: AssignedFlow(flow_spec(name), 1) for name in ("flow", "other")}
         partitions = {one.key: one for name in flows for topic in "abcd" for one in assigned(name, topic)}
-        membership.set_wanted(flows, {}, partitions)
+        membership.set_wanted(flows, partitions)
         driver.context.destination.refused = {
             "repl.job.0.other.1": ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         }
