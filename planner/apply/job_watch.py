@@ -106,8 +106,8 @@ async def send_command(log: LogWriter, job: str, command: Command) -> None:
 
 def not_acknowledged(status: JobStatus | None, command: Command) -> str:
     """Returns what is missing until the job has carried out the command; "" if nothing is."""
-    if status is not None and (command.id in status.answers or status.heard == command.id):
-        return "it refused the command" if status.answers.get(command.id) else ""
+    if status is not None and command.id in status.answers:
+        return "it refused the command" if status.answers[command.id] else ""
     trouble = f": {status.trouble}" if status is not None and status.trouble else ""
     return f"it has not carried out the command{trouble}"
 

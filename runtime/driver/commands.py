@@ -37,7 +37,6 @@ class CommandHandler:
         answered: Callable[[], None],
         retry_s: float = _RETRY_S,
     ) -> None:
-        self.last_id = ""
         self.trouble = ""
         self.answers: dict[str, str] = {}
         self._stop = stop
@@ -108,7 +107,6 @@ class CommandHandler:
         self.answers[command.id] = error
         while len(self.answers) > _ANSWERS:
             del self.answers[next(iter(self.answers))]
-        self.last_id = command.id
         log_event(
             "command",
             key=command.id,

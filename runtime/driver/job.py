@@ -209,7 +209,6 @@ class JobRunner:
             master=application.master if application is not None else "",
             host=socket.gethostname(),
             process=os.getpid(),
-            heard=self._commands.last_id,
             answers=dict(self._commands.answers),
             stop_requested=self._stop_requested,
             # The most important present failure:

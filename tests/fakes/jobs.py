@@ -204,7 +204,7 @@ class FakeJob(threading.Thread):
             state=self._state,
             at_ms=now,
             started_ms=now,
-            heard=self._heard,
+            answers={self._heard: ""} if self._heard else {},
             flows=[replace(view, topics=ALL) for view in views],
         )
         said: dict[StatusKey, JobStatus | SlotReport] = {StatusKey("job", self._spec.job): status}

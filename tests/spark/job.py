@@ -140,7 +140,7 @@ class Running:
         )
         assert producer.flush(120) == 0
         if isinstance(command, control.Reconfigure):
-            self.wait_for(lambda status: status.heard == command.id)
+            self.wait_for(lambda status: command.id in status.answers)
             self.spec = command.spec
 
     def started(self) -> list[psutil.Process]:

@@ -265,9 +265,9 @@ class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """Reports the state of a job: `driver` identifies one run of the application.
 
-    `heard` is the id of the last command that was carried out. `answers`: the newest finished commands, by
-    id, each with the error that it was refused with. `metrics` is the address at which the metrics endpoint
-    listens, if it does; `metrics_taken` is the usual port, if another process listens there.
+    `answers`: the newest finished commands, by id, each with the error that it was refused with. `metrics` is
+    the address at which the metrics endpoint listens, if it does; `metrics_taken` is the usual port, if
+    another process listens there.
     `stop_requested`: repl told the job to stop, so no standby starts it again. `shipped` grows while Spark
     copies files of the starting job to its cluster, in bytes.
     """
@@ -282,7 +282,6 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     master: str = ""
     host: str = ""
     process: int = 0
-    heard: str = ""
     trouble: str = ""
     metrics: str = ""
     metrics_taken: int = 0
