@@ -270,11 +270,10 @@ async def read_reported(cluster: KafkaCluster) -> JobStatusTable:
     return reported
 
 
-def last_rates(reported: JobStatusTable, job: str) -> dict[PartitionKey, float]:
+def last_rates(reported: JobStatusTable, job: str) -> dict[PartitionKey, int]:
     """Returns the bytes a second of partitions by the newest report of each slot; the latest one counts."""
     reports = [report for (of_job, _), report in reported.reports.items() if of_job == job]
-    reports.sort(key=lambda report: report.status.at_ms)
-    return {key: rate for report in reports for key, rate in report.measured().items()}
+    return job_status.rates_of(sorted(reports, key=lambda report: report.at_ms))
 
 
 async def last_status(cluster: KafkaCluster, job: str) -> JobStatus | None:

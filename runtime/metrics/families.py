@@ -19,8 +19,8 @@ from runtime.contract.records.job_status import (
     FlowStats,
     JobState,
     PartitionState,
+    SlotReport,
     SlotState,
-    SlotStatus,
     SlotView,
 )
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, merged_by
@@ -89,10 +89,10 @@ class Scrape(Struct, frozen=True, dict=True):
         return len(self.partitions) > self.picture.spec.metrics_limit
 
     @cached_property
-    def running(self) -> dict[int, SlotStatus]:
+    def running(self) -> dict[int, SlotReport]:
         """The last report of each slot that runs."""
         running = {view.slot for view in self.picture.status.slots if view.state == "running"}
-        return {slot: report.status for slot, report in self.picture.reports.items() if slot in running}
+        return {slot: report for slot, report in self.picture.reports.items() if slot in running}
 
 
 class MetricFamily(Struct, frozen=True):
@@ -228,7 +228,7 @@ def _of_slots(name: str, help_: str, value: Callable[[SlotView], float]) -> Metr
     )
 
 
-def _of_running_slots(name: str, help_: str, value: Callable[[SlotStatus], float]) -> MetricFamily:
+def _of_running_slots(name: str, help_: str, value: Callable[[SlotReport], float]) -> MetricFamily:
     return MetricFamily(
         name,
         ("slot",),
@@ -366,7 +366,7 @@ def _partition_states(scrape: Scrape) -> Iterator[Sample]:
 
 def _report_ages(scrape: Scrape) -> Iterator[Sample]:
     for slot, report in scrape.picture.reports.items():
-        yield (str(slot),), max(int(scrape.now_s * 1000) - report.status.at_ms, 0) / 1000
+        yield (str(slot),), max(int(scrape.now_s * 1000) - report.at_ms, 0) / 1000
 
 
 def _slot_lags(scrape: Scrape) -> Iterator[Sample]:

@@ -112,7 +112,7 @@ def unready(picture: JobSnapshot | None, now: float) -> list[str]:
         partition.key
         for slot, report in picture.reports.items()
         if running.get(slot) == report.attempt
-        for partition in report.status.partitions
+        for partition in report.partitions
     }
     return [why for flow in picture.flows if (why := _waiting_reason(flow, held))]
 
@@ -219,13 +219,13 @@ class SlotMetrics:
         """Adds one report of a slot."""
         self.flows.update(self._flows_of(report))
         partitions = self.partitions
-        for status in report.status.partitions:
+        for status in report.partitions:
             before = partitions.get(status.key)
             reported = self._partition_of(report, status, before)
             if reported.incident is not None and (before is None or reported.incident is not before.incident):
                 self.incidents[status.flow, reported.incident] += 1
             partitions[status.key] = reported
-        slot, held = report.status.slot, {status.key for status in report.status.partitions}
+        slot, held = report.slot, {status.key for status in report.partitions}
         for gone in self._held.get(slot, set()) - held:
             if gone in partitions and partitions[gone].slot == slot:
                 self._counters[gone].close()
@@ -239,8 +239,8 @@ class SlotMetrics:
                 self._counters.pop(key, None)
 
     def _flows_of(self, report: SlotReport) -> dict[tuple[int, str], FlowStats]:
-        slot, sums = report.status.slot, {}
-        reported = {stats.flow: stats for stats in report.status.flows}
+        slot, sums = report.slot, {}
+        reported = {stats.flow: stats for stats in report.flows}
         for of, flow in self.flows:
             if of == slot and flow not in reported:
                 self._counters[of, flow].close()
@@ -259,7 +259,7 @@ class SlotMetrics:
         self, report: SlotReport, status: PartitionStatus, before: ReportedPartition | None
     ) -> ReportedPartition:
         """Returns a partition with this report. A new `incident` is one that was not counted yet."""
-        slot, attempt, at_ms = report.status.slot, report.attempt, report.status.at_ms
+        slot, attempt, at_ms = report.slot, report.attempt, report.at_ms
         incident = before.incident if before is not None else None
         caught_up_ms = before.caught_up_ms if before is not None else 0
         if status.state in _MOVES:

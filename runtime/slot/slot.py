@@ -13,7 +13,7 @@ from msgspec import Struct
 
 import runtime.batch.headers  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec, client_id
-from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
@@ -152,10 +152,10 @@ class Slot:
             return 0
         return min((run.version for run in self._runs.values()), default=self._assignment.version)
 
-    def status(self) -> SlotStatus:
-        """Returns the status of the slot, its flows and its partitions."""
+    def status(self) -> SlotReport:
+        """Returns the status of the slot, its flows and its partitions. The sender adds the attempt."""
         runs = list(self._runs.values())
-        return SlotStatus(
+        return SlotReport(
             slot=self._spec.slot,
             at_ms=now_ms(),
             assignment=self.assignment_in_force,

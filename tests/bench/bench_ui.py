@@ -48,7 +48,6 @@ from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
     SlotReport,
-    SlotStatus,
     SlotView,
 )
 from runtime.contract.records.latency import TopicLatency
@@ -161,7 +160,7 @@ class MadeUpClusters:
             for topic in {one.topic for number, one in enumerate(at) if number % SLOTS == slot}
         ]
         stats = FlowStats(FLOW, latency_counts=[0, 10, 60, 25, 5, *([0] * 13)], latencies=latencies)
-        return SlotReport("me", 1, SlotStatus(slot, now - 500, 1, flows=[stats], partitions=partitions))
+        return SlotReport(slot, now - 500, 1, "me", 1, flows=[stats], partitions=partitions)
 
 
 def served(partitions: int) -> None:

@@ -25,7 +25,6 @@ from runtime.contract.records.job_status import (
     JobStatus,
     PartitionStatus,
     SlotReport,
-    SlotStatus,
     StatusKey,
 )
 from runtime.contract.spec import naming
@@ -209,9 +208,8 @@ class FakeJob(threading.Thread):
         )
         said: dict[StatusKey, JobStatus | SlotReport] = {StatusKey("job", self._spec.job): status}
         if self.stopped:
-            slot = SlotStatus(slot=0, at_ms=now, assignment=1, partitions=self.stopped)
             said[StatusKey("slot", self._spec.job, 0)] = SlotReport(
-                driver=self._driver, attempt=1, status=slot
+                0, now, 1, self._driver, 1, partitions=self.stopped
             )
         records = [(job_status.encode_key(key), job_status.encode(value)) for key, value in said.items()]
         await self._log.append(naming.STATUS, records)

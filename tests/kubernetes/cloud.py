@@ -146,7 +146,7 @@ class KubernetesJob:
             return None, {}
         running = {number for number, view in enumerate(status.slots) if view.state == "running"}
         return status, {
-            number: report.status.host
+            number: report.host
             for number, report in reports.items()
             if number in running and report.driver == status.driver
         }

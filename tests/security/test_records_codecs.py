@@ -28,7 +28,7 @@ from runtime.contract.records import offset_map as offsetmap
 from runtime.contract.records.control import Assignment
 from runtime.contract.records.group_records import Checkpoint, CheckpointState, ConsumerTimes, OffsetTimestamp
 from runtime.contract.records.heartbeat import Heartbeat
-from runtime.contract.records.job_status import JobStatus, SlotHeartbeat, SlotReport, SlotStatus, SourceEnds
+from runtime.contract.records.job_status import JobStatus, SlotHeartbeat, SlotReport, SourceEnds
 from runtime.contract.records.ledger import (
     Generation,
     Orphaned,
@@ -81,7 +81,7 @@ CODECS = [
     Codec("word", control.decode_slot_message, control.encode(control.StopSlot("d", 1))),
     Codec("assignment", control.decode_slot_message, control.encode(control.Assign("d", 1, Assignment(1)))),
     Codec("job", job_status.decode_job, job_status.encode(JobStatus("j", "t", "d", "running", 1, 1))),
-    Codec("slot", job_status.decode_slot, job_status.encode(SlotReport("d", 1, SlotStatus(0, 1, 1)))),
+    Codec("slot", job_status.decode_slot, job_status.encode(SlotReport(0, 1, 1, "d", 1))),
     Codec("slot heartbeat", job_status.decode_slot_heartbeat, job_status.encode(SlotHeartbeat("d", 1))),
     Codec("ends", job_status.decode_ends, job_status.encode(SourceEnds(1, {"x": {0: 1}}))),
     Codec("spec", job_status.decode_spec, job_status.encode(SPEC)),

@@ -107,18 +107,18 @@ class ClusterJob:
         return {
             one.key: slot
             for slot, report in self.reports().items()
-            if report.status.process not in without
-            for one in report.status.partitions
+            if report.process not in without
+            for one in report.partitions
         }
 
     def processes(self) -> set[int]:
         """The processes of the slots by their newest reports."""
-        return {one.status.process for one in self.reports().values()}
+        return {one.process for one in self.reports().values()}
 
     def processes_on(self, worker: Worker) -> dict[int, int]:
         """The process of each slot that runs on this Worker."""
         here = {one.pid for one in worker.executors()}
-        found = {slot: report.status.process for slot, report in self.reports().items()}
+        found = {slot: report.process for slot, report in self.reports().items()}
         return {slot: pid for slot, pid in found.items() if pid in here}
 
     def wait_for_slots(self, ended: Collection[int] = ()) -> None:

@@ -130,7 +130,7 @@ class Running:
         return slots
 
     def partitions(self) -> dict[PartitionKey, PartitionStatus]:
-        return {one.key: one for report in self.reports().values() for one in report.status.partitions}
+        return {one.key: one for report in self.reports().values() for one in report.partitions}
 
     def tell(self, command: Command) -> None:
         """Through the control topic, as `repl apply` does; returns when the job has carried it out."""

@@ -63,7 +63,7 @@ def reconfigure(job: Running, *flows: FlowSpec, **changes: Any) -> None:
 
 def slots(job: Running) -> dict[int, tuple[int, int]]:
     """The attempt and the process of each slot."""
-    return {slot: (report.attempt, report.status.process) for slot, report in job.reports().items()}
+    return {slot: (report.attempt, report.process) for slot, report in job.reports().items()}
 
 
 def copied(client: dict[str, Any], topic: str) -> list[Record]:

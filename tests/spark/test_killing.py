@@ -129,7 +129,7 @@ def test_workers_and_drivers_die_and_a_driver_that_was_replaced_ends_for_good(
 def end_of_killed_worker(job: Running) -> str:
     """Kills the worker of slot 0, and returns why its attempt has ended, once the next one has reported."""
     reports = job.reports()
-    psutil.Process(reports[0].status.process).kill()
+    psutil.Process(reports[0].process).kill()
     # Without a heartbeat for a while, a slot has no report.
     wait_for(lambda: 0 in (found := job.reports()) and found[0].attempt > reports[0].attempt, _STARTS_S)
     assert job.reports()[1].attempt == reports[1].attempt  # the other slot went on

@@ -66,7 +66,7 @@ def test_every_kind_of_record_through_the_death_of_both_workers(job: Running, si
     for victim in ("slot", "feeding worker"):
         more = checker.Spec(json=True, records=10**9, seed=len(victim), rate=300, large_every=0)
         before = job.reports()
-        slots = {report.status.process for report in before.values()}
+        slots = {report.process for report in before.values()}
         with ExitStack() as stack:
             writers = {topic: stack.enter_context(checker.writing(here, topic, more)) for topic in written}
             for writer in writers.values():

@@ -187,7 +187,7 @@ def test_bad_records_are_quarantined_exactly_once(
         for at in range(2):
             attempt = job.reports()[0].attempt
             produce(range(2_000 + at * 1_000, 3_000 + at * 1_000))
-            psutil.Process(job.reports()[0].status.process).kill()
+            psutil.Process(job.reports()[0].process).kill()
             produce(range(4_000 + at * 1_000, 5_000 + at * 1_000))
             wait_for(partial(again, attempt), _STARTS_S, about=job.tail)
             wait_for(caught_up, _STARTS_S, about=job.tail)

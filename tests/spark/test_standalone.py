@@ -162,14 +162,12 @@ class Seen:
     def slots_below(self, worker: Worker) -> dict[int, int]:
         """Slot → process, of those that this Worker's executors run."""
         children = {child.pid for child in worker.executors()}
-        processes = {slot: report.status.process for slot, report in self.reports().items()}
+        processes = {slot: report.process for slot, report in self.reports().items()}
         return {slot: pid for slot, pid in processes.items() if pid in children}
 
     def copied_by(self) -> set[int]:
         return {
-            slot
-            for slot, report in self.reports().items()
-            if any(one.records for one in report.status.partitions)
+            slot for slot, report in self.reports().items() if any(one.records for one in report.partitions)
         }
 
     def running(self, slots: dict[int, int]) -> list[int]:

@@ -129,9 +129,9 @@ class YarnJob:
             return {}
         running = {slot for slot, view in enumerate(status.slots) if view.state == "running"}
         return {
-            slot: report.status.process
+            slot: report.process
             for slot, report in reports.items()
-            if slot in running and report.driver == status.driver and psutil.pid_exists(report.status.process)
+            if slot in running and report.driver == status.driver and psutil.pid_exists(report.process)
         }
 
     def wait_for_slots(self, *ended: int) -> None:

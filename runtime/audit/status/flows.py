@@ -22,7 +22,7 @@ from runtime.audit.status.facts import (
 )
 from runtime.audit.status.jobs import JobReports, duration
 from runtime.contract.records.failback import handed_over
-from runtime.contract.records.job_status import ANOTHER_LOG, PartitionStatus, SlotStatus
+from runtime.contract.records.job_status import ANOTHER_LOG, PartitionStatus, SlotReport
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -311,7 +311,7 @@ class PartitionFacts:
     def __init__(self, flow: FlowFacts, key: PartitionKey) -> None:
         self.flow, self.key = flow, key
         self.progress = flow.progress.get(key)
-        self.slot: SlotStatus | None = None
+        self.slot: SlotReport | None = None
         self.report: PartitionStatus | None = None
         if key in flow.job.partitions:
             self.slot, self.report = flow.job.partitions[key]

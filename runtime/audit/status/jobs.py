@@ -13,7 +13,6 @@ from runtime.contract.records.job_status import (
     JobStatus,
     PartitionStatus,
     SlotReport,
-    SlotStatus,
     SourceEnds,
     newest_partitions,
 )
@@ -34,13 +33,13 @@ SKEW_MS = 2_000
 class JobReports(Struct, frozen=True):
     """Holds a job's status, and the reports that count: of the slots of the driver that the heartbeat names.
 
-    `partitions`: the newest report of each partition, with the slot that sent it. `recent`: latency counts by
-    flow, of the records that were committed since the previous inspection. `ends`: where a paused flow's
+    `partitions`: the newest status of each partition, with the report that holds it. `recent`: latency counts
+    by flow, of the records that were committed since the previous inspection. `ends`: where a paused flow's
     source ended, by flow.
     """
 
     seen: JobHealth
-    partitions: Mapping[PartitionKey, tuple[SlotStatus, PartitionStatus]] = field(default_factory=dict)
+    partitions: Mapping[PartitionKey, tuple[SlotReport, PartitionStatus]] = field(default_factory=dict)
     stats: Mapping[str, Sequence[FlowStats]] = field(default_factory=dict)
     flows: Mapping[str, FlowView] = field(default_factory=dict)
     recent: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -97,7 +96,7 @@ def judge(
     reports = now.reported.reports_of(status)
     stats: dict[str, list[FlowStats]] = {}
     for report in reports.values():
-        for flow in report.status.flows:
+        for flow in report.flows:
             stats.setdefault(flow.flow, []).append(flow)
     return JobReports(
         JobHealth(
@@ -157,8 +156,8 @@ def _recent(now: Mapping[int, SlotReport], before: Mapping[int, SlotReport]) -> 
         if last is None:
             continue
         same = last.attempt == report.attempt
-        old = {flow.flow: flow.latency_counts for flow in last.status.flows} if same else {}
-        for flow in report.status.flows:
+        old = {flow.flow: flow.latency_counts for flow in last.flows} if same else {}
+        for flow in report.flows:
             counts = old.get(flow.flow, ())
             more = [
                 count - (counts[at] if at < len(counts) else 0)
@@ -173,8 +172,7 @@ def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotHea
     """Returns each slot as the driver sees it, with the figures of the slot's own report."""
     slots = []
     for slot in status.slots:
-        report = reports.get(slot.slot)
-        own = report.status if report is not None else None
+        own = reports.get(slot.slot)
         slots.append(
             SlotHealth(
                 slot=slot.slot,

@@ -118,7 +118,8 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     destination's partition. `records`, `bytes`, `dropped`, `quarantined`, `tombstones` and `lost` (source
     offsets given up on purpose) are the ledger's, since the flow began; `transactions` and `aborts` are this
     slot's. `tombstones` are those of filtered records; `records` counts them, too. `blocked_by` is set in the
-    state `blocked_at_source`.
+    state `blocked_at_source`. `rate`: bytes a second, -1 where it was not measured for long enough. By it the
+    driver levels the slots' loads, and the next driver places partitions at its start.
     """
 
     flow: str
@@ -146,6 +147,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     blocked_by: OpenTransaction | None = None
     quarantined: int = 0
     tombstones: int = 0
+    rate: int = -1
 
     @property
     def key(self) -> PartitionKey:
@@ -187,16 +189,18 @@ class FlowStats(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
-class SlotStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Reports a slot's state, flows and partitions.
 
     `assignment` is the newest version of which the slot has released every partition that the version
-    removes.
+    removes. `attempt` counts how often the driver `driver` submitted the slot.
     """
 
     slot: int
     at_ms: int
     assignment: int
+    driver: str = ""
+    attempt: int = 0
     process: int = 0
     host: str = ""
     rss_bytes: int = 0
@@ -299,28 +303,6 @@ class JobStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.master.startswith("k8s://"):
             return f"pod {self.host}"
         return f"pid {self.process} on {self.host}" if self.process else self.host
-
-
-class SlotReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Holds a slot's status as the driver stores it.
-
-    `attempt` counts how often the driver submitted the slot. `rates`: bytes a second of each partition of the
-    status, in its order, and -1 where the slot has not measured them for long enough. By them the driver
-    levels the slots' loads, and the next driver places partitions at its start.
-    """
-
-    driver: str
-    attempt: int
-    status: SlotStatus
-    rates: list[int] = []
-
-    def measured(self) -> dict[PartitionKey, float]:
-        """Returns the rates that were measured."""
-        return {
-            partition.key: float(rate)
-            for partition, rate in zip(self.status.partitions, self.rates, strict=False)
-            if rate >= 0
-        }
 
 
 class SlotHeartbeat(msgspec.Struct, frozen=True, array_like=True):
@@ -476,7 +458,7 @@ class JobStatusTable(msgspec.Struct):
             for (job, slot), report in self.reports.items()
             if job == status.job
             and report.driver == status.driver
-            and (not report.status.assignment or report.attempt >= attempts.get(slot, 0))
+            and (not report.assignment or report.attempt >= attempts.get(slot, 0))
         }
 
     def partitions(self, job: str) -> list[PartitionStatus]:
@@ -493,17 +475,26 @@ class JobStatusTable(msgspec.Struct):
         return dict(lags)
 
 
+def rates_of(reports: Iterable[SlotReport]) -> dict[PartitionKey, int]:
+    """Returns the rates of the partitions that were measured; the last report of a partition counts."""
+    return {
+        partition.key: partition.rate
+        for report in reports
+        for partition in report.partitions
+        if partition.rate >= 0
+    }
+
+
 def newest_partitions(
     reports: Iterable[SlotReport],
-) -> dict[PartitionKey, tuple[SlotStatus, PartitionStatus]]:
-    """Returns the newest report of each partition, with the slot that sent it.
+) -> dict[PartitionKey, tuple[SlotReport, PartitionStatus]]:
+    """Returns the newest status of each partition, with the report that holds it.
 
     A partition that moved is in the reports of two slots at first.
     """
-    newest: dict[PartitionKey, tuple[SlotStatus, PartitionStatus]] = {}
+    newest: dict[PartitionKey, tuple[SlotReport, PartitionStatus]] = {}
     for report in reports:
-        slot = report.status
-        for partition in slot.partitions:
-            if (key := partition.key) not in newest or newest[key][0].at_ms < slot.at_ms:
-                newest[key] = slot, partition
+        for partition in report.partitions:
+            if (key := partition.key) not in newest or newest[key][0].at_ms < report.at_ms:
+                newest[key] = report, partition
     return newest

@@ -127,15 +127,15 @@ class ReportedPositions:
         A partition that moved is also in the last report of its former slot; the newer report counts.
         """
         found: _Positions = {}
-        for report in sorted(self._reports(), key=lambda report: report.status.at_ms):
-            known = self._by_slot.get(report.status.slot)
+        for report in sorted(self._reports(), key=lambda report: report.at_ms):
+            known = self._by_slot.get(report.slot)
             if known is None or known[0] is not report:
                 grouped: dict[str, _Positions] = {}
-                for status in report.status.partitions:
+                for status in report.partitions:
                     if status.position >= 0 and not naming.is_internal(status.topic):
                         at = TopicPartition(status.topic, status.partition)
                         grouped.setdefault(status.flow, {})[at] = status.position
-                known = self._by_slot[report.status.slot] = report, grouped
+                known = self._by_slot[report.slot] = report, grouped
             found |= known[1].get(flow, {})
         return found
 

@@ -24,7 +24,6 @@ from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
     SlotReport,
-    SlotStatus,
     SlotView,
 )
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -321,16 +320,17 @@ class RoundCopier(Copier, Generic[P]):
     def report(self, driver: str, number: int) -> SlotReport:
         """Returns the status of the flow's partitions, as the report of a slot."""
         host, process = self._tasks.worker
-        status = SlotStatus(
+        return SlotReport(
             slot=number,
             at_ms=now_ms(),
             assignment=0,
+            driver=driver,
+            attempt=self._tasks.rounds,
             process=process,
             host=host or socket.gethostname(),
             flows=[self._sink.stats],
             partitions=list(self._states.values()),
         )
-        return SlotReport(driver, self._tasks.rounds, status)
 
     def view(self, number: int) -> SlotView:
         """Returns the status of the flow as that of a slot."""

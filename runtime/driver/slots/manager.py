@@ -233,11 +233,11 @@ class SlotManager:
             return
         self.reports[slot] = report
         self._on_report(report)
-        self._context.membership.update_weights(report.measured())
+        self._context.membership.update_weights(job_status.rates_of([report]))
         if accepting := [flow for flow in self._flows() if flow.accepted]:
             healthy = [
                 partition.key
-                for partition in report.status.partitions
+                for partition in report.partitions
                 if partition.state in (PartitionState.COPYING, PartitionState.CAUGHT_UP)
             ]
             for flow in accepting:
@@ -309,10 +309,7 @@ def partitions_in_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
     In other states, accepting has no effect.
     """
     return [
-        partition.key
-        for report in reports
-        for partition in report.status.partitions
-        if partition.state.over_loss
+        partition.key for report in reports for partition in report.partitions if partition.state.over_loss
     ]
 
 

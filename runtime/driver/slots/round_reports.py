@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import SlotReport, SlotStatus, SlotView, StatusKey
+from runtime.contract.records.job_status import SlotReport, SlotView, StatusKey
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.driver.flows.flow import DriverFlow
@@ -48,7 +48,7 @@ class RoundReports:
         self._tasks = tasks
         self._on_report = on_report
         self._names: dict[int, str] = {}
-        self._sent: dict[int, SlotStatus] = {}
+        self._sent: dict[int, SlotReport] = {}
 
     def start(self, _status_offset: int) -> None:
         """Starts the reports."""
@@ -100,15 +100,15 @@ class RoundReports:
                 await self._send(number, None)
                 del self._sent[number]
         for number, report in self.reports.items():
-            sent, status = self._sent.get(number), report.status
+            sent = self._sent.get(number)
             if (
                 sent is None
-                or status.at_ms - sent.at_ms >= _REPEAT_MS
-                or (status.flows, status.partitions) != (sent.flows, sent.partitions)
+                or report.at_ms - sent.at_ms >= _REPEAT_MS
+                or (report.flows, report.partitions) != (sent.flows, sent.partitions)
             ):
                 with contextlib.suppress(WireError):
                     await self._send(number, job_status.encode(report))
-                    self._sent[number] = status
+                    self._sent[number] = report
 
     async def _send(self, number: int, value: bytes | None) -> None:
         await self._context.leadership.ensure()

@@ -83,7 +83,7 @@ class SlotSupervisor:
             self.silence.restart()
             self.throttled_s = 0.0
             self._set_state("running", self._last_end)
-        if self._context.membership.acknowledge(self.slot, report.status.assignment):
+        if self._context.membership.acknowledge(self.slot, report.assignment):
             self._context.changed()
         return True
 

@@ -9,13 +9,14 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec.structs import replace
+
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import client_id
 from runtime.contract.records.job_status import (
     PartitionState,
     SlotHeartbeat,
     SlotReport,
-    SlotStatus,
     StatusKey,
 )
 from runtime.contract.records.record_values import UnreadableValue
@@ -220,7 +221,7 @@ class _ControlChannel:
         loop = asyncio.get_running_loop()
         key = job_status.encode_key(StatusKey("slot", self._ticket.spec.job, self._ticket.spec.slot))
         rates = PartitionRates()
-        sent: SlotStatus | None = None
+        sent: SlotReport | None = None
         sent_at = compared_at = -_REPEAT_S
         pause_s = _POLL_S
         while True:
@@ -236,11 +237,14 @@ class _ControlChannel:
                 if is_new or now - sent_at >= _REPEAT_S or (is_due and differs):
                     rates.update(int(now * 1000), status.partitions)
                     measured = rates.take()
-                    report = SlotReport(
-                        self._ticket.driver,
-                        self._ticket.attempt,
+                    report = replace(
                         status,
-                        [round(measured.get(partition.key, -1)) for partition in status.partitions],
+                        driver=self._ticket.driver,
+                        attempt=self._ticket.attempt,
+                        partitions=[
+                            replace(partition, rate=round(measured.get(partition.key, -1)))
+                            for partition in status.partitions
+                        ],
                     )
                     record = InternalRecord(key, job_status.encode(report))
                     try:

@@ -25,7 +25,6 @@ from runtime.contract.records.job_status import (
     PartitionStatus,
     SlotHeartbeat,
     SlotReport,
-    SlotStatus,
     StatusKey,
 )
 from runtime.contract.spec import naming
@@ -75,9 +74,8 @@ class StandInSlot:
         key = job_status.encode_key(StatusKey("slot", self._request.spec.job, self.number))
         while True:
             self._assigned.clear()
-            report = SlotReport(self._request.driver, self._request.attempt, self._status())
             try:
-                await post(cluster, naming.STATUS, [InternalRecord(key, job_status.encode(report))])
+                await post(cluster, naming.STATUS, [InternalRecord(key, job_status.encode(self._report()))])
             except WireError:
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -86,7 +84,7 @@ class StandInSlot:
                 async with asyncio.timeout(report_interval_s(self.partitions)):
                     await self._assigned.wait()
 
-    def _status(self) -> SlotStatus:
+    def _report(self) -> SlotReport:
         now_ms = int(time.time() * 1000)
         partitions = [
             PartitionStatus(
@@ -105,10 +103,12 @@ class StandInSlot:
             )
             for one in self._taken.partitions
         ]
-        return SlotStatus(
+        return SlotReport(
             slot=self.number,
             at_ms=now_ms,
             assignment=self._taken.version,
+            driver=self._request.driver,
+            attempt=self._request.attempt,
             process=os.getpid(),
             flows=[FlowStats(flow=name) for name in self._taken.flows],
             partitions=partitions,

@@ -220,8 +220,8 @@ def _settled(
         status, reports = statuses(spec)
         driver = status.driver if status is not None else ""
         for report in reports.values():
-            pid = report.status.process
-            if report.driver != driver or not report.status.partitions or pid in limited:
+            pid = report.process
+            if report.driver != driver or not report.partitions or pid in limited:
                 continue
             if worker := _worker_of(place, pid):
                 limited[pid] = psutil.Process(pid)

@@ -19,7 +19,6 @@ from runtime.contract.records.job_status import (
     PartitionStatus,
     SlotReport,
     SlotState,
-    SlotStatus,
     SlotView,
     StatusKey,
 )
@@ -49,8 +48,7 @@ def partition(number: int, state: PartitionState = PartitionState.COPYING, lag: 
 
 
 def report(*partitions: PartitionStatus, driver: str = "new") -> SlotReport:
-    status = SlotStatus(slot=0, at_ms=1, assignment=1, partitions=list(partitions))
-    return SlotReport(driver=driver, attempt=1, status=status)
+    return SlotReport(0, 1, 1, driver, 1, partitions=list(partitions))
 
 
 def table(

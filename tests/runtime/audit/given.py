@@ -19,7 +19,6 @@ from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
     SlotReport,
-    SlotStatus,
     SlotView,
 )
 from runtime.contract.records.latency import TopicLatency
@@ -121,7 +120,7 @@ def report(
     note: str = "",
 ) -> SlotReport:
     stats = FlowStats(FLOW, latency_counts=list(counts), latencies=list(latencies), note=note)
-    return SlotReport(driver, 1, SlotStatus(0, NOW - age_ms, 1, flows=[stats], partitions=list(partitions)))
+    return SlotReport(0, NOW - age_ms, 1, driver, 1, flows=[stats], partitions=list(partitions))
 
 
 def ledger(

@@ -526,7 +526,7 @@ def test_a_job_whose_heartbeat_is_of_another_release_is_unknown_and_has_run() ->
 def test_a_partition_that_moved_between_slots_counts_once_in_the_report_that_is_newer() -> None:
     """The former slot reports it too, until its next report."""
     before, after = report(said(S.COPYING, 90, 120), age_ms=2_000), report(said(S.COPYING, 100, 120))
-    after = structs.replace(after, status=structs.replace(after.status, slot=1))
+    after = structs.replace(after, slot=1)
     table = JobStatusTable(jobs={JOB: job()}, reports={(JOB, 1): after, (JOB, 0): before})
     assert [partition.position for partition in table.partitions(JOB)] == [100]
     assert table.lag(JOB) == {FLOW: 20}

@@ -34,7 +34,6 @@ from runtime.contract.records.job_status import (
     PartitionStatus,
     SlotHeartbeat,
     SlotReport,
-    SlotStatus,
     StatusKey,
 )
 from runtime.contract.records.ledger import (
@@ -93,7 +92,7 @@ SAME_NAME, PREFIXED = Template(text="{topic}"), Template(text="{source}.{topic}"
         (control.encode, control.decode_slot_message, Assign("d", 1, Assignment(1))),
         (control.encode, control.decode_slot_message, StopSlot("d", 1)),
         (job_status.encode, job_status.decode_job, JobStatus("j", "t", "d", "running", 1, 1)),
-        (job_status.encode, job_status.decode_slot, SlotReport("d", 1, SlotStatus(0, 1, 1))),
+        (job_status.encode, job_status.decode_slot, SlotReport(0, 1, 1, "d", 1)),
         (job_status.encode, job_status.decode_spec, SPEC),
         (job_status.encode_key, job_status.decode_key, StatusKey("job", "j")),
         (job_status.encode_key, job_status.decode_key, StatusKey("spec", "j")),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset
 from runtime.contract.records import heartbeat
 from runtime.contract.records.group_records import CheckpointState as State
-from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport, SlotStatus
+from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport
 from runtime.driver.duties import heartbeats
 from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions
 from runtime.driver.duties.group_offset_writer import GroupSyncState
@@ -134,7 +134,7 @@ def test_many_flows_write_less_often(every_ms: int, flows: int, seconds: float) 
 def report(slot: int, at_ms: int, **positions: int) -> SlotReport:
     state = PartitionState.COPYING
     told = [PartitionStatus("f", topic, 0, state, 0, position=one) for topic, one in positions.items()]
-    return SlotReport("driver", 1, SlotStatus(slot=slot, at_ms=at_ms, assignment=1, partitions=told))
+    return SlotReport(slot, at_ms, 1, "driver", 1, partitions=told)
 
 
 def positions(**offsets: int) -> dict[TopicPartition, int]:

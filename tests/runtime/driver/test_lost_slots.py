@@ -51,7 +51,7 @@ class Job:
         """The slot of each partition, as the slots of the driver report."""
         slots = self._runner._slots
         reports = slots.reports.values() if slots is not None else ()
-        return {one.partition: report.status.slot for report in reports for one in report.status.partitions}
+        return {one.partition: report.slot for report in reports for one in report.partitions}
 
     async def all_arrive(self) -> None:
         """Returns when each partition has brought a record that comes from now on."""

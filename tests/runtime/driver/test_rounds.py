@@ -105,7 +105,7 @@ def copier(source: Source, sink: Sink) -> RoundCopier[FilePosition]:
 
 
 def states(copying: RoundCopier[FilePosition]) -> dict[str, tuple[PartitionState, str]]:
-    partitions = copying.report("driver", 0).status.partitions
+    partitions = copying.report("driver", 0).partitions
     return {partition.topic: (partition.state, partition.why) for partition in partitions}
 
 
@@ -230,7 +230,7 @@ async def test_a_flow_keeps_its_number_when_another_one_leaves_the_job() -> None
     async def numbers() -> dict[str, int]:
         reported.clear()
         await reports.report_once()
-        return {report.status.flows[0].flow: report.status.slot for report in reported}
+        return {report.flows[0].flow: report.slot for report in reported}
 
     assert await numbers() == {"a": 0, "b": 1}
     assert status.sent() == [(0, True), (1, True)]

@@ -20,7 +20,6 @@ from runtime.contract.records.job_status import (
     PartitionStatus,
     SlotHeartbeat,
     SlotReport,
-    SlotStatus,
 )
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
@@ -192,9 +191,7 @@ class Driver:
         for slot in slots:
             supervisor = self.manager.supervisors[slot]
             await until(partial(is_submitted, supervisor, attempt))
-            supervisor.acknowledge(
-                SlotReport("driver", attempt, SlotStatus(slot=slot, at_ms=0, assignment=0))
-            )
+            supervisor.acknowledge(SlotReport(slot, 0, 0, "driver", attempt))
 
     async def read(self, seconds: int, *beating: int) -> None:
         """Reads the status topic twice a second, with heartbeats of some slots in it."""
@@ -366,10 +363,10 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     async def post(cluster: Any, topic: str, records: Any) -> None:
         reports.put_nowait(job_status.decode_slot(records[0].value))
 
-    def status() -> SlotStatus:
+    def status() -> SlotReport:
         numbered = enumerate(states)
         partitions = [PartitionStatus("flow", "orders", number, state, 0) for number, state in numbered]
-        return SlotStatus(slot=0, at_ms=0, assignment=1, partitions=partitions)
+        return SlotReport(0, 0, 1, partitions=partitions)
 
     monkeypatch.setattr(worker, "post", post)
     monkeypatch.setattr(worker, "_REPORT_S", 40.0)
@@ -381,12 +378,12 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     channel.slot = cast(Any, SimpleNamespace(assignment_in_force=1, status=status))
     reporting = asyncio.create_task(channel._report(cast(Any, None)))
     async with asyncio.timeout(20):
-        assert [one.state for one in (await reports.get()).status.partitions] == states
+        assert [one.state for one in (await reports.get()).partitions] == states
         states[0] = PartitionState.COPYING
         await asyncio.sleep(0.5)
         assert reports.empty()
         states[1] = PartitionState.CAUGHT_UP
-        assert [one.state for one in (await reports.get()).status.partitions] == states
+        assert [one.state for one in (await reports.get()).partitions] == states
     reporting.cancel()
 
 
@@ -460,7 +457,7 @@ async def test_a_report_of_an_attempt_that_was_replaced_counts_for_nothing() -> 
     """Its process was cut off, and its next attempt waits to be submitted."""
     async with Driver(2) as driver:
         slot = driver.manager.supervisors[0]
-        late = SlotReport("driver", 1, SlotStatus(slot=0, at_ms=0, assignment=99))
+        late = SlotReport(0, 0, 99, "driver", 1)
         driver.slots(0, 1)
         await driver.run(range(2), 1)
         assert slot.acknowledge(late)
@@ -522,7 +519,7 @@ def test_only_losses_can_be_accepted() -> None:
         told = [
             PartitionStatus("f", "t", slot * 100 + n, state, since_ms=0) for n, state in enumerate(states)
         ]
-        return SlotReport("driver", 1, SlotStatus(slot=slot, at_ms=0, assignment=1, partitions=told))
+        return SlotReport(slot, 0, 1, "driver", 1, partitions=told)
 
     state = PartitionState
     lost = [state.DATA_LOSS, state.DIVERGED, state.RECREATED, state.FILE_TRUNCATED, state.FILE_VANISHED]

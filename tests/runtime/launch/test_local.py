@@ -81,8 +81,8 @@ class Watched:
         status, report = self.status()
         if status is None or report is None or report.driver != status.driver:
             return None
-        who = (report.driver, report.status.process)
-        return who if who != not_by and any(one.records for one in report.status.partitions) else None
+        who = (report.driver, report.process)
+        return who if who != not_by and any(one.records for one in report.partitions) else None
 
     def alive(self) -> list[psutil.Process]:
         return [one for one in self.seen.values() if lives(one)]

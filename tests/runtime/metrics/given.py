@@ -14,7 +14,6 @@ from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
     SlotReport,
-    SlotStatus,
     SlotView,
 )
 from runtime.contract.records.ledger import PartitionKey
@@ -47,8 +46,16 @@ def report(
     at_ms: int = NOW_MS,
     flows: Iterable[FlowStats] = (),
 ) -> SlotReport:
-    status = SlotStatus(slot, at_ms, 1, rss_bytes=60 << 20, flows=list(flows), partitions=list(partitions))
-    return SlotReport("driver", attempt, status)
+    return SlotReport(
+        slot,
+        at_ms,
+        1,
+        "driver",
+        attempt,
+        rss_bytes=60 << 20,
+        flows=list(flows),
+        partitions=list(partitions),
+    )
 
 
 def running(slot: int = 0, attempts: int = 1, **told: Any) -> SlotView:
@@ -92,7 +99,7 @@ def picture(
         status=status,
         made_at=MADE_AT,
         heartbeat_age_s=heartbeat_age_s,
-        reports={one.status.slot: one for one in reports},
+        reports={one.slot: one for one in reports},
         flows=list(flows),
         clusters={"dc2": ClusterSnapshot(10, 2, 1)},
         groups=list(groups),

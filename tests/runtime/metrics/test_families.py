@@ -152,7 +152,7 @@ FAST = report(flows=[FlowStats("f", latencies=[latency("t", 90, 4, 1), latency("
                 told,
                 FAST,
                 SLOW,
-                replace(SLOW, status=replace(SLOW.status, slot=2)),
+                replace(SLOW, slot=2),
                 slots=[running(), running(1), running(2, state="waiting")],
                 recorded=False,
             ),
