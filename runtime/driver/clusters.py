@@ -15,9 +15,8 @@ from types import MappingProxyType
 from msgspec import Struct, field
 
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import JobStatus, JobStatusTable, StatusKey
+from runtime.contract.records.job_status import JobStatusTable, StatusKey
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.cluster import ClusterSpec
@@ -276,22 +275,6 @@ def last_rates(reported: JobStatusTable, job: str) -> dict[PartitionKey, int]:
     return job_status.rates_of(sorted(reports, key=lambda report: report.at_ms))
 
 
-async def last_status(cluster: KafkaCluster, job: str) -> JobStatus | None:
-    """Returns the job's newest committed heartbeat, or None. Raises WireError."""
-    scan = InternalTopicScan(cluster, naming.STATUS, 0)
-    await scan.refresh()
-    return _decode_status(scan, job)
-
-
-def _decode_status(scan: InternalTopicScan, job: str) -> JobStatus | None:
-    value = scan.fold.get(job_status.encode_key(StatusKey("job", job)))
-    try:
-        return job_status.decode_job(value) if value is not None else None
-    except UnreadableValue as error:
-        log_driver_message(f"the last heartbeat of {job} was skipped: {error}")
-        return None
-
-
 _WATCH_S = 4.5  # heartbeats come once a second; Spark takes longer to start
 _WATCH_POLL_S = 0.25
 _PROC = Path("/proc")
@@ -306,10 +289,11 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
 
     It waits only where the last heartbeat may be of a driver that is still alive. Raises WireError.
     """
-    scan = InternalTopicScan(cluster, naming.STATUS, 0)
+    scan, reported = InternalTopicScan(cluster, naming.STATUS, 0), JobStatusTable()
     await scan.refresh()
+    reported.update(scan.fold.news())
     key = job_status.encode_key(StatusKey("job", job))
-    seen, last = scan.fold.offset(key), _decode_status(scan, job)
+    seen, last = scan.fold.offset(key), reported.jobs.get(job)
     if seen < 0:
         return None
     if last is not None and last.stop_requested:
@@ -323,7 +307,8 @@ async def exit_after_restart(cluster: KafkaCluster, job: str) -> JobExit | None:
         await asyncio.sleep(_WATCH_POLL_S)
         await scan.refresh()
         if scan.fold.offset(key) != seen:
-            now = _decode_status(scan, job)
+            reported.update(scan.fold.news())
+            now = reported.jobs.get(job)
             where = f"as {now.where}" if now is not None else "by another release"
             log_driver_message(f"the job {job} runs {where} now: this driver ends")
             return JobExit.FENCED

@@ -24,7 +24,6 @@ from runtime.driver.clusters import (
     DriverClusters,
     exit_after_restart,
     last_rates,
-    last_status,
     open_destination,
     read_reported,
 )
@@ -457,9 +456,10 @@ class JobRunner:
         with contextlib.suppress(WireError, TimeoutError):
             async with asyncio.timeout(_STOP_TIMEOUT_S):
                 destination = self._destination
-                last = await last_status(destination, self.spec.job) if destination is not None else None
-                if last is not None and last.driver == self.driver:
-                    return JobExit.FAILED
+                if destination is not None:
+                    last = (await read_reported(destination)).jobs.get(self.spec.job)
+                    if last is not None and last.driver == self.driver:
+                        return JobExit.FAILED
         return JobExit.FENCED
 
 

@@ -18,7 +18,7 @@ from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec import jobspec, naming
 from runtime.contract.spec.jobspec import JobExit, JobSpec
 from runtime.driver.application import SparkSlotRunner
-from runtime.driver.clusters import last_status
+from runtime.driver.clusters import read_reported
 from runtime.driver.job import JobRunner
 from runtime.driver.process import SpecFile
 from runtime.driver.slots.channel import post
@@ -50,7 +50,7 @@ class Waiting:
 
     async def last_status(self) -> JobStatus | None:
         async with await opened("dc2", self.spec.clusters["dc2"], os.environ) as cluster:
-            return await last_status(cluster, self.spec.job)
+            return (await read_reported(cluster)).jobs.get(self.spec.job)
 
 
 @asynccontextmanager
