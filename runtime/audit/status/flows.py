@@ -485,7 +485,7 @@ class PartitionFacts:
         if silent_ms > SILENT_MS:
             seen = next((seen for seen in flow.job.seen.slots if seen.slot == slot.slot), None)
             why = f"slot {slot.slot} has said nothing for {duration(silent_ms)}"
-            if seen is not None and seen.state == S.UNSCHEDULED:
+            if seen is not None and seen.state == "unscheduled":
                 return S.UNSCHEDULED, seen.since_ms, seen.why or why
             return S.RETRYING, slot.at_ms, why
         if report.state is S.CAUGHT_UP and not flow.source.answers:
@@ -515,7 +515,7 @@ class PartitionFacts:
             return S.RETRYING, None, driver.why
         slots = job.seen.slots
         if slots and not any(slot.state == "running" for slot in slots):
-            state = S.UNSCHEDULED if slots[0].state == S.UNSCHEDULED else S.STARTING
+            state = S.UNSCHEDULED if slots[0].state == "unscheduled" else S.STARTING
             return state, slots[0].since_ms, slots[0].why
         return S.STARTING, None, "no slot has it yet"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from runtime.audit.status.facts import LedgerFacts
 from runtime.contract.records.job_status import (
@@ -175,12 +175,7 @@ def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotHea
         own = reports.get(slot.slot)
         slots.append(
             SlotHealth(
-                slot=slot.slot,
-                state=slot.state,
-                since_ms=slot.since_ms or None,
-                attempts=slot.attempts,
-                partitions=slot.partitions,
-                why=slot.why,
+                **structs.asdict(slot),
                 report_age_ms=max(status.at_ms - own.at_ms, 0) if own is not None else None,
                 process=own.process or None if own is not None else None,
                 host=own.host if own is not None else "",

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from runtime.contract.records.job_status import OpenTransaction
+from runtime.contract.records.job_status import OpenTransaction, SlotView
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.results.waves import WaveProgress
 
@@ -51,15 +51,9 @@ class ClusterHealth(msgspec.Struct, frozen=True, kw_only=True):
     traffic: ClusterTraffic | None = None
 
 
-class SlotHealth(msgspec.Struct, frozen=True, kw_only=True):
+class SlotHealth(SlotView, frozen=True, kw_only=True, omit_defaults=False):
     """Describes a slot by the driver's view and the slot's newest report."""
 
-    slot: int
-    state: str
-    since_ms: int | None
-    attempts: int
-    partitions: int
-    why: str
     report_age_ms: int | None = None
     process: int | None = None
     host: str = ""
