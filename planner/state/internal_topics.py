@@ -17,10 +17,9 @@ from planner.kafka.log import READ_SECONDS, LogWriter, compacted, read, unusable
 from planner.model.address import Address, Kind
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import RegistryEntry
-from planner.model.topology import OnRemove, QuotaEntity
-from runtime.contract.records import record_values, registry
+from planner.model.topology import QuotaEntity
+from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
-from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec.naming import REGISTRY
 from runtime.contract.spec.topic_settings import InternalSpec, at_destination, of_plans
 from runtime.kafka.errors import ErrorCode
@@ -77,8 +76,9 @@ def registry_key(address: Address) -> bytes:
 
 def encode_owned(entry: RegistryEntry) -> bytes:
     """Returns a registry entry's bytes."""
-    kept = {name: getattr(entry, name) for name in OwnershipRecord.__struct_fields__}
-    return registry.encode(OwnershipRecord(**kept))
+    fields = msgspec.structs.asdict(entry)
+    del fields["address"]  # it is the key
+    return encode(fields)
 
 
 def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
@@ -89,9 +89,9 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
             QuotaEntity.named(address.name)
     except ValueError as wrong:
         raise UnreadableValue(str(wrong)) from None
-    record = shaped(decode(f"the registry entry of {address}", data), OwnershipRecord)
-    kept = msgspec.structs.asdict(record) | {"on_remove": OnRemove(record.on_remove)}
-    return RegistryEntry(address, **kept)
+    body = decode(f"the registry entry of {address}", data) | {"address": address}
+    known = {name: body[name] for name in RegistryEntry.__struct_fields__ if name in body}
+    return shaped(known, RegistryEntry)
 
 
 _PAUSE_S = 0.1

@@ -15,44 +15,21 @@ ANNOUNCED: Final = "announced"  # the object is about to be created, and has an 
 
 
 class OwnershipRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry without its address. `spec` is what was applied, `created` says that it was not adopted.
+    """An entry without its address, as far as a job writes and reads it: those of the planner have more.
 
-    `plan` is the digest of the plan that wrote it, empty where a job did.
+    `spec` is what was applied, `created` says that it was not adopted.
     """
 
+    v: Literal[1] = VERSION
     topology: str
     spec: dict[str, str]
-    protect: bool
-    on_remove: Literal["keep", "delete"]
     origin: str
     created: bool
-    plan: str
-    at_ms: int = msgspec.field(name="at")
+    at_ms: int
 
 
-class _Versioned(OwnershipRecord, frozen=True, kw_only=True):
-    v: Literal[1]
-
-
-_entry = msgspec.json.Decoder(_Versioned)
-
-
-def of_job(topology: str, spec: dict[str, str], origin: str, at_ms: int) -> OwnershipRecord:
-    """Returns the entry of an object that a job makes."""
-    return OwnershipRecord(
-        topology=topology,
-        spec=spec,
-        protect=False,
-        on_remove="keep",
-        origin=origin,
-        created=True,
-        plan="",
-        at_ms=at_ms,
-    )
-
-
-def encode(record: OwnershipRecord) -> bytes:
-    return msgspec.json.encode({"v": VERSION, **msgspec.to_builtins(record)})
+encode = msgspec.json.encode
+_entry = msgspec.json.Decoder(OwnershipRecord)
 
 
 def decode(value: bytes) -> OwnershipRecord:

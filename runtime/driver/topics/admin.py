@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from runtime.contract.records import registry
 from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.jobspec import FlowSpec
@@ -252,7 +253,9 @@ async def remove_rules(cluster: KafkaCluster, rules: Collection[AclRule]) -> dic
 def acl_entry(rule: AclRule, topology: str, origin: str, at_ms: int, *, announced: bool) -> bytes:
     """Encodes the entry of a rule that a job makes. It is `announced` before the rule is made."""
     spec = {**rule.spec, registry.ANNOUNCED: "true"} if announced else rule.spec
-    return registry.encode(registry.of_job(topology, spec, origin, at_ms))
+    return registry.encode(
+        OwnershipRecord(topology=topology, spec=spec, origin=origin, created=True, at_ms=at_ms)
+    )
 
 
 async def _register(cluster: KafkaCluster, entries: Mapping[AclRule, bytes | None]) -> None:
@@ -276,6 +279,7 @@ async def register_topics(
     if not made or not await has_registry(cluster):
         return
     topics = await cluster.topics([topic.name for topic in made])
+    now_ms = int(time.time() * 1000)
     records = []
     for topic in made:
         spec = topic_spec(
@@ -285,6 +289,6 @@ async def register_topics(
             replication=flow.replication,
             config=topic.config,
         )
-        entry = registry.of_job(topology, spec, origin, int(time.time() * 1000))
+        entry = OwnershipRecord(topology=topology, spec=spec, origin=origin, created=True, at_ms=now_ms)
         records.append(InternalRecord(topic_key(flow.destination, topic.name), registry.encode(entry)))
     await post(cluster, naming.REGISTRY, records)

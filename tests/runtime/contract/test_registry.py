@@ -7,6 +7,7 @@ from planner.diff.record import announced, topic_entry
 from planner.model.desired import DesiredAcl, DesiredTopic, MirroredBy, QuarantineOf
 from planner.state.internal_topics import decode_owned, registry_key
 from runtime.contract.records import registry
+from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec.acls import AclRule, flow_origin
 from runtime.contract.spec.transform import quarantine_origin
 from runtime.driver.topics.admin import OwnedAcl, acl_entry, acl_key, owned_acl, topic_key, topic_spec
@@ -32,7 +33,8 @@ def test_the_planner_reads_it_as_its_own(
     spec = topic_spec(
         source=source, topic_id=bytes(range(16)), partitions=3, replication=replication, config=config
     )
-    written = registry.encode(registry.of_job("t", spec, origin, 0))
+    entry = OwnershipRecord(topology="t", spec=spec, origin=origin, created=True, at_ms=0)
+    written = registry.encode(entry)
     desired = DesiredTopic("dc2", "orders", made_by, partitions=3, replication=replication, config=config)
     planned = topic_entry(desired, "t", "AAECAwQFBgcICQoLDA0ODw", created=True)
     key = topic_key("dc2", "orders")
