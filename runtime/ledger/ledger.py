@@ -18,7 +18,6 @@ from runtime.contract.records.ledger import (
     NO_ORPHANS,
     Generation,
     GenerationKey,
-    KeyOfFlow,
     OrphanedKey,
     Orphans,
     PartitionKey,
@@ -26,13 +25,13 @@ from runtime.contract.records.ledger import (
     ProgressKey,
     ReplayedKey,
     UnreadableRecord,
-    decode_any_key,
     decode_generation,
-    decode_key_of,
+    decode_key,
     decode_orphaned,
     decode_progress,
     decode_replayed,
     encode_key,
+    flow_of_key,
     partition_of,
 )
 from runtime.contract.records.provenance import (
@@ -78,25 +77,23 @@ class _ProgressByFlow:
     def take(self, news: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Takes the records that changed; None is a removed value."""
         for key, value in news:
-            named = decode_any_key(key)
-            if named is not None:
-                self._take_one(named, key, value)
+            flow = flow_of_key(key)
+            if flow is not None:
+                self._take_one(flow, key, value)
 
-    def _take_one(self, named: KeyOfFlow, key: bytes, value: bytes | None) -> None:
-        flow = named.flow
+    def _take_one(self, flow: str, key: bytes, value: bytes | None) -> None:
         unreadable = self._unreadable.get(flow)
         if unreadable is not None:
             unreadable.pop(key, None)
         try:
-            match named.key, value:
-                case None, bytes():
-                    raise UnreadableRecord(f"ledger: unknown key {key!r}")
+            match decode_key(key), value:
                 case ProgressKey(of), None:
                     self._progress.get(flow, {}).pop(of, None)
                 case ProgressKey(of), bytes(found):
                     self._progress.setdefault(flow, {})[of] = decode_progress(found)
         except UnreadableRecord as error:
-            self._unreadable.setdefault(flow, {})[key] = error
+            if value is not None:
+                self._unreadable.setdefault(flow, {})[key] = error
 
     def of(self, flow: str) -> dict[PartitionKey, Progress]:
         """Returns the progress of a flow. Raises UnreadableRecord where a record of it can't be read."""
@@ -197,7 +194,7 @@ class Ledger:
         """Returns the orphaned ranges and the replayed ones, of partitions that have any."""
         found: dict[PartitionKey, Orphans] = {}
         for key, value in self._scan(flow).fold.items():
-            match decode_key_of(key, flow):
+            match decode_key(key) if flow_of_key(key) == flow else None:
                 case OrphanedKey(of, low):
                     known = found.get(of, NO_ORPHANS)
                     found[of] = replace(known, orphaned=(*known.orphaned, (low, decode_orphaned(value))))

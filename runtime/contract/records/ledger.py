@@ -237,50 +237,22 @@ def encode_key(key: LedgerKey) -> bytes:
 
 def decode_key(key: bytes | None) -> LedgerKey:
     """Decodes a key. Raises UnreadableRecord for an unknown key."""
-    found = _key_of(record_values.key_parts(key))
-    if found is None:
-        raise UnreadableRecord(f"ledger: unknown key {key!r}")
-    return found
-
-
-def decode_key_of(key: bytes, flow: str) -> LedgerKey | None:
-    """Decodes a key if it belongs to the flow, else returns None.
-
-    Flows share a partition: an unreadable key of another flow is skipped. Raises UnreadableRecord for an
-    unknown key of the flow itself.
-    """
-    named = decode_any_key(key)
-    if named is None or named.flow != flow:
-        return None
-    if named.key is None:
-        raise UnreadableRecord(f"ledger: unknown key {key!r}")
-    return named.key
-
-
-class KeyOfFlow(NamedTuple):
-    """A key of the ledger and the flow that it names; `key` is None for a kind that is not known."""
-
-    flow: str
-    key: LedgerKey | None
-
-
-def decode_any_key(key: bytes) -> KeyOfFlow | None:
-    """Decodes a key of any flow; None where it names no flow."""
-    match parts := record_values.key_parts(key):
-        case [_, str(flow), *_]:
-            return KeyOfFlow(flow, _key_of(parts))
-    return None
-
-
-def _key_of(parts: object) -> LedgerKey | None:
-    match parts:
+    match record_values.key_parts(key):
         case ["generation", str(flow)]:
             return GenerationKey(flow)
         case [str(name), str(flow), str(topic), int(partition), *numbers] if name in _OF_PARTITION:
             kind = _OF_PARTITION[name]
             if len(numbers) == len(kind._fields) - 1 and all(isinstance(one, int) for one in numbers):
-                key: LedgerKey = kind(PartitionKey(flow, topic, partition), *numbers)
-                return key
+                decoded: LedgerKey = kind(PartitionKey(flow, topic, partition), *numbers)
+                return decoded
+    raise UnreadableRecord(f"ledger: unknown key {key!r}")
+
+
+def flow_of_key(key: bytes) -> str | None:
+    """Returns the flow that a key of any kind names: an unknown key stops only its own flow (R7)."""
+    match record_values.key_parts(key):
+        case [_, str(flow), *_]:
+            return flow
     return None
 
 
