@@ -178,6 +178,7 @@ def accept_loss(
     source: SourceFacts,
     destination: DestinationFacts,
     *,
+    destination_topic: str,
     generation: int,
     now_ms: int,
 ) -> Progress:
@@ -185,7 +186,8 @@ def accept_loss(
 
     No record that still exists is skipped: copying continues from the source's log start, from the offset to
     which it was truncated, or from the beginning of a recreated topic. A destination that was recreated or
-    truncated receives the records from this position on.
+    truncated receives the records from this position on. `destination_topic` has another name than before
+    where the flow's rename was changed.
     """
     recreated = source.recreated or is_other_topic(progress.source_topic_id, source.topic_id)
     restarted = recreated or judge_destination(progress, destination) is not None
@@ -206,6 +208,7 @@ def accept_loss(
         skipped,
         generation=generation,
         source_topic_id=source.topic_id,
+        destination_topic=destination_topic,
         destination_topic_id=destination.topic_id,
         written_at=now_ms,
     )

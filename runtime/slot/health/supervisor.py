@@ -306,7 +306,14 @@ class PartitionSupervisor:
             decision="go on",
         )
         copy.replace_progress(
-            accept_loss(copy.progress, source, destination, generation=self._generation, now_ms=now_ms()),
+            accept_loss(
+                copy.progress,
+                source,
+                destination,
+                destination_topic=copy.at.topic,
+                generation=self._generation,
+                now_ms=now_ms(),
+            ),
             f"continues, because the loss is accepted: {finding.why}",
         )
         self._emit(Replaced(copy))

@@ -335,6 +335,15 @@ def test_ranges_marked_again_and_again_are_all_that_lies_behind_the_first(steps:
     assert orphaned_ranges(Orphans(found), SOURCE_ID) == [OrphanedRange(10, 10 + sum(steps), "orphaned")]
 
 
+def test_a_partition_that_starts_again_keeps_its_totals_and_names_its_present_topics() -> None:
+    """The flow's rename was changed: status and groups look for the records there."""
+    before = progress(0, 0, TEN, end=10, records=10)
+    begun = progress(3, 7, destination_topic="dc1.orders", destination_topic_id=b"m" * 16, generation=2)
+    again = start_again(before, begun)
+    assert again == replace(begun, incarnation=1, records=10)
+    assert start_again(None, begun) == begun
+
+
 # A failback begins where its opposite ended: positions, and one map read in both directions
 
 LOST_RUNS = progress(0, 0, Run(0, 0, 90), Run(91, 92, 9), end=101)

@@ -121,7 +121,7 @@ def test_an_accepted_loss_skips_no_record_that_exists(
     incarnation: int,
     gaps: list[tuple[int, int]],
 ) -> None:
-    after = accept_loss(copied(), source, destination, generation=2, now_ms=9)
+    after = accept_loss(copied(), source, destination, destination_topic="orders", generation=2, now_ms=9)
     assert (after.position, after.incarnation) == (position, incarnation)
     assert [(gap.low, gap.end) for gap in after.gaps] == gaps
     assert judge_source(after, SourceFacts(source.topic_id, source.log_start, source.log_end)) is None
@@ -129,9 +129,18 @@ def test_an_accepted_loss_skips_no_record_that_exists(
 
 
 def test_records_copied_before_a_side_was_recreated_are_unmapped() -> None:
-    after = accept_loss(copied(), SourceFacts(OTHER, 0, 80), HEALTHY, generation=2, now_ms=9)
+    after = accept_loss(
+        copied(), SourceFacts(OTHER, 0, 80), HEALTHY, destination_topic="orders", generation=2, now_ms=9
+    )
     assert OffsetMap([after.open_span()]).translate(0) != UnmappedOffset()
     assert OffsetMap([after.open_span()]).origin(50) == UnmappedOffset()
+
+
+def test_the_progress_names_the_topic_that_is_copied_into_from_then_on() -> None:
+    """The flow's rename was changed: status and groups look for the records there."""
+    facts = SourceFacts(SOURCE, 0, 200), DestinationFacts(OTHER, 0)
+    after = accept_loss(copied(), *facts, destination_topic="dc1.orders", generation=2, now_ms=9)
+    assert (after.destination_topic, after.destination_topic_id) == ("dc1.orders", OTHER)
 
 
 @pytest.mark.parametrize("second", [100, 90])
