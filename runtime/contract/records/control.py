@@ -15,6 +15,7 @@ from runtime.contract.records.record_values import RecordCodec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.topic_settings import DEFAULT_MAX_MESSAGE_BYTES
 from runtime.contract.spec.transform import TransformSpec
 
 
@@ -38,7 +39,7 @@ class AssignedPartition(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     destination_topic: str
-    max_message_bytes: int = 1_048_588
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     min_in_sync: int = 1
     accept_loss: bool = False
     quarantine: LimitedTopic | None = None

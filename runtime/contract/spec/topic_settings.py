@@ -5,7 +5,7 @@ settings of the internal topics keep the reads at the start of a job small.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -13,8 +13,11 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.shapes import Duration, Key, RecordName, Replication, SpecStruct
 
+MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588  # of Kafka
+
 # Mirrored even where they are inherited: with another value the destination would store records differently.
-ALWAYS = ("cleanup.policy", "compression.type", "max.message.bytes", "segment.bytes")
+ALWAYS = ("cleanup.policy", "compression.type", MAX_MESSAGE_BYTES, "segment.bytes")
 
 # These belong to each cluster alone: never mirrored, and never unset.
 NEVER = frozenset(
@@ -42,7 +45,7 @@ BOUNDS = {
 _BEFORE, _OLD_BOUND = "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms"
 
 # What a failback may lift, and restores.
-LIFTED = frozenset({*BOUNDS, _OLD_BOUND, "max.message.bytes"})
+LIFTED = frozenset({*BOUNDS, _OLD_BOUND, MAX_MESSAGE_BYTES})
 
 # Settings that some versions of Kafka lack: newer ones, and those that Kafka 4.0 removed.
 VERSIONED = frozenset(
@@ -91,6 +94,11 @@ class TopicSettings(Struct, frozen=True):
         """Returns the value in force; None where it is unknown."""
         return self.explicit.get(key, self.inherited.get(key))
 
+    @property
+    def max_message_bytes(self) -> int:
+        """Returns the largest batch that the topic takes; Kafka's default where that is unknown."""
+        return int(self.effective(MAX_MESSAGE_BYTES) or DEFAULT_MAX_MESSAGE_BYTES)
+
 
 class ConfigUpdate(Struct, frozen=True):
     """Lists the settings that must be set on a topic, and those that must be unset."""
@@ -135,9 +143,9 @@ class MirrorRule:
             case "all":
                 values = {**source.inherited, **source.explicit}
         values = {key: value for key, value in values.items() if self.follows(key)}
-        largest = values.get("max.message.bytes", "")
+        largest = values.get(MAX_MESSAGE_BYTES, "")
         if self._slack and largest.isdecimal():
-            values["max.message.bytes"] = str(int(largest) + self._slack)
+            values[MAX_MESSAGE_BYTES] = str(int(largest) + self._slack)
         return {**values, **BOUNDS}
 
     def edit(self, source: TopicSettings, mirror: TopicSettings, declared: frozenset[str]) -> ConfigUpdate:

@@ -24,6 +24,7 @@ from runtime.contract.spec.shapes import (
     TextShape,
     record_of,
 )
+from runtime.contract.spec.topic_settings import DEFAULT_MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 
 VALUE = "value"
 
@@ -198,8 +199,6 @@ _OFFSET = "repl.offset"
 _TIMESTAMP = "repl.timestamp"  # of the record at the source, in ms since 1970
 
 _HEADER_ROOM = 64 << 10  # how much larger a record of the quarantine may be than one of the mirror
-_LARGEST = "max.message.bytes"
-_DEFAULT_LARGEST = 1_048_588
 
 # Nothing is removed before an operator has decided. A topology that declares the topic may say otherwise.
 QUARANTINE_SETTINGS = {
@@ -222,8 +221,8 @@ def quarantine_origin(flow: str) -> str:
 
 def quarantine_settings(largest: str | None) -> dict[str, str]:
     """Returns the settings of a new quarantine topic. `largest` is the mirror's max.message.bytes."""
-    most = int(largest) if largest is not None and largest.isdecimal() else _DEFAULT_LARGEST
-    return {**QUARANTINE_SETTINGS, _LARGEST: str(most + _HEADER_ROOM)}
+    most = int(largest) if largest is not None and largest.isdecimal() else DEFAULT_MAX_MESSAGE_BYTES
+    return {**QUARANTINE_SETTINGS, MAX_MESSAGE_BYTES: str(most + _HEADER_ROOM)}
 
 
 def quarantine_headers(

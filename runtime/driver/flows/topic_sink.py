@@ -16,6 +16,7 @@ from runtime.contract.records.control import client_id, transactional_ids
 from runtime.contract.records.job_status import FlowStats, PartitionStatus
 from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey
 from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.topic_settings import TopicSettings
 from runtime.driver.flows.flow import DriverFlow, PositionsLost
 from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks
 from runtime.driver.task import run_load
@@ -29,8 +30,6 @@ from runtime.ledger.transaction_writer import fence
 
 _LIMIT_S: Final = 60.0  # the topic's settings are read that often
 _UNDECIDED_S, _DECIDED_WITHIN_S = 0.05, 30.0
-_DEFAULT_LARGEST: Final = 1_048_588
-_LARGEST: Final = "max.message.bytes"
 Positions = Mapping[PartitionKey, Progress]
 
 
@@ -43,7 +42,7 @@ class TopicSink(RecordSink[Progress]):
         self.stats = FlowStats(flow.name)
         self.lines = lines
         self._flow = flow
-        self._limit = (float("-inf"), _DEFAULT_LARGEST)
+        self._limit = (float("-inf"), 0)
         self._in_doubt = True  # a task may still commit: one of this driver, or of one before it
 
     async def fence(self) -> None:
@@ -107,9 +106,8 @@ class TopicSink(RecordSink[Progress]):
         read_at, largest = self._limit
         if time.monotonic() - read_at > _LIMIT_S:
             admin = await self._flow.shared.clusters.admin(self._flow.spec.destination)
-            settings = (await admin.settings([self.lines.topic])).get(self.lines.topic)
-            effective = settings.effective(_LARGEST) if settings is not None else None
-            largest = int(effective or _DEFAULT_LARGEST)
+            settings = (await admin.settings([self.lines.topic])).get(self.lines.topic, TopicSettings())
+            largest = settings.max_message_bytes
             self._limit = time.monotonic(), largest
         return largest
 

@@ -33,7 +33,7 @@ from runtime.contract.spec.acls import (
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings, supported
+from runtime.contract.spec.topic_settings import MAX_MESSAGE_BYTES, MirrorRule, TopicSettings, supported
 from runtime.contract.spec.transform import quarantine_origin, quarantine_settings, quarantine_topic
 from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
@@ -116,8 +116,6 @@ class MirrorProtection:
 
 
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
-_DEFAULT_LARGEST = 1_048_588
-_MAX_MESSAGE, _MIN_IN_SYNC = "max.message.bytes", "min.insync.replicas"
 
 
 class MirrorTopic(Struct, frozen=True):
@@ -263,8 +261,8 @@ class MirrorTopicManager:
         settings = self._settings.get(topic)
         if settings is None:
             return None
-        largest, in_sync = settings.effective(_MAX_MESSAGE), settings.effective(_MIN_IN_SYNC)
-        return LimitedTopic(topic, int(largest or _DEFAULT_LARGEST), int(in_sync or 1))
+        in_sync = settings.effective("min.insync.replicas")
+        return LimitedTopic(topic, settings.max_message_bytes, int(in_sync or 1))
 
     async def _read_settings(self, topics: Collection[str]) -> None:
         """Reads the settings of topics that are not known, and once a minute those of all."""
@@ -352,7 +350,8 @@ class MirrorTopicManager:
         for name, mirror in beside.items():
             settings = self._settings.get(mirror.destination_topic)
             if settings is not None and topics[name].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                missing[name] = mirror.partitions, quarantine_settings(settings.effective(_MAX_MESSAGE))
+                largest = settings.effective(MAX_MESSAGE_BYTES)
+                missing[name] = mirror.partitions, quarantine_settings(largest)
         if missing:
             made = await self._make(missing, quarantine_origin(self._flow.name))
             failed = {name: why for name, why in self.failed.items() if name in missing}
