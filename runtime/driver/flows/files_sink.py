@@ -247,9 +247,6 @@ class FilesSink(RecordSink[FilePosition]):
             transactions=status.transactions + moved,
         )
 
-    def destination_topic(self, topic: str) -> str:
-        return topic  # it stands for its own files
-
     async def tidy(self, tasks: RoundTasks) -> bool:
         """Merges small files and writes a checkpoint of the manifest, where that is due."""
         more = await self._compact(tasks)

@@ -142,10 +142,6 @@ class RecordSink(ABC, Generic[P]):
     def committed(self, status: PartitionStatus, position: P | None) -> PartitionStatus:
         """Returns the status with the times and the end at the sink of a position."""
 
-    @abstractmethod
-    def destination_topic(self, topic: str) -> str:
-        """Returns the topic that stands for what is written of a topic or file."""
-
     async def fence(self) -> None:
         """Fences the tasks of earlier rounds that may still commit (fencing 5)."""
 
@@ -312,9 +308,9 @@ class RoundCopier(Copier, Generic[P]):
             states[key] = self._sink.committed(status, position)
         self._states, self._notes = states, look.notes
         # The partitions as the flow's status and the metrics count them.
+        names = self.selected({key.topic for key in states})
         self._flow.partitions = {
-            key: AssignedPartition(*key, destination_topic=self._sink.destination_topic(key.topic))
-            for key in states
+            key: AssignedPartition(*key, destination_topic=names.get(key.topic, key.topic)) for key in states
         }
 
     def report(self, driver: str, number: int) -> SlotReport:

@@ -151,6 +151,3 @@ class TopicSink(RecordSink[Progress]):
             destination_end=position.destination_end if position is not None else -1,
             last_commit_ms=position.written_at if position is not None else 0,
         )
-
-    def destination_topic(self, topic: str) -> str:
-        return self.lines.topic

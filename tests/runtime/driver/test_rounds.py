@@ -77,9 +77,6 @@ class Sink(RecordSink[FilePosition]):
     def committed(self, status: PartitionStatus, position: FilePosition | None) -> PartitionStatus:
         return status
 
-    def destination_topic(self, topic: str) -> str:
-        return topic
-
 
 class Flow:
     name = "flow"
