@@ -176,18 +176,6 @@ class CommittedOffsetsReader:
         )
 
 
-async def store_times(shared: DriverContext, times: ConsumerTimeTable) -> None:
-    """Writes the timestamps that are not stored yet. Raises WireError, DriverFenced."""
-    topic = (await shared.destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
-    unstored = times.unsaved_records(len(topic.partitions))
-    if not unstored:
-        return
-    await shared.leadership.ensure()
-    for partition, records in unstored.items():
-        await post(shared.destination, naming.TIMESTAMPS, records, _PURPOSE, partition)
-    times.mark_saved()
-
-
 class GroupSync:
     """A GroupSync runs passes until cancelled.
 
@@ -302,11 +290,21 @@ class GroupSync:
         )
 
     async def _store_times(self, sides: GroupOffsetSides) -> None:
-        """Reads a bounded number of consumer timestamps in one pass and stores them."""
-        if sides.times is not None:
-            committed = {item: one.offset for item, one in self._offsets.items()}
-            await sides.times.read_from_source(committed, _TIMES_PER_PASS)
-            await store_times(self._shared, sides.times)
+        """Reads a bounded number of consumer timestamps in one pass, and stores those that are not yet.
+
+        Raises WireError, DriverFenced.
+        """
+        times, destination = sides.times, self._shared.destination
+        if times is None:
+            return
+        committed = {item: one.offset for item, one in self._offsets.items()}
+        await times.read_from_source(committed, _TIMES_PER_PASS)
+        topic = (await destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
+        if unstored := times.unsaved_records(len(topic.partitions)):
+            await self._shared.leadership.ensure()
+            for partition, records in unstored.items():
+                await post(destination, naming.TIMESTAMPS, records, _PURPOSE, partition)
+            times.mark_saved()
 
     async def _read(self, sides: GroupOffsetSides) -> None:
         """Reads what the selected groups committed on the flow's topics. Raises WireError."""

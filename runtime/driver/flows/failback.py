@@ -46,24 +46,12 @@ from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.fetch import holds_record
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.offset_maps import OffsetMaps
-from runtime.ledger.positions import FlowNotEnded, OrphanMarks, first_positions, leave_orphans
+from runtime.ledger.positions import FlowNotEnded, first_positions, leave_orphans
 from runtime.slot import log
 
 FAILBACK = "failback"
 STRANGER = "written by another producer while the flow had ended"
 _TRANSACTION_SIZE = 4 << 20
-
-
-async def orphan_before(flow: str, source: str, destination: str, shared: DriverContext) -> OrphanMarks:
-    """Records the uncopied records of `flow` as orphaned and returns the marks.
-
-    `flow` is the original flow, with its own source and destination; its ledger is at `destination`, where
-    the failback starts. Raises FlowNotEnded, WireError, after which the caller retries, and DriverFenced.
-    """
-    old_primary = await shared.clusters.cluster(source)
-    ledger_cluster = await shared.clusters.cluster(destination)
-    await shared.leadership.ensure()
-    return await leave_orphans(flow, old_primary, ledger_cluster, FAILBACK)
 
 
 Records = dict[LedgerKey, LedgerValue | None]
@@ -115,8 +103,9 @@ async def start_failback(
         return
     if not can_complete_failback(mine, theirs.generation):
         raise FlowWaits(f"its opposite flow {opposite} is {_opposite_state(theirs.generation)}")
-    try:
-        await orphan_before(opposite, spec.destination, spec.source, shared)
+    await shared.leadership.ensure()
+    try:  # the flow's destination is the source of its opposite, whose ledger is here at the source
+        await leave_orphans(opposite, shared.destination, source, FAILBACK)
     except FlowNotEnded as waits:
         raise FlowWaits(str(waits)) from waits
     theirs = await read_opposite(spec, opposite, source)

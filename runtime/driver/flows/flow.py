@@ -117,25 +117,6 @@ def topics_to_drain(
     return frozenset(topic for topic in known if wanted.match(topic) and not done.match(topic))
 
 
-async def count_uncopied(
-    spec: FlowSpec, shared: DriverContext, source: KafkaCluster, keys: Collection[PartitionKey]
-) -> int:
-    """Returns how many records are not copied yet, up to the last stable offsets; heartbeats are not counted.
-
-    A partition without progress counts as one record. Raises WireError.
-    """
-    await shared.ledger.refresh(spec.name)
-    keys = [key for key in keys if key.topic != naming.HEARTBEATS]
-    asked = dict.fromkeys((key.at for key in keys), LATEST)
-    ends = await offsets_of(source, asked, Isolation.READ_COMMITTED)
-    progress = shared.ledger.all_progress(spec.name)
-    behind = 0
-    for key in keys:
-        end = ends[key.at]
-        behind += max(end - progress[key].position, 0) if key in progress else 1
-    return behind
-
-
 def retry_pause(failures: int, *, starting: bool) -> float:
     """Returns the seconds between two attempts of a flow, after so many failures in a row.
 
@@ -449,7 +430,19 @@ class DriverFlow:
             await asyncio.sleep(_DRAIN_POLL_S)
 
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
-        self._behind = await count_uncopied(self.spec, self.shared, await self.source(), keys)
+        """Counts the records that are not copied yet, up to the last stable offsets, without heartbeats.
+
+        A partition without progress counts as one record. Raises WireError.
+        """
+        source = await self.source()
+        await self.shared.ledger.refresh(self.name)
+        counted = [key for key in keys if key.topic != naming.HEARTBEATS]
+        wanted = dict.fromkeys((key.at for key in counted), LATEST)
+        ends = await offsets_of(source, wanted, Isolation.READ_COMMITTED)
+        progress = self.shared.ledger.all_progress(self.name)
+        self._behind = sum(
+            max(ends[key.at] - progress[key].position, 0) if key in progress else 1 for key in counted
+        )
 
     async def _await_release(self, topics: Collection[str] | None = None) -> None:
         """Waits until no slot holds these topics, or any; a slot that hangs is replaced."""
