@@ -235,7 +235,7 @@ class ClusterLedger:
         mine = {self._producers[producer_id].flow for producer_id in ids & self._producers.keys()}
         written: dict[int, list[MirrorPartitionOrigin]] = {}
         for flow in sorted({*self._known.flows, *mine}):
-            await self._opened.decided(flow)
+            await self._opened.refresh(flow)  # a map that is being written adds no place
             generation = self._opened.ledger.generation(flow)
             if generation is None:
                 continue
