@@ -218,7 +218,7 @@ class ReplicationGraph(Struct, frozen=True):
 
     def cluster(self, name: str) -> ObservedCluster | None:
         """Returns a cluster as it was observed; None where it could not be read."""
-        return self.observed.live.get(name)
+        return self.observed.reachable(name)
 
 
 def replication_graph_of(
