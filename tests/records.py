@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -123,6 +124,25 @@ def alter_topic(client: Mapping[str, Any], topic: str, config: Mapping[str, str]
     ]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     admin_of(client).incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+
+def commit_group(
+    client: Mapping[str, Any], group: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
+) -> None:
+    """Commits as an administrator does, where nobody is connected: no member, no leader epoch."""
+    wanted = [TopicPartition(*at, offset, metadata=metadata) for at, offset in offsets.items()]
+    asked = ConsumerGroupTopicPartitions(group, wanted)
+    for done in admin_of(client).alter_consumer_group_offsets([asked]).values():
+        for one in done.result(PATIENCE_S).topic_partitions:
+            assert one.error is None, one
+
+
+def group_offsets(client: Mapping[str, Any], group: str) -> dict[tuple[str, int], int]:
+    """All that the group has committed."""
+    asked = ConsumerGroupTopicPartitions(group)
+    (done,) = admin_of(client).list_consumer_group_offsets([asked]).values()
+    found = done.result(PATIENCE_S).topic_partitions
+    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
 
 
 def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:

@@ -6,9 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
@@ -64,23 +62,6 @@ def restoring(
         for number, position in sorted(lineage.positions.items())
     ]
     return RestoreRequest(backup=state, name=name, cluster=cluster, parts=parts)
-
-
-def commit_offset(client: dict[str, Any], group: str, topic: str, offset: int, partition: int = 0) -> None:
-    """Commits an offset as a consumer of the group does that stops there."""
-    consumer = Consumer({**client, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
-    consumer.close()
-
-
-def committed(client: dict[str, Any], group: str, topic: str, partition: int = 0) -> int:
-    """Returns the offset that a group has committed, -1001 where it has none."""
-    consumer = Consumer({**client, "group.id": group})
-    try:
-        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=30)
-        return int(found.offset)
-    finally:
-        consumer.close()
 
 
 class BackupWriter:

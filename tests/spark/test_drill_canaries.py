@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from planner.config import load
@@ -25,7 +25,7 @@ from planner.workflows.topology import kill_all_below
 from runtime.contract.spec import naming
 from runtime.lab.lab import Lab
 from tests.commands import begin, repl
-from tests.records import create_topic, wait_for, write
+from tests.records import commit_group, create_topic, group_offsets, wait_for, write
 from tests.rights import Right, principal, rights
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -38,11 +38,6 @@ INTERNAL = (naming.LEDGER, naming.OFFSET_MAP, naming.PRODUCERS, naming.CHECKPOIN
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "home"
     kill_all_below(tmp_path / "home")
-
-
-def offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
-    (found,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return {(one.topic, one.partition): one.offset for one in found.result(60).topic_partitions or []}
 
 
 def content(lab: Lab, cluster: str, topic: str) -> dict[str, Any]:
@@ -65,7 +60,9 @@ def content(lab: Lab, cluster: str, topic: str) -> dict[str, Any]:
             for one, found in configs.items()
         },
         # The job commits its own progress to groups that begin with "repl.".
-        "offsets": {name: offsets(admin, name) for name in sorted(groups) if not name.startswith("repl.")},
+        "offsets": {
+            name: group_offsets(client, name) for name in sorted(groups) if not name.startswith("repl.")
+        },
         "ends": ends,
     }
 
@@ -109,11 +106,8 @@ def test_canaries_change_nothing_of_production_and_leave_nothing(
     env = {"REPL_HOME": str(home)}
     applied = repl("apply", str(file), "--auto-approve", env=env)
     assert applied.returncode == 0, applied.stdout + applied.stderr
-    here, there = (AdminClient(lab.clusters[one].client) for one in CLUSTERS)
-    stops = ConsumerGroupTopicPartitions(billing, [TopicPartition(orders, one, 10) for one in range(2)])
-    for made in here.alter_consumer_group_offsets([stops]).values():
-        made.result(60)
-    wait_for(lambda: set(offsets(there, billing).values()) == {10})
+    commit_group(source, billing, {(orders, one): 10 for one in range(2)})
+    wait_for(lambda: set(group_offsets(lab.clusters["dc2"].client, billing).values()) == {10})
     before = {one: content(lab, one, orders) for one in CLUSTERS}
 
     drill = ("drill", str(file), "--against", "live", "--canaries")

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ScramCredentialInfo,
@@ -23,7 +22,7 @@ from runtime.lab.spark import LabSpark, SparkCluster
 from tests.certificates import PASSWORD
 from tests.commands import begin, repl
 from tests.logins import LIFETIME_S, Certified, Logins, certificate_lab, login_lab
-from tests.records import create_topic, read, wait_for, write
+from tests.records import commit_group, create_topic, group_offsets, read, wait_for, write
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
@@ -93,12 +92,8 @@ def processes_with(variable: str) -> list[int]:
     return found
 
 
-def committed(engineer: Engineer, cluster: str) -> int:
-    asked = ConsumerGroupTopicPartitions(engineer.group, [TopicPartition(engineer.topic, 0)])
-    client = engineer.lab.clusters[cluster].client
-    admin = AdminClient({**client, "log_level": 2})  # the broker may be another process
-    (partition,) = admin.list_consumer_group_offsets([asked])[engineer.group].result(60).topic_partitions
-    return int(partition.offset)
+def committed(engineer: Engineer, cluster: str) -> dict[tuple[str, int], int]:
+    return group_offsets(engineer.lab.clusters[cluster].client, engineer.group)
 
 
 @pytest.mark.parametrize("login", ["kerberos", "iam", "tokens", "scram"])
@@ -228,9 +223,7 @@ def story(site: Logins | Certified, login: str, folder: Path, outlived: Callable
     dc1, dc2 = (lab.clusters[name].client for name in ("dc1", "dc2"))
     create_topic(dc1, engineer.topic)
     write(dc1, engineer.topic, [b"first %d" % number for number in range(200)])
-    consumer = Consumer({**dc1, "group.id": engineer.group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(engineer.topic, 0, 90)], asynchronous=False)
-    consumer.close()
+    commit_group(dc1, engineer.group, {(engineer.topic, 0): 90})
 
     assert "Plan: " in engineer.run("plan", str(engineer.file))
     engineer.run("apply", str(engineer.file), "--auto-approve")
@@ -241,10 +234,10 @@ def story(site: Logins | Certified, login: str, folder: Path, outlived: Callable
     wait_for(lambda: "job.dc2" in engineer.run("plan", str(engineer.file)), 60)  # it is not heard of any more
     engineer.run("apply", str(engineer.file), "--auto-approve")
     engineer.holds("dc2", count + 50)
-    wait_for(lambda: committed(engineer, "dc2") == 90, 60)
+    wait_for(lambda: committed(engineer, "dc2") == {(engineer.topic, 0): 90}, 60)
     lab.kill("dc1")
     engineer.run("failover", "dc1", str(engineer.file), "--auto-approve")
-    assert committed(engineer, "dc2") == 90
+    assert committed(engineer, "dc2") == {(engineer.topic, 0): 90}
     write(dc2, engineer.topic, [b"survivor %d" % number for number in range(30)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", site.java_options)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
 from runtime.contract.spec.launch import MetricsSpec
@@ -15,7 +14,7 @@ from runtime.lab.lab import Lab
 from tests.ports import free_port
 from tests.processes import kill_together
 from tests.prometheus import Prometheus, promtool
-from tests.records import create_topic, wait_for, write
+from tests.records import commit_group, create_topic, wait_for, write
 from tests.runtime.metrics.expressions import ALERTS, alerts, panels
 from tests.spark.forwarder import Door
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -49,9 +48,7 @@ def job(lab: Lab, door: Door, tmp_path: Path) -> Iterator[Running]:
     dc1 = lab.clusters["dc1"].client
     create_topic(dc1, TOPIC, 4)
     write(dc1, TOPIC, [b"x" * 100] * COUNT)
-    group = Consumer({**dc1, "group.id": "metered"})
-    group.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
-    group.close()
+    commit_group(dc1, "metered", {(TOPIC, 0): 1})
     flow = flow_of("metered", [TOPIC], heartbeats_every_ms=500, rpo_ms=60_000, rate_limit=50_000_000)
     spec = spec_of(lab, "metered", [flow], slots=2, metrics=MetricsSpec(port=free_port()))
     behind = replace(spec.clusters["dc2"], bootstrap=door.address)

@@ -27,8 +27,8 @@ from tests import checker
 from tests.checker.reader import Log
 from tests.checker.reader import read as consume
 from tests.commands import repl
-from tests.records import create_topic, write
-from tests.spark.backups import FLOW, BackupWriter, commit_offset, committed
+from tests.records import commit_group, create_topic, group_offsets, write
+from tests.spark.backups import FLOW, BackupWriter
 from tests.topologies import at, declared
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -99,8 +99,8 @@ def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: W
     checker.write(world.source, topic, checker.Spec(records=1_000))
     wanted = consume(world.source, topic)
     middle = wanted[1][len(wanted[1]) // 2].offset
-    commit_offset(world.source, group, topic, middle, 1)
-    commit_offset(world.source, behind, topic, wanted[2][-1].offset + 1, 2)
+    commit_group(world.source, group, {(topic, 1): middle})
+    commit_group(world.source, behind, {(topic, 2): wanted[2][-1].offset + 1})
     world.backup.round(topic)
 
     before = state_of(world.archive)
@@ -111,8 +111,9 @@ def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: W
     found = consume(world.target, topic)
     assert contents(found) == contents(wanted)
     assert settings(world.target, topic) == settings(world.source, topic)
-    assert at_offset(found, 1, committed(world.target, group, topic, 1)) == at_offset(wanted, 1, middle)
-    assert committed(world.target, behind, topic, 2) == found[2][-1].offset + 1
+    restored = group_offsets(world.target, group)[topic, 1]
+    assert at_offset(found, 1, restored) == at_offset(wanted, 1, middle)
+    assert group_offsets(world.target, behind) == {(topic, 2): found[2][-1].offset + 1}
 
     again = world.restore("--topics", topic)
     assert "holds a part of this restore" in again.stdout
@@ -161,7 +162,7 @@ def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: W
         for number, stamp in enumerate(stamps):
             producer.produce(topic, b"%d" % number, partition=partition, timestamp=stamp)
     producer.flush(30)
-    commit_offset(world.source, group, topic, 4)
+    commit_group(world.source, group, {(topic, 0): 4})
     world.backup.round(topic)
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(noon / 1000))
     done = world.restore("--topics", topic, "--until", text)
@@ -169,17 +170,7 @@ def test_up_to_a_time_each_partition_ends_before_its_first_later_record(world: W
     found = consume(world.target, topic)
     assert [one.timestamp for one in found[0]] == [noon - 5, noon]
     assert found.get(1, []) == []
-    assert committed(world.target, group, topic) == -1001
-    again = world.restore("--topics", topic, "--until", text)
-    assert "holds a part of this restore" in again.stdout
-    assert contents(consume(world.target, topic)) == contents(found)
-
-    early = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((noon - 2 * hour) / 1000))
-    refused = world.restore("--topics", topic, "--prefix", "early.", "--until", early, code=1)
-    assert f"holds no record up to {early}" in refused.stderr
-    assert "its first record is of" in refused.stderr
-    behind = world.restore("--topics", topic, "--until", text, "--prefix", "again.")
-    assert f"topic.dc2.again.{topic}: restored" in behind.stderr
+    assert group_offsets(world.target, group) == {}
 
 
 def test_groups_of_the_snapshot_at_that_time_and_an_offset_behind_the_cut(world: World, fresh: Fresh) -> None:
@@ -189,14 +180,14 @@ def test_groups_of_the_snapshot_at_that_time_and_an_offset_behind_the_cut(world:
     for number in range(10):
         producer.produce(topic, b"%d" % number, timestamp=at + number * 1000)
     producer.flush(30)
-    commit_offset(world.source, group, topic, 8)
+    commit_group(world.source, group, {(topic, 0): 8})
     world.backup.round(topic)
     world.backup.dated(at)
     text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime((at + 5000) // 1000))
     world.restore("--topics", topic, "--until", text)
     found = consume(world.target, topic)[0]
     assert 5 <= len(found) <= 6
-    assert committed(world.target, group, topic) == found[-1].offset + 1
+    assert group_offsets(world.target, group) == {(topic, 0): found[-1].offset + 1}
 
 
 def test_beside_the_living_and_only_where_nothing_is_in_the_way(
@@ -205,7 +196,7 @@ def test_beside_the_living_and_only_where_nothing_is_in_the_way(
     topic, group = fresh("living"), fresh("group")
     create_topic(world.source, topic, 2)
     write(world.source, topic, [b"one", b"two", b"three"])
-    commit_offset(world.source, group, topic, 1)
+    commit_group(world.source, group, {(topic, 0): 1})
     world.backup.round(topic)
     refused = world.restore("--topics", topic, to="dc1", code=3)
     assert f"topic.dc1.{topic}: it exists and holds records" in refused.stderr
@@ -213,14 +204,11 @@ def test_beside_the_living_and_only_where_nothing_is_in_the_way(
     world.restore("--topics", topic, "--rename", "{topic}.restored", to="dc1")
     beside = f"{topic}.restored"
     assert contents(consume(world.source, beside)) == contents(consume(world.source, topic))
-    assert committed(world.source, group, beside) == -1001  # a renamed topic takes no group along
-    markdown, page = tmp_path / "plan.md", tmp_path / "plan.html"
-    files = ("--markdown", str(markdown), "--html", str(page), "--out", str(tmp_path / "x.plan"), "--json")
-    shown = world.restore("--topics", topic, "--groups", ".*", *files)
-    addresses = [one["address"] for one in json.loads(shown.stdout)["resource_changes"]]
+    assert group_offsets(world.source, group) == {(topic, 0): 1}  # a renamed topic takes no group along
+    asked = ("--groups", ".*", "--out", str(tmp_path / "x.plan"), "--json")
+    shown = json.loads(world.restore("--topics", topic, *asked).stdout)
+    addresses = [one["address"] for one in shown["resource_changes"]]
     assert addresses == [f"group.dc2.{group}", f"topic.dc2.{topic}"]
-    assert topic in markdown.read_text()
-    assert topic in page.read_text()
 
 
 def test_rules_of_a_topic_come_back_where_asked(lab_sasl: Lab, tmp_path: Path, fresh: Fresh) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -25,7 +24,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import GroupsSpec, OriginCommitsSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.records import create_topic, read, wait_for, write
+from tests.records import commit_group, create_topic, group_offsets, read, wait_for, write
 from tests.rights import Right, principal, rights
 from tests.spark.job import Running, flow_of, spec_of, start_job
 from tests.topologies import at, declared
@@ -88,12 +87,9 @@ def arrived(lab: Lab, topic: str) -> int:
     return len(read(client(lab, "dc2"), topic)) if topic in known else 0
 
 
-def committed(lab: Lab, cluster: str, group: str) -> int:
-    """The offset of the first partition of the orders, -1001 where there is none."""
-    asked = ConsumerGroupTopicPartitions(group, [TopicPartition(ORDERS, 0)])
-    found = admin(lab, cluster).list_consumer_group_offsets([asked])[group].result(60)
-    offset: int = found.topic_partitions[0].offset
-    return offset
+def committed(lab: Lab, cluster: str, group: str) -> int | None:
+    """The offset of the first partition of the orders."""
+    return group_offsets(client(lab, cluster), group).get((ORDERS, 0))
 
 
 def until(job: Running, holds: Callable[[], bool]) -> None:
@@ -174,9 +170,7 @@ def does_all_its_duties(lab: Lab, job: Running) -> None:
     """Copies, creates and grows mirrors, moves groups, and commits at the origin."""
     dc1 = client(lab, "dc1")
     write(dc1, ORDERS, [b"one"] * 10)
-    group = Consumer({**dc1, "group.id": GROUP})
-    group.commit(offsets=[TopicPartition(ORDERS, 0, 4)], asynchronous=False)
-    group.close()
+    commit_group(dc1, GROUP, {(ORDERS, 0): 4})
     until(job, lambda: arrived(lab, ORDERS) == 10)
     create_topic(dc1, LATER)
     write(dc1, LATER, [b"two"] * 5)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import msgspec
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer
 
 from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
@@ -24,6 +24,7 @@ from runtime.groups.translation import Checkpoints
 from runtime.kafka.cluster import KafkaCluster, opened
 from runtime.ledger.ledger import Ledger
 from runtime.metrics.snapshot import GroupSnapshot
+from tests.records import commit_group, group_offsets
 from tests.runtime.slot.world import Side
 
 
@@ -133,20 +134,12 @@ def _now_ms() -> int:
 
 def commit(side: Side, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:
     """As an administrator does, where nobody is connected: no member, no leader epoch."""
-    wanted = [TopicPartition(*at, offset, metadata=metadata) for at, offset in offsets.items()]
-    admin = side.admin()
-    asked = ConsumerGroupTopicPartitions(group, wanted)
-    for done in admin.alter_consumer_group_offsets([asked]).values():
-        for one in done.result(60).topic_partitions:
-            assert one.error is None, one
+    commit_group(side.client, group, offsets, metadata)
 
 
 def committed(side: Side, group: str) -> dict[tuple[str, int], int]:
     """All that the group has committed there."""
-    admin = side.admin()
-    (done,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = done.result(60).topic_partitions
-    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+    return group_offsets(side.client, group)
 
 
 def member(side: Side, group: str, topics: Sequence[str], **config: Any) -> Consumer:
