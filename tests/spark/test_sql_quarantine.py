@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab.lab import Lab
-from tests.records import create_topic, read, wait_for, write
+from tests.records import alter_topic, committed, create_topic, read, settled, wait_for, write
 from tests.spark.job import Running, assert_translated, flow_of, spec_of, start_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -84,29 +83,12 @@ class Quarantined(NamedTuple):
 
 def quarantined(client: dict[str, Any], topic: str) -> list[Quarantined]:
     """The committed records of a quarantine topic, in the order of their partitions."""
-    plain = read(client, topic)
-    consumer = Consumer({**client, "group.id": "q", "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(topic, one, 0) for one in {record.partition for record in plain}])
-    found: dict[tuple[Any, Any], Quarantined] = {}
-    while len(found) < len(plain):
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error() is None:
-            listed: Any = message.headers() or []
-            headers = {name: content.decode() for name, content in listed if name != "repl.timestamp"}
-            partition = message.partition() or 0
-            found[partition, message.offset()] = Quarantined(
-                partition, message.key(), message.value(), headers
-            )
-    consumer.close()
-    return [found[one.partition, one.offset] for one in plain]
-
-
-def configure(client: dict[str, Any], topic: str, key: str, value: str) -> None:
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient(client)
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    settled(client, topic)
+    found: list[Quarantined] = []
+    for message in committed(client, topic):
+        headers = {name: text.decode() for name, text in message.headers() if name != "repl.timestamp"}
+        found.append(Quarantined(message.partition(), message.key(), message.value(), headers))
+    return found
 
 
 def check(job: Running, source: dict[str, Any], there: dict[str, Any], flow: str, topic: str) -> int:
@@ -194,13 +176,13 @@ def test_bad_records_are_quarantined_exactly_once(
         assert check(job, source, there, flow, topic) > 1_000
 
         # One that can't be written stops its own partition alone, and goes on once it can.
-        configure(there, quarantine, "max.message.bytes", "1000")
+        alter_topic(there, quarantine, {"max.message.bytes": "1000"})
         put(0, random.Random(1).randbytes(4_000))
         large = f"raise max.message.bytes of {quarantine} at the destination"
         wait_for(partial(waits, 0, PartitionState.RECORD_TOO_LARGE, large), _STARTS_S, about=job.tail)
         put(1, b'{"id": 7}')
         wait_for(partial(caught_up, 1, 2), _STARTS_S, about=job.tail)
-        configure(there, quarantine, "max.message.bytes", "2000000")
+        alter_topic(there, quarantine, {"max.message.bytes": "2000000"})
         wait_for(caught_up, _STARTS_S, about=job.tail)
         before = check(job, source, there, flow, topic)
 
