@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,94 +17,77 @@ from tests.records import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-
-EVERYTHING = ["CREATE", "READ", "WRITE", "ALTER", "ALTER_CONFIGS"]
-# What the job needs at paris, as a source and, for the failback, as a destination.
-PARIS: list[dict[str, Any]] = [
-    {"topic": ["orders", "people", "homes"], "allow": EVERYTHING},
-    {"topic": ["payments.", "__repl."], "prefixed": True, "allow": EVERYTHING},
-    {"transactional_id": "repl.", "prefixed": True, "allow": "WRITE"},
-    {"transactional_id": "*", "allow": "DESCRIBE"},
-    {"group": "shop-", "prefixed": True, "allow": ["READ", "DESCRIBE"]},
-    {"group": "repl.", "prefixed": True, "allow": "READ"},
-    {"whole_cluster": True, "allow": ["DESCRIBE", "ALTER"]},
-]
+# The rules hold what the job needs at paris, as a source and, for the failback, as a destination.
+TOPOLOGY = r"""
+apiVersion: repl/v1
+name: shop
+clusters:
+  paris:
+    bootstrap: kafka.paris.example.com:9092
+    id: not-here
+    client:
+      security.protocol: SASL_SSL
+      sasl.mechanism: SCRAM-SHA-256
+      sasl.username: shop
+      sasl.password: {env: NOT_HERE}
+  tokyo:
+    bootstrap: kafka.tokyo.example.com:9092
+    client:
+      security.protocol: SSL
+      ssl.certificate.location: /not/here.crt
+      ssl.key.location: /not/here.key
+flows:
+  - name: orders
+    from: paris
+    to: tokyo
+    topics: {include: [orders]}
+    protect: acl
+    acls: {sync: true}
+    groups: {every: 500ms}
+    follow: {every: 500ms}
+  - name: payments
+    from: paris
+    to: tokyo
+    topics: {include: ['payments\..*']}
+    groups: {sync: false}
+    follow: {every: 500ms}
+  - name: people
+    from: paris
+    to: tokyo
+    topics: {include: [people, homes]}
+    groups: {every: 500ms}
+    transform:
+      value: {format: json, schema: 'id BIGINT, email STRING, born DATE'}
+      key: {format: text}
+      where: value.id >= 0
+      set: {value.email: 'concat(sha2(value.email, 256), value.id)'}
+      drop: [value.born]
+    follow: {every: 500ms}
+acls:
+  - {topic: [orders, people, homes], allow: [CREATE, READ, WRITE, ALTER, ALTER_CONFIGS]}
+  - {topic: [payments., __repl.], prefixed: true, allow: [CREATE, READ, WRITE, ALTER, ALTER_CONFIGS]}
+  - {transactional_id: repl., prefixed: true, allow: WRITE}
+  - {transactional_id: '*', allow: DESCRIBE}
+  - {group: shop-, prefixed: true, allow: [READ, DESCRIBE]}
+  - {group: repl., prefixed: true, allow: READ}
+  - {whole_cluster: true, allow: [DESCRIBE, ALTER]}
+drill:
+  max_rto: 1ms
+  max_rpo: 100000
+  samples: {homes: samples/homes.jsonl}
+  versions: {paris: 3.9.1}
+"""
 
 
 def topology(folder: Path) -> Path:
-    flow = {"from": "paris", "to": "tokyo", "follow": {"every": "500ms"}}
-    file = folder / "topology.yaml"
+    tree = yaml.safe_load(TOPOLOGY)
+    for rule in tree["acls"]:
+        rule |= {"cluster": "paris", "principal": "User:shop"}
+    value = {"text": '{"id": 7, "email": "a@b.c", "born": "2001-02-03"}'}
     (folder / "samples").mkdir()
-    home: dict[str, Any] = {
-        "key": None,
-        "value": {"text": '{"id": 7, "email": "a@b.c", "born": "2001-02-03"}'},
-        "headers": [],
-    }
-    (folder / "samples" / "homes.jsonl").write_text(json.dumps(home) + "\n")
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "repl/v1",
-                "name": "shop",
-                "clusters": {
-                    "paris": {
-                        "bootstrap": "kafka.paris.example.com:9092",
-                        "id": "not-here",
-                        "client": {
-                            "security.protocol": "SASL_SSL",
-                            "sasl.mechanism": "SCRAM-SHA-256",
-                            "sasl.username": "shop",
-                            "sasl.password": {"env": "NOT_HERE"},
-                        },
-                    },
-                    "tokyo": {
-                        "bootstrap": "kafka.tokyo.example.com:9092",
-                        "client": {
-                            "security.protocol": "SSL",
-                            "ssl.certificate.location": "/not/here.crt",
-                            "ssl.key.location": "/not/here.key",
-                        },
-                    },
-                },
-                "flows": [
-                    {
-                        "name": "orders",
-                        "topics": {"include": ["orders"]},
-                        "protect": "acl",
-                        "acls": {"sync": True},
-                        "groups": {"every": "500ms"},
-                        **flow,
-                    },
-                    {
-                        "name": "payments",
-                        "topics": {"include": [r"payments\..*"]},
-                        "groups": {"sync": False},
-                        **flow,
-                    },
-                    {
-                        "name": "people",
-                        "topics": {"include": ["people", "homes"]},
-                        "groups": {"every": "500ms"},
-                        "transform": {
-                            "value": {"format": "json", "schema": "id BIGINT, email STRING, born DATE"},
-                            "key": {"format": "text"},
-                            "where": "value.id >= 0",
-                            "set": {"value.email": "concat(sha2(value.email, 256), value.id)"},
-                            "drop": ["value.born"],
-                        },
-                        **flow,
-                    },
-                ],
-                "acls": [{"cluster": "paris", "principal": "User:shop", **one} for one in PARIS],
-                "drill": {
-                    "max_rto": "1ms",
-                    "max_rpo": 100_000,
-                    "samples": {"homes": "samples/homes.jsonl"},
-                    "versions": {"paris": "3.9.1"},
-                },
-            }
-        )
-    )
+    (folder / "samples" / "homes.jsonl").write_text(json.dumps({"key": None, "value": value, "headers": []}))
+    file = folder / "topology.yaml"
+    file.write_text(yaml.safe_dump(tree))
     return file
 
 
