@@ -9,6 +9,7 @@ from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.ledger.transaction_writer import fence
+from tests.fakes.clock import virtual
 
 IDS = [f"repl.job.flow.{number}" for number in range(200)]
 NODES = 3
@@ -70,6 +71,7 @@ async def test_what_is_stuck_is_returned_and_the_others_are_fenced():
     assert sorted(cluster.initialised) == sorted(set(IDS[:10]) - set(stuck))
 
 
+@virtual
 async def test_what_waits_for_a_connection_that_hangs_is_not_sent():
     cluster = Coordinators(hangs=IDS[0])
     some = IDS[:60]

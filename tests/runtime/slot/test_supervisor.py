@@ -23,7 +23,7 @@ from runtime.slot.health.supervisor import (
 )
 from runtime.slot.health.watch import EVERY_S, TopicWatch
 from runtime.slot.partition import CopyPhase, Cursor, PartitionCopy, QueuedBatch
-from tests.fakes.clock import jumping
+from tests.fakes.clock import jumping, virtual
 from tests.fakes.partition import outgoing, partition
 from tests.fakes.side import Side
 from tests.waiting import until
@@ -71,7 +71,7 @@ async def while_supervising(supervisor: PartitionSupervisor, waits: Awaitable[ob
     await asyncio.gather(*running, return_exceptions=True)
 
 
-@pytest.mark.slow
+@virtual
 async def test_a_retried_partition_does_not_delay_the_inspection_of_others(copy: PartitionCopy) -> None:
     """R7: a look at a partition without a leader takes long."""
 
