@@ -10,7 +10,7 @@ clusters. Then the smallest position over the origins is taken: some records are
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -201,14 +201,6 @@ def merged(own: Position, others: Iterable[int]) -> Position:
 
 
 _DAY_MS = 24 * 60 * 60 * 1000
-
-
-class GroupPartition(NamedTuple):
-    """Identifies one offset of a group, by the topic's name at the source."""
-
-    group: str
-    topic: str
-    partition: int
 
 
 def own_groups(spec: JobSpec) -> frozenset[str]:

@@ -8,7 +8,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.groups import (
-    GroupPartition,
     PendingTranslation,
     Position,
     SourceTopicWriter,
@@ -24,7 +23,7 @@ from runtime.contract.groups import (
     position,
 )
 from runtime.contract.records import group_records
-from runtime.contract.records.group_records import Checkpoint, GroupKey
+from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.record_values import UnreadableValue
@@ -42,6 +41,7 @@ from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 Place = tuple[str, str, int]  # Group, topic and partition at the cluster itself.
+FlowItem = tuple[str, GroupPartition]
 
 
 class Checkpoints:
@@ -54,10 +54,10 @@ class Checkpoints:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
         self._scan: InternalTopicScan | None = None
-        self._by_flow: dict[str, dict[GroupKey, Checkpoint]] = {}
+        self._by_flow: dict[str, dict[GroupPartition, Checkpoint]] = {}
         # A flow may copy two topics into the same destination topic one after the other, so that several keys
         # share a place.
-        self._by_place: dict[Place, tuple[GroupKey, ...]] = {}
+        self._by_place: dict[Place, tuple[FlowItem, ...]] = {}
 
     async def refresh(self) -> None:
         """Reads the checkpoints that were written since the last call. Raises WireError.
@@ -85,37 +85,38 @@ class Checkpoints:
                 self._scan = InternalTopicScan(self._cluster, naming.CHECKPOINTS, 0)
         return self._scan
 
-    def get(self, key: GroupKey) -> Checkpoint | None:
-        """Returns the newest checkpoint of a key."""
-        return self._by_flow.get(key.flow, {}).get(key)
+    def get(self, flow: str, item: GroupPartition) -> Checkpoint | None:
+        """Returns a flow's newest checkpoint of an item."""
+        return self._by_flow.get(flow, {}).get(item)
 
-    def of_flow(self, flow: str) -> dict[GroupKey, Checkpoint]:
+    def of_flow(self, flow: str) -> dict[GroupPartition, Checkpoint]:
         """Returns the newest checkpoints of a flow."""
         return dict(self._by_flow.get(flow, {}))
 
     def at(self, group: str, topic: str, partition: int) -> list[Checkpoint]:
         """Returns the newest checkpoint of every flow for one partition of the cluster and a group."""
         keys = self._by_place.get((group, topic, partition), ())
-        return [self._by_flow[key.flow][key] for key in keys]
+        return [self._by_flow[flow][item] for flow, item in keys]
 
     def _take_record(self, stored: bytes, value: bytes | None) -> None:
         key = group_records.decode_checkpoint_key(stored)
         if key is None:
             return
-        mine = self._by_flow.setdefault(key.flow, {})
-        older = mine.pop(key, None)
+        flow, item = key
+        mine = self._by_flow.setdefault(flow, {})
+        older = mine.pop(item, None)
         if older is not None:
-            self._leave(_place(key, older), key)
+            self._leave(_place(item, older), key)
         try:
             checkpoint = group_records.decode_checkpoint(value) if value is not None else None
         except UnreadableValue:
             return
         if checkpoint is not None:
-            mine[key] = checkpoint
-            place = _place(key, checkpoint)
+            mine[item] = checkpoint
+            place = _place(item, checkpoint)
             self._by_place[place] = (*self._by_place.get(place, ()), key)
 
-    def _leave(self, place: Place, key: GroupKey) -> None:
+    def _leave(self, place: Place, key: FlowItem) -> None:
         """Removes a key from a place, and the place where no key is left."""
         left = tuple(other for other in self._by_place[place] if other != key)
         if left:
@@ -124,8 +125,8 @@ class Checkpoints:
             del self._by_place[place]
 
 
-def _place(key: GroupKey, checkpoint: Checkpoint) -> Place:
-    return key.group, checkpoint.destination_topic, key.partition
+def _place(item: GroupPartition, checkpoint: Checkpoint) -> Place:
+    return item.group, checkpoint.destination_topic, item.partition
 
 
 NO_PROGRESS = PendingTranslation("nothing of this partition was copied yet")
@@ -405,7 +406,7 @@ class GroupOffsetSides:
 
     def last(self, item: GroupPartition) -> Checkpoint | None:
         """Returns the flow's last checkpoint of the item."""
-        return self._destination_checkpoints.get(GroupKey(self._flow, *item))
+        return self._destination_checkpoints.get(self._flow, item)
 
     def wrote(self, group: str, at: TopicPartition) -> frozenset[int]:
         """Returns the offsets that this product may have committed at the destination, by any flow."""

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from runtime.batch import AbortedTransactions, Batch, Record, records, walk
 from runtime.batch.failure import BatchFailure
-from runtime.contract.groups import GroupPartition
 from runtime.contract.records import group_records
 from runtime.contract.records.group_records import (
     NO_TIME,
     ConsumerTimes,
-    GroupKey,
+    GroupPartition,
     OffsetTimestamp,
 )
 from runtime.contract.records.record_values import UnreadableValue
@@ -80,22 +79,22 @@ class LookupRetries:
     def __init__(self, retry_ms: int | None = None, expiry_ms: int | None = None) -> None:
         self._retry_ms = _RETRY_MS if retry_ms is None else retry_ms
         self._expiry_ms = expiry_ms
-        self._failed: dict[GroupKey, _FailedLookup] = {}
+        self._failed: dict[GroupPartition, _FailedLookup] = {}
 
-    def is_due(self, key: GroupKey, offset: int, now_ms: int) -> bool:
+    def is_due(self, item: GroupPartition, offset: int, now_ms: int) -> bool:
         """Returns whether the commit may be looked up now."""
-        failed = self._failed.get(key)
+        failed = self._failed.get(item)
         if failed is None or failed.offset != offset:
             return True
         if self._expiry_ms is not None and now_ms >= failed.first_ms + self._expiry_ms:
             return False
         return now_ms >= failed.last_ms + self._retry_ms
 
-    def note_failure(self, key: GroupKey, offset: int, now_ms: int) -> None:
+    def note_failure(self, item: GroupPartition, offset: int, now_ms: int) -> None:
         """Notes that no record was found for the commit."""
-        before = self._failed.get(key)
+        before = self._failed.get(item)
         first_ms = before.first_ms if before is not None and before.offset == offset else now_ms
-        self._failed[key] = _FailedLookup(offset, first_ms, now_ms)
+        self._failed[item] = _FailedLookup(offset, first_ms, now_ms)
 
 
 class _FailedLookup(NamedTuple):
@@ -123,8 +122,8 @@ class ConsumerTimeTable:
         self._destination = destination
         self._most = most
         self._scans: dict[int, InternalTopicScan] = {}
-        self._known: dict[GroupKey, ConsumerTimes] = {}
-        self._unsaved: set[GroupKey] = set()
+        self._known: dict[GroupPartition, ConsumerTimes] = {}
+        self._unsaved: set[GroupPartition] = set()
         self._retries = retries or LookupRetries()
 
     async def refresh(self) -> None:
@@ -140,7 +139,7 @@ class ConsumerTimeTable:
 
     def time_of(self, item: GroupPartition, committed: int) -> int | None:
         """Returns the known timestamp in ms of a committed offset, or None."""
-        known = self._known.get(self._key(item))
+        known = self._known.get(item)
         return known.time_of(committed) if known is not None else None
 
     async def read_from_source(
@@ -157,13 +156,12 @@ class ConsumerTimeTable:
             await _request_all(wanted, lambda at, offset: time_at(source, at, offset))
         ).items():
             for item in wanted[place]:
-                key = self._key(item)
                 if found is None:
-                    self._retries.note_failure(key, place[1], _now_ms())
+                    self._retries.note_failure(item, place[1], _now_ms())
                     continue
-                before = self._known.get(key, ConsumerTimes((), 0))
-                self._known[key] = before.later(OffsetTimestamp(place[1], found), self._most, _now_ms())
-                self._unsaved.add(key)
+                before = self._known.get(item, ConsumerTimes((), 0))
+                self._known[item] = before.later(OffsetTimestamp(place[1], found), self._most, _now_ms())
+                self._unsaved.add(item)
 
     def _not_known(
         self, offsets: Mapping[GroupPartition, int], at_most: int | None
@@ -172,12 +170,12 @@ class ConsumerTimeTable:
         now_ms = _now_ms()
         wanted: dict[Place, list[GroupPartition]] = {}
         for item, offset in offsets.items():
-            key, place = self._key(item), (TopicPartition(item.topic, item.partition), offset)
-            known = self._known.get(key)
+            place = TopicPartition(item.topic, item.partition), offset
+            known = self._known.get(item)
             if known is not None and known.has(offset):
                 if known.at_ms < now_ms - _DAY_MS:  # A record that is not written again expires.
-                    self._unsaved.add(key)
-            elif not self._retries.is_due(key, offset, now_ms):
+                    self._unsaved.add(item)
+            elif not self._retries.is_due(item, offset, now_ms):
                 continue
             elif place in wanted or at_most is None or len(wanted) < at_most:
                 wanted.setdefault(place, []).append(item)
@@ -186,11 +184,11 @@ class ConsumerTimeTable:
     def unsaved_records(self, partitions: int) -> dict[int, list[InternalRecord]]:
         """Returns the records that are not stored yet, by partition of the timestamps topic."""
         found: dict[int, list[InternalRecord]] = {}
-        for key in self._unsaved:
-            at = group_records.partition_of(key, partitions)
-            times = ConsumerTimes(self._known[key].moments, _now_ms())
-            record = InternalRecord(group_records.encode_times_key(key), group_records.encode_times(times))
-            found.setdefault(at, []).append(record)
+        for item in self._unsaved:
+            key = group_records.encode_times_key(self._flow, item)
+            times = ConsumerTimes(self._known[item].moments, _now_ms())
+            record = InternalRecord(key, group_records.encode_times(times))
+            found.setdefault(group_records.partition_of(key, partitions), []).append(record)
         return found
 
     def mark_saved(self) -> None:
@@ -229,17 +227,14 @@ class ConsumerTimeTable:
         return self._scans.values()
 
     def _take_record(self, stored: bytes, value: bytes | None) -> None:
-        key = group_records.decode_times_key(stored)
-        if key is None or key.flow != self._flow or key in self._unsaved:
+        flow, item = group_records.decode_times_key(stored) or (None, None)
+        if item is None or flow != self._flow or item in self._unsaved:
             return
         try:
             if value is not None:
-                self._known[key] = group_records.decode_times(value)
+                self._known[item] = group_records.decode_times(value)
         except UnreadableValue:
             return
-
-    def _key(self, item: GroupPartition) -> GroupKey:
-        return GroupKey(self._flow, *item)
 
 
 async def _request_all(

@@ -21,13 +21,12 @@ from runtime.audit.ledger import (
     open_if_answering,
 )
 from runtime.contract.groups import (
-    GroupPartition,
     PendingTranslation,
     TranslatedOffset,
     UntranslatableOffset,
     final_position,
 )
-from runtime.contract.records.group_records import Checkpoint, GroupKey
+from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.results.groups import (
     BY_MAP,
@@ -235,14 +234,14 @@ def _written(
     return waiting, ""
 
 
-def _from_checkpoint(key: GroupKey, checkpoint: Checkpoint, at_destination: Offsets) -> GroupOffset:
+def _from_checkpoint(item: GroupPartition, checkpoint: Checkpoint, at_destination: Offsets) -> GroupOffset:
     return GroupOffset(
-        topic=key.topic,
-        partition=key.partition,
+        topic=item.topic,
+        partition=item.partition,
         destination_topic=checkpoint.destination_topic,
         source=checkpoint.source,
         translation=checkpoint.destination if checkpoint.destination >= 0 else None,
-        committed=at_destination.get(TopicPartition(checkpoint.destination_topic, key.partition)),
+        committed=at_destination.get(TopicPartition(checkpoint.destination_topic, item.partition)),
         state=checkpoint.state.value,
         clamped=checkpoint.clamped,
         exact=not checkpoint.by_time and checkpoint.floor < 0,
@@ -284,9 +283,9 @@ async def losses_between(
     and WireError of the destination.
     """
     offsets = {
-        GroupPartition(key.group, key.topic, key.partition): checkpoint.source
-        for key, checkpoint in (await _checkpoints(access, destination)).items()
-        if checkpoint.state is not State.OURS and _is_synced(access, key.group, key.topic)
+        item: checkpoint.source
+        for item, checkpoint in (await _checkpoints(access, destination)).items()
+        if checkpoint.state is not State.OURS and _is_synced(access, item.group, item.topic)
     }
     at_source = await _committed_at_source(access, source)
     if source is not None and at_source is not None:
@@ -327,7 +326,7 @@ def _subscription(access: FlowAccess, group: str, checkpoints: Sequence[Checkpoi
     )
 
 
-async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> Mapping[GroupKey, Checkpoint]:
+async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> Mapping[GroupPartition, Checkpoint]:
     checkpoints = Checkpoints(destination)
     await checkpoints.refresh()
     return checkpoints.of_flow(access.flow)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from runtime.audit.ledger import FlowAccess, as_audit_failure, open_cluster
 from runtime.audit.offsets.offsets import committed_offsets
-from runtime.contract.groups import GroupPartition, is_ours
-from runtime.contract.records.group_records import Checkpoint
+from runtime.contract.groups import is_ours
+from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.results.groups import UnreadReplay
 from runtime.groups.translation import Checkpoints
 from runtime.ledger.offset_maps import offset_maps_at

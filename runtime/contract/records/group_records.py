@@ -36,10 +36,9 @@ class CheckpointState(StrEnum):
     OURS = "ours"
 
 
-class GroupKey(NamedTuple):
-    """Identifies one group in one partition of a flow, by the topic's name at the source."""
+class GroupPartition(NamedTuple):
+    """Identifies one offset of a group; for a flow, by the topic's name at the source."""
 
-    flow: str
     group: str
     topic: str
     partition: int
@@ -77,15 +76,15 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
         return frozenset(offset for offset in (self.written, self.before) if offset >= 0)
 
 
-def _encode_key(kind: str, key: GroupKey) -> bytes:
-    return msgspec.json.encode([kind, *key])
+def _encode_key(kind: str, flow: str, item: GroupPartition) -> bytes:
+    return msgspec.json.encode([kind, flow, *item])
 
 
-def _decode_key(kind: str, key: bytes | None) -> GroupKey | None:
-    """Decodes a key. Returns None for a key of a newer version: readers ignore unknown keys."""
+def _decode_key(kind: str, key: bytes | None) -> tuple[str, GroupPartition] | None:
+    """Decodes a flow and its item. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
         case [str(found), str(flow), str(group), str(topic), int(partition)] if found == kind:
-            return GroupKey(flow, group, topic, partition)
+            return flow, GroupPartition(group, topic, partition)
     return None
 
 
@@ -129,9 +128,9 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
         return ConsumerTimes((*kept, moment)[-most:], now_ms)
 
 
-def partition_of(key: GroupKey, partitions: int) -> int:
+def partition_of(key: bytes, partitions: int) -> int:
     """Returns the partition of the timestamps topic that holds this key."""
-    return zlib.crc32(encode_times_key(key)) % max(partitions, 1)
+    return zlib.crc32(key) % max(partitions, 1)
 
 
 _times = RecordCodec[ConsumerTimes]("consumer timestamps", ConsumerTimes, as_msgpack=True)

@@ -18,14 +18,13 @@ from msgspec.structs import replace
 
 from runtime.contract.groups import (
     Decision,
-    GroupPartition,
     PendingTranslation,
     Position,
     TranslatedOffset,
     decide,
 )
 from runtime.contract.records import group_records
-from runtime.contract.records.group_records import Checkpoint, GroupKey
+from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
@@ -362,7 +361,7 @@ class GroupOffsetWriter:
     async def _post(self, checkpoints: Mapping[GroupPartition, Checkpoint]) -> None:
         records = [
             InternalRecord(
-                group_records.encode_checkpoint_key(GroupKey(self._flow.name, *item)),
+                group_records.encode_checkpoint_key(self._flow.name, item),
                 group_records.encode_checkpoint(checkpoint),
             )
             for item, checkpoint in checkpoints.items()

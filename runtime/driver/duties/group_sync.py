@@ -23,13 +23,13 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.groups import (
-    GroupPartition,
     PendingTranslation,
     TranslatedOffset,
     final_position,
     own_groups,
 )
 from runtime.contract.records.group_records import CheckpointState as State
+from runtime.contract.records.group_records import GroupPartition
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.route import router_of
@@ -484,11 +484,9 @@ class FinalGroupSync:
         checkpoints = self._records_of_destination().checkpoints
         await checkpoints.refresh()
         found = {
-            GroupPartition(key.group, key.topic, key.partition): CommittedOffset(
-                one.source, of_share_group=one.share
-            )
-            for key, one in checkpoints.of_flow(self._flow.name).items()
-            if one.state is not State.OURS and self._selects(key.group)
+            item: CommittedOffset(one.source, of_share_group=one.share)
+            for item, one in checkpoints.of_flow(self._flow.name).items()
+            if one.state is not State.OURS and self._selects(item.group)
         }
         return self._covered(found)
 

@@ -31,7 +31,7 @@ from planner.plan.steps.topics import CreateTopic, DeleteTopic
 from planner.workflows.requests import DrillRequest
 from runtime.batch import Record
 from runtime.contract.records import job_status, ledger
-from runtime.contract.records.group_records import GroupKey, encode_checkpoint_key
+from runtime.contract.records.group_records import GroupPartition, encode_checkpoint_key
 from runtime.contract.records.job_status import StatusKey
 from runtime.contract.records.ledger import GenerationKey, PartitionKey, ProgressKey, SegmentKey
 from runtime.contract.records.provenance import FlowProducer, encode_producer, encode_producer_key
@@ -182,7 +182,7 @@ def ledger_keys(flow: str) -> list[bytes]:
         naming.OFFSET_MAP: (naming.OFFSET_MAP, ledger_keys),
         naming.CHECKPOINTS: (
             naming.CHECKPOINTS,
-            lambda flow: [encode_checkpoint_key(GroupKey(flow, "billing", "orders", 0))],
+            lambda flow: [encode_checkpoint_key(flow, GroupPartition("billing", "orders", 0))],
         ),
         naming.STATUS: (
             naming.STATUS,

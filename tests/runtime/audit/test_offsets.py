@@ -21,9 +21,8 @@ from runtime.audit.read.clients import ClientFacts
 from runtime.audit.read.records import Start, records_from
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.groups import GroupPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.group_records import Checkpoint, CheckpointState
+from runtime.contract.records.group_records import Checkpoint, CheckpointState, GroupPartition
 from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import OffsetMap, Run, Span, encode_runs
 from runtime.contract.records.record_values import UnreadableValue

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.groups import GroupPartition, PendingTranslation, TranslatedOffset
+from runtime.contract.groups import PendingTranslation, TranslatedOffset
 from runtime.contract.records import heartbeat
 from runtime.contract.records.group_records import CheckpointState as State
+from runtime.contract.records.group_records import GroupPartition
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport
 from runtime.driver.duties import heartbeats
 from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from runtime.contract.records.group_records import (
     Checkpoint,
     CheckpointState,
-    GroupKey,
+    GroupPartition,
     encode_checkpoint,
     encode_checkpoint_key,
 )
@@ -59,7 +59,7 @@ class Ending:
         offset_map = stored({SegmentKey(PartitionKey("flow", *AT), 0, 0): segment})
         checkpoints = [
             InternalRecord(
-                encode_checkpoint_key(GroupKey("flow", group, *AT)),
+                encode_checkpoint_key("flow", GroupPartition(group, *AT)),
                 encode_checkpoint(Checkpoint(offset, -1, 9, CheckpointState.PENDING, TOPIC)),
             )
             for group, offset in seen.items()
@@ -108,7 +108,7 @@ class Ending:
         """What the newest checkpoint says of a group, as `repl offsets` shows it later."""
         checkpoints = Checkpoints(cast(KafkaCluster, self.destination))
         await checkpoints.refresh()
-        newest = checkpoints.get(GroupKey("flow", group, *AT))
+        newest = checkpoints.get("flow", GroupPartition(group, *AT))
         assert newest is not None
         return newest.state, newest.why
 

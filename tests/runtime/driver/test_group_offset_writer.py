@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.contract.groups import GroupPartition, TranslatedOffset
-from runtime.contract.records.group_records import Checkpoint
+from runtime.contract.groups import TranslatedOffset
+from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter, GroupSyncState

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from runtime.contract.groups import (
-    GroupPartition,
     Position,
     TranslatedOffset,
     UntranslatableOffset,
@@ -16,7 +15,7 @@ from runtime.contract.records.group_records import (
     Checkpoint,
     CheckpointState,
     ConsumerTimes,
-    GroupKey,
+    GroupPartition,
     OffsetTimestamp,
     encode_checkpoint,
     encode_checkpoint_key,
@@ -70,7 +69,7 @@ class Cluster(InternalTopics):
 
 def holding(
     copied: Mapping[str, Progress],
-    checkpoints: Mapping[GroupKey, Checkpoint],
+    checkpoints: Mapping[tuple[str, GroupPartition], Checkpoint],
     times: Sequence[InternalRecord],
 ) -> Cluster:
     """A cluster whose internal topics hold progress, checkpoints and timestamps."""
@@ -81,7 +80,7 @@ def holding(
             ),
             naming.OFFSET_MAP: [],
             naming.CHECKPOINTS: [
-                InternalRecord(encode_checkpoint_key(key), encode_checkpoint(value))
+                InternalRecord(encode_checkpoint_key(*key), encode_checkpoint(value))
                 for key, value in checkpoints.items()
             ],
             naming.TIMESTAMPS: times,
@@ -97,8 +96,8 @@ class Sides:
         *,
         both_write: bool = False,
         source_answers: bool = True,
-        here: Mapping[GroupKey, Checkpoint] | None = None,
-        there: Mapping[GroupKey, Checkpoint] | None = None,
+        here: Mapping[tuple[str, GroupPartition], Checkpoint] | None = None,
+        there: Mapping[tuple[str, GroupPartition], Checkpoint] | None = None,
         times: Sequence[InternalRecord] = (),
         by_time: bool = False,
     ) -> None:
@@ -181,7 +180,7 @@ def checkpoint(source: int, destination: int, floor: int = -1, written: int = -1
     return Checkpoint(source, destination, 9, CheckpointState.TRANSLATED, TOPIC, written=written, floor=floor)
 
 
-MINE, OTHERS = GroupKey(FLOW, *ITEM), GroupKey("another", *ITEM)
+MINE, OTHERS = (FLOW, ITEM), ("another", ITEM)
 
 
 async def test_without_the_source_the_floor_is_that_of_the_last_checkpoint() -> None:
@@ -223,7 +222,7 @@ async def test_between_the_last_copied_record_and_the_end_lie_only_markers(
 
 async def test_an_offset_below_the_map_is_placed_by_the_time_that_was_stored_for_it() -> None:
     stored = InternalRecord(
-        encode_times_key(MINE), encode_times(ConsumerTimes((OffsetTimestamp(3, 1_000),), 5))
+        encode_times_key(*MINE), encode_times(ConsumerTimes((OffsetTimestamp(3, 1_000),), 5))
     )
     sides = Sides(by_time=True, source_answers=False, times=[stored])
     assert (await sides.place(3)).position == TranslatedOffset(2, by_time=True)
@@ -235,7 +234,7 @@ async def test_a_time_that_is_stored_is_not_looked_up_and_is_written_again_each_
 ) -> None:
     at_ms = int(time.time() * 1000) - age_ms
     stored = InternalRecord(
-        encode_times_key(MINE), encode_times(ConsumerTimes((OffsetTimestamp(3, 1_000),), at_ms))
+        encode_times_key(*MINE), encode_times(ConsumerTimes((OffsetTimestamp(3, 1_000),), at_ms))
     )
     destination = cast(KafkaCluster, holding({}, {}, [stored]))
     times = ConsumerTimeTable(FLOW, cast(KafkaCluster, None), destination)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import failback_start
-from runtime.contract.records.group_records import GroupKey
+from runtime.contract.records.group_records import GroupPartition
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
@@ -240,7 +240,7 @@ async def test_a_writer_aborts_a_transaction_that_failed_before_it_begins_the_ne
 
 # When a commit is looked up again whose record was not found at the source
 
-GROUP = GroupKey("flow", "billing", "orders", 0)
+GROUP = GroupPartition("billing", "orders", 0)
 MINUTE = 60_000
 
 
