@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.groups import (
@@ -34,7 +34,7 @@ from runtime.groups.translation import GroupOffsetSides, PlacedOffset
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.queries import NO_MEMBERS, Committed, commit_many, committed_by, list_groups
+from runtime.kafka.queries import NO_MEMBERS, Read, commit_many, committed_by, list_groups
 from runtime.kafka.records import InternalRecord
 from runtime.metrics.snapshot import GroupSnapshot
 
@@ -140,18 +140,6 @@ _NOT_DONE = frozenset({State.PENDING, State.REFUSED, State.UNMAPPED})
 _NEVER_WRITTEN = Checkpoint(-1, -1, 0, State.PENDING, "")
 
 
-class DestinationGroups(Struct, frozen=True):
-    """This value is the state of groups at the destination.
-
-    It names the groups with members, the offsets that the others have committed, and the groups whose state
-    is unknown, with the reason.
-    """
-
-    active: frozenset[str] = frozenset()
-    offsets: Mapping[str, Committed] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-
 class UncommittedOffset(Struct, frozen=True):
     """Says why an offset is not committed at the destination. `temporary`: another attempt may commit it."""
 
@@ -200,57 +188,59 @@ class GroupOffsetWriter:
         """
         if not placed:
             return {}
-        groups = await self._destination_groups(placed)
+        active, read = await self._destination_groups(placed)
         wanted: dict[GroupPartition, Checkpoint] = {}
         unwritten: dict[GroupPartition, Checkpoint] = {}
         uncommitted: dict[GroupPartition, UncommittedOffset] = {}
         for item, place in placed.items():
-            committed = groups.offsets.get(item.group, {}).get(place.at)
+            committed = read.offsets.get(item.group, {}).get(place.at)
             at_destination = committed.offset if committed is not None else None
             wrote = self._sides.wrote(item.group, place.at)
-            decision = self._decide(item, place, groups, at_destination, wrote)
+            temporary = isinstance(place.position, PendingTranslation) and place.position.temporary
+            if isinstance(place.position, TranslatedOffset) and item.group in read.failed:
+                temporary, why = True, f"what it has committed can't be read: {read.failed[item.group]}"
+                decision = Decision(State.REFUSED, place.position.offset, why=why)
+            else:
+                decision = self._decide(item, place, active, at_destination, wrote)
             before = at_destination if at_destination is not None and at_destination in wrote else -1
             checkpoints = wanted if decision.commits else unwritten
             checkpoints[item] = self._checkpoint(item, place, decision, self._sides.last(item), before)
             if decision.state in _NOT_DONE:
-                uncommitted[item] = UncommittedOffset(decision.why, _may_pass(item, place, groups))
+                uncommitted[item] = UncommittedOffset(decision.why, temporary)
         await self._post_unwritten(unwritten)
         return {**uncommitted, **(await self._write(wanted, placed) if wanted else {})}
 
-    async def _destination_groups(self, placed: Mapping[GroupPartition, PlacedOffset]) -> DestinationGroups:
-        """Reads the state of those groups at the destination that have a translated offset.
+    async def _destination_groups(
+        self, placed: Mapping[GroupPartition, PlacedOffset]
+    ) -> tuple[set[str], Read]:
+        """Reads, of the groups that have a translated offset, which have members at the destination.
 
-        Raises WireError.
+        Returns these, and what the others have committed there. Raises WireError.
         """
         groups = {
             item.group for item, place in placed.items() if isinstance(place.position, TranslatedOffset)
         }
         if not groups:
-            return DestinationGroups()
-        found = await list_groups(self._sides.destination)
-        listed = found.every
+            return set(), Read()
+        listed = (await list_groups(self._sides.destination)).every
         active = {group for group in groups if group in listed and listed[group].state not in NO_MEMBERS}
         share = {item.group for item in placed if self._offsets[item].of_share_group}
-        read = await committed_by(self._sides.destination, groups - active, share=share)
-        unknown = {group: f"what it has committed can't be read: {why}" for group, why in read.failed.items()}
-        return DestinationGroups(frozenset(active), read.offsets, unknown)
+        return active, await committed_by(self._sides.destination, groups - active, share=share)
 
     def _decide(
         self,
         item: GroupPartition,
         place: PlacedOffset,
-        groups: DestinationGroups,
+        active: Collection[str],
         at_destination: int | None,
         wrote: Collection[int],
     ) -> Decision:
-        """Decides about one offset. Nothing is written while what the group has committed is not known."""
-        if isinstance(place.position, TranslatedOffset) and item.group in groups.unknown:
-            return Decision(State.REFUSED, place.position.offset, why=groups.unknown[item.group])
+        """Decides about one offset; nothing is committed of a group that has members."""
         at_source = self._offsets[item]
         # Setting a start offset forgets what was acknowledged behind it: the same one is never set again.
         last = self._sides.last(item) if not at_source.of_share_group else None
         decision = decide(place.position, _now_ms(), at_source.offset, at_destination, wrote, last)
-        if decision.commits and item.group in groups.active:
+        if decision.commits and item.group in active:
             return replace(decision, state=State.REFUSED, why=ACTIVE, commits=False)
         return decision
 
@@ -370,16 +360,6 @@ class GroupOffsetWriter:
 
     def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
         return self._state.entry(item, self._offsets[item].offset, _now_s())
-
-
-def _may_pass(item: GroupPartition, place: PlacedOffset, groups: DestinationGroups) -> bool:
-    """Returns whether what keeps an offset from being committed may pass within moments."""
-    match place.position:
-        case PendingTranslation(temporary=temporary):
-            return temporary
-        case TranslatedOffset():
-            return item.group in groups.unknown
-    return False
 
 
 def _now_ms() -> int:
