@@ -86,10 +86,13 @@ class AvroSchema:
         take no bytes. fastavro reads a value by recursion in C, without a limit, and as many items as the
         value says.
         """
-        self._levels(self.root, 1, {})
+        self._levels(self.root, 1, {}, {})
 
-    def _levels(self, schema: Schema, level: int, known: dict[str, int]) -> int:
-        """Returns how many types are within one another. `known` has those of named types, at first 0."""
+    def _levels(self, schema: Schema, level: int, known: dict[str, int], sized: dict[str, bool]) -> int:
+        """Returns how many types are within one another. `known` has those of named types, at first 0.
+
+        `sized` has of named types whether each value takes bytes.
+        """
         if level > _MOST_LEVELS:
             raise BadSchema(_TOO_DEEP)
         resolved = self.of(schema)
@@ -97,12 +100,14 @@ class AvroSchema:
         if (levels := known.get(name) if name else None) is None:
             if name:
                 known[name] = 0
-            levels = 1 + max((self._levels(part, level + 1, known) for part in _parts(resolved)), default=0)
+            levels = 1 + max(
+                (self._levels(part, level + 1, known, sized) for part in _parts(resolved)), default=0
+            )
             if name:
                 known[name] = levels
         if not levels:
             raise BadSchema(f"{name} contains itself: values of a recursive type are not read")
-        if kind_of(resolved) == "array" and not self._takes_bytes(resolved["items"]):
+        if kind_of(resolved) == "array" and not self._takes_bytes(resolved["items"], sized):
             raise BadSchema(
                 "the items of an array take no bytes: a small value could hold any number of them"
             )
@@ -110,8 +115,11 @@ class AvroSchema:
             raise BadSchema(_TOO_DEEP)
         return levels
 
-    def _takes_bytes(self, schema: Schema) -> bool:
-        """Returns whether each value of a type takes a byte at least. The type does not contain itself."""
+    def _takes_bytes(self, schema: Schema, sized: dict[str, bool]) -> bool:
+        """Returns whether each value of a type takes a byte at least. The type does not contain itself.
+
+        A record may be named at many places within others: each record is looked at once.
+        """
         resolved = self.of(schema)
         match kind_of(resolved):
             case "null":
@@ -119,7 +127,9 @@ class AvroSchema:
             case "fixed":
                 return int(resolved["size"]) > 0
             case "record":
-                return any(self._takes_bytes(part) for part in _parts(resolved))
+                if (name := resolved["name"]) not in sized:
+                    sized[name] = any(self._takes_bytes(part, sized) for part in _parts(resolved))
+                return sized[name]
             case _:
                 return True
 

@@ -281,9 +281,9 @@ def test_a_schema_that_expressions_cannot_read_is_refused(schema: Any, why: str)
         ddl_of(json.dumps(record) if isinstance(schema, dict) else schema)
 
 
-def twice(levels: int) -> dict[str, Any]:
+def twice(levels: int, leaf: str = "int") -> dict[str, Any]:
     """A record that contains another one twice, which contains another one twice, and so on."""
-    found: dict[str, Any] = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": "int"}]}
+    found: dict[str, Any] = {"type": "record", "name": "R0", "fields": [{"name": "a", "type": leaf}]}
     for level in range(1, levels):
         fields = [{"name": "a", "type": found}, {"name": "b", "type": f"R{level - 1}"}]
         found = {"type": "record", "name": f"R{level}", "fields": fields}
@@ -336,6 +336,16 @@ def test_an_array_of_items_without_bytes_is_not_read(items: Any) -> None:
         values_of(json.dumps({"type": "record", "name": "R", "fields": fields})).json(data)
     with pytest.raises(BadSchema):
         ddl_of(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
+def test_items_without_bytes_are_found_at_once() -> None:
+    """The items contain the same empty record at very many places."""
+    array = {"type": "array", "items": twice(30, "null")}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": array}]}
+    began = time.process_time()
+    with pytest.raises(UndecodableValue, match="take no bytes"):
+        values_of(json.dumps(schema)).json(encode(1 << 40) + encode(0))
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("kind", [{"type": "bytes"}, {"type": "fixed", "name": "F", "size": 1 << 20}])
