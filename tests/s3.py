@@ -29,6 +29,7 @@ from tests.records import wait_for
 OTHER_SERVER = "REPL_TEST_S3"
 KEY, SECRET = "S3_TEST_KEY", "S3_TEST_SECRET"  # the variables with the credentials
 ADMIN = {KEY: "admin", SECRET: "admin-secret-key"}
+_PAGE = 50  # so that few objects are several pages
 RIGHTS = (
     "s3:ListBucket",
     "s3:GetObject",
@@ -44,6 +45,7 @@ class S3Server:
         self.url = url
         self.has_users = has_users
         self.takes_every_key = has_users  # MinIO refuses a key with an empty part
+        self.page = _PAGE if has_users else 1_000  # keys of a listing
         self._s3 = self._client("s3")
         self.gone = self._s3.exceptions.NoSuchKey
 
@@ -166,8 +168,9 @@ def s3_server_with_tls(folder: Path, certificate: Path) -> Iterator[str]:
 def _running(folder: Path, port: int, ready: Callable[[], bool], *options: str) -> Iterator[None]:
     server = Path(__file__).with_name("moto_server.py")
     command = [sys.executable, "-P", str(server), "-H", "127.0.0.1", "-p", str(port), *options]
+    environ = {**os.environ, **ADMIN, "MOTO_S3_DEFAULT_MAX_KEYS": f"{_PAGE}"}
     with (folder / "s3.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **ADMIN})
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
     try:
         wait_for(lambda: process.poll() is not None or ready(), 60)
         assert process.poll() is None, (folder / "s3.log").read_text()

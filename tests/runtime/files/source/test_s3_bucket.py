@@ -54,16 +54,15 @@ def test_a_source_of_a_flow_reads_the_bucket_with_its_client(
     assert list(source_of(lines).look().files) == ["a.log"]
 
 
-@pytest.mark.slow
 def test_pages_are_listed_one_behind_the_other(server: S3Server, bucket: str) -> None:
-    names = [f"{number:04}.log" for number in range(1_003)]
+    names = [f"{number:04}.log" for number in range(server.page + 3)]
     for name in names:
         server.put(bucket, f"in/{name}", b"x")
     store = S3Bucket(f"s3a://{bucket}/in", server.settings, ADMIN)
     first = store.page("", recursive=False)
-    assert (len(first.objects), first.more, first.last) == (1_000, True, "0999.log")
+    assert ([one.name for one in first.objects], first.more) == (names[: server.page], True)
     rest = store.page(first.last, recursive=False)
-    assert ([one.name for one in rest.objects], rest.more) == (names[1_000:], False)
+    assert ([one.name for one in rest.objects], rest.more) == (names[server.page :], False)
 
 
 def test_an_object_that_was_overwritten_or_deleted_is_not_read(server: S3Server, bucket: str) -> None:
