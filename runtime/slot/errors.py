@@ -112,6 +112,9 @@ TABLE: dict[tuple[ErrorPhase, E], ErrorDecision] = {
     (ErrorPhase.ADD, E.TOPIC_AUTHORIZATION_FAILED): _SUSPECT,
     **{(ErrorPhase.PRODUCE, code): _ABORT_AND_REFRESH for code in LEADER_CHANGED},
     **{(ErrorPhase.PRODUCE, code): _INSPECT for code in _TOPIC_GONE},
+    # A client may have written to the partition under the lane's producer id and a newer epoch: brokers check
+    # neither. The coordinator knows better, so the renewal of the id tells whether the lane was fenced (R7).
+    (ErrorPhase.PRODUCE, E.INVALID_PRODUCER_EPOCH): _SUSPECT,
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS): _SUSPECT,
     (ErrorPhase.PRODUCE, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND): _SUSPECT,
     (ErrorPhase.PRODUCE, E.REQUEST_TIMED_OUT): _SUSPECT,

@@ -40,10 +40,13 @@ RULES: list[tuple[tuple[ErrorPhase, ...], tuple[E, ...], ErrorDecision]] = [
     ((ADD, PRODUCE), GONE, ErrorDecision(ErrorAction.INSPECT, refresh=True)),
     # Fencing 3: these can't be told from a timeout fence.
     (
-        (INIT, ADD, PRODUCE, QUARANTINE, LEDGER, END),
+        (INIT, ADD, QUARANTINE, LEDGER, END),
         (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED),
         ErrorDecision(ErrorAction.END_SLOT),
     ),
+    ((PRODUCE,), (E.PRODUCER_FENCED,), ErrorDecision(ErrorAction.END_SLOT)),
+    # Any client that writes the partition may cause it: the coordinator says whether the lane is fenced.
+    ((PRODUCE,), (E.INVALID_PRODUCER_EPOCH,), ErrorDecision(SUSPECT, refresh=True)),
     ((INIT,), (E.INVALID_TRANSACTION_TIMEOUT,), ErrorDecision(ErrorAction.END_SLOT)),
     # Fencing 4: a marker that can't be written keeps the id; a partition without replicas leaves the lane.
     ((INIT, ADD, QUARANTINE), (E.CONCURRENT_TRANSACTIONS,), ErrorDecision(ErrorAction.STUCK)),

@@ -6,7 +6,14 @@ from typing import Literal
 
 import pytest
 
+from runtime.batch import Batch, TopicPartition, walk
+from runtime.batch.layout import HEADER_SIZE
+from runtime.batch.stamp import StampedBatch
+from runtime.kafka.fetch import fetch_once
+from runtime.kafka.protocol.fetch import Isolation
+from runtime.ledger.transaction_writer import send
 from tests.records import PATIENCE_S
+from tests.runtime.batch.forge import batch_bytes, record
 from tests.runtime.slot.world import Side, at_end, copying, until
 
 pytestmark = pytest.mark.integration
@@ -40,3 +47,24 @@ async def test_another_writer_is_seen_while_the_flow_copies(
         await asyncio.to_thread(write_as_another, orders.destination, orders.topic, kind)
         await orders.write([{"value": b"last"}])
         await until(slot, lambda one: one.foreign_writes and one.position == 31)
+
+
+async def test_a_client_that_writes_under_the_id_of_a_lane_stops_no_partition(
+    sides: dict[str, Side], fresh: Callable[[str], str]
+) -> None:
+    """Brokers check neither whose producer id a batch has, nor its epoch, unless that is an older one."""
+    orders = copying(sides, fresh, 2)
+    async with orders.running() as slot:
+        await orders.write({"value": b"%d" % number, "partition": number % 2} for number in range(10))
+        await until(slot, at_end([5, 5]))
+        async with await orders.destination.open() as cluster:
+            at = TopicPartition(orders.topic, 0)
+            answer = await fetch_once(cluster, at, 0, 1 << 20, "t", isolation=Isolation.READ_UNCOMMITTED)
+            copied = next(one for one in walk(answer.records, at).sets if isinstance(one, Batch))
+            data = batch_bytes([record(0, b"forged")], producer=(copied.producer_id, 32_767, 0))
+            await send(cluster, at, StampedBatch(data[:HEADER_SIZE], memoryview(data)[HEADER_SIZE:]))
+        await orders.write({"value": b"%d" % number, "partition": number % 2} for number in range(10, 30))
+        await until(slot, at_end([15, 15]))
+    found, wanted = (side.read(orders.topic, 2) for side in (orders.destination, orders.source))
+    values = [[row.value for row in rows if row.value != b"forged"] for rows in found]
+    assert values == [[row.value for row in rows] for rows in wanted]

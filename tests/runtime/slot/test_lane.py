@@ -519,6 +519,31 @@ async def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoc
     assert (bench.destination.epochs["lane"], bench.destination.ends, bench.lane.aborts) == (1, 0, 1)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_the_coordinator_says_whether_a_lane_whose_partition_refuses_its_epoch_is_fenced(
+    replaced: bool,
+) -> None:
+    """A client may have written there under the lane's producer id and a newer epoch: only that partition
+    leaves the lane (R7). A lane that another attempt has replaced ends its slot (R3).
+    """
+    bench = Bench()
+    link = bench.destination.links[NEAR] = Link()
+    link.refused["orders"] = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await bench.lane.begin()
+    if replaced:
+        bench.destination.epochs["lane"] += 1
+        with pytest.raises(SlotMustEnd, match="PRODUCER_FENCED"):
+            await bench.lane.run()
+    else:
+        running_lane = asyncio.ensure_future(bench.lane.run())
+        await bench.emits(Aborted)
+        bench.lane.drain()
+        await running_lane
+        assert bench.of(Aborted)[0].decision.action is ErrorAction.SUSPECT
+        assert bench.of(Aborted)[0].failure.copies == (bench.copy,)
+    assert bench.of(Committed) == []
+
+
 class Silent(Link):
     """Its broker answers no produce request."""
 
