@@ -4,6 +4,7 @@ from typing import Final
 
 TABLE_REACH: Final = 1 << 14
 _LONGEST: Final = 10
+_LAST_SHIFT: Final = 56  # of the ninth byte
 _MASK: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 
@@ -38,6 +39,8 @@ def read(data: bytes | bytearray, position: int) -> tuple[int, int]:
         byte = data[at]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if shift > _LAST_SHIFT:
+                value &= _MASK  # Java drops the rest of the tenth byte
             return (value >> 1) ^ -(value & 1), at + 1
         shift += 7
     raise MalformedBytes("a varint without an end")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from runtime.batch import Codec, Merge, Record, RewriteReason, RewriteSpec, prepare, records
 from runtime.contract.records.provenance import ClusterPartition
-from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, overflowing, record
+from tests.runtime.batch.forge import HERE, START, arrived, batch_bytes, batches, overflowing, record, summed
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 SPEC = RewriteSpec(HERE, max_batch=1_000_000)
@@ -37,3 +37,12 @@ def test_records_are_read_with_their_timestamps(codec: Codec) -> None:
     far = [Record(0, LEAST, None, b"v", ()), Record(1, LEAST, None, b"v", ())]
     (batch,) = batches(batch_bytes(far, codec))
     assert records(batch, HERE) == far
+
+
+def test_a_delta_of_more_than_64_bits_is_cut_as_other_readers_cut_it() -> None:
+    """The last of ten bytes has room for more."""
+    data = bytearray(overflowing(0, 0, LEAST))
+    long, longer = b"\xff" * 9 + b"\x01", b"\xff" * 9 + b"\x7f"
+    assert data.count(long) == 1
+    (batch,) = batches(summed(data.replace(long, longer)))
+    assert [one.timestamp for one in records(batch, HERE)] == [LEAST]
