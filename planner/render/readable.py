@@ -53,12 +53,15 @@ def _escape(found: re.Match[str]) -> str:
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
 _MANY = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+LARGEST = 1 << 63  # of what is counted and measured; JSON may hold any number, and a float can't
 
 
 def count(number: int | None) -> str:
-    """Returns `12,345` or `12.3 M`."""
+    """Returns `12,345` or `12.3 M`; what only a forged record says as it is."""
     if number is None:
         return UNKNOWN
+    if number > LARGEST:
+        return f"{number:,}"
     for size, word in _MANY:
         if number >= 10 * size:
             return f"{number / size:,.1f} {word}"
@@ -83,9 +86,11 @@ def per_second(records: float | None) -> str:
 
 
 def span(ms: float | None) -> str:
-    """Returns `12 ms`, `0.3 s`, `41 s`, `4 min`, `3 h` or `2 d`."""
+    """Returns `12 ms`, `0.3 s`, `41 s`, `4 min`, `3 h` or `2 d`; what only a forged time gives as it is."""
     if ms is None:
         return UNKNOWN
+    if abs(ms) > LARGEST:
+        return f"{ms} ms"
     if ms < 100:
         return f"{ms:.0f} ms" if ms else "0 s"
     seconds = ms / 1000

@@ -1,19 +1,43 @@
-"""A forged time in an internal record, or the timestamp of a record, stops no command and no page."""
+"""A forged time in an internal record, or the timestamp of a record, stops no command and no page.
+
+Nor does another number that no clock and no counter has.
+"""
 
 from collections.abc import Iterator
 
 import pytest
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from planner.model.step import ApplyRecord
 from planner.render import readable
 from planner.render.reports import history
 from planner.render.reports.loss import flow_lines
+from planner.render.status import DetailLevel, screen
+from planner.render.status import document as status_document
 from planner.state.history import finished, fold, started
+from planner.state.lease import LeaseHolder, LeaseState
 from planner.ui.pages import clock, since
+from planner.workflows.applying.session import wait_text
+from runtime.audit.status.join import join
+from runtime.contract.records.job_status import FlowView, JobStatus, PartitionState, PartitionStatus
+from runtime.contract.records.latency import LATENCY_BOUNDS_MS
+from runtime.contract.results.failover import verdicts
 from runtime.contract.results.groups import FlowLoss, PartitionUnheard
 from tests.fakes.replacing import replace as changed
 from tests.planner.diff.test_jobs import ONE, applied, changes
+from tests.runtime.audit.given import (
+    NOW,
+    asked,
+    destination,
+    job,
+    ledger,
+    look,
+    progress,
+    report,
+    said,
+    source,
+)
 
 FORGED = [10**15, -(10**15), (1 << 63) - 1, -(1 << 63), 10**30, 10**1000]
 each = pytest.mark.parametrize("ms", FORGED, ids=["late", "early", "most", "least", "huge", "endless"])
@@ -73,6 +97,44 @@ def test_the_history_is_shown_whatever_an_apply_is_said_to_have_taken(ms: int) -
     assert f"{ms} ms" in history.one_text(found)
     assert [line.plain for line in history.screen([found], None)]
     assert history.document([found], with_steps=True)["applies"][0]["started"] == f"{ms} ms"
+
+
+@each
+def test_the_history_says_how_long_an_apply_took_whatever_its_times_say(ms: int) -> None:
+    (_, begun), _ = applies(0)
+    (found,) = fold([(b"1", begun), (b"1", finished("done", ms))], lambda wrong: pytest.fail(str(wrong)))
+    assert f"  finished  {ms} ms (" in history.one_text(found)
+
+
+@each
+def test_who_waits_for_a_lease_is_told_of_its_holder_whatever_its_time_says(ms: int) -> None:
+    holder = LeaseHolder("id", "ada", "ops1", 7, "shop", "a plan")
+    assert f"since {ms} ms" in wait_text("dc1", LeaseState(holder, ms, ms, 30_000))
+
+
+def numbers(kind: type[Struct]) -> list[str]:
+    return [one.name for one in fields(kind) if one.type is int and one.name != "partition"]
+
+
+def reports(ms: int) -> Iterator[tuple[JobStatus, PartitionStatus, list[int]]]:
+    """Reports of a job and its slot of which one number is forged."""
+    status, partition, counts = job(), said(PartitionState.COPYING, 100, 400), [1] * len(LATENCY_BOUNDS_MS)
+    yield from ((replace(status, **{name: ms}), partition, counts) for name in numbers(JobStatus))
+    yield from ((status, replace(partition, **{name: ms}), counts) for name in numbers(PartitionStatus))
+    for name in numbers(FlowView):
+        yield replace(status, flows=[replace(status.flows[0], **{name: ms})]), partition, counts
+    yield status, partition, [*counts, ms]
+
+
+@each
+def test_a_status_is_shown_whatever_a_job_and_its_slot_have_reported(ms: int) -> None:
+    here, there = source(end=400), destination(200)
+    before = ledger(progress(50), job(1_400), report(said(PartitionState.COPYING, 50), counts=[1]))
+    for status, partition, counts in reports(ms):
+        now = ledger(progress(100), status, report(partition, counts=counts))
+        seen = join(asked(rpo_ms=5_000), look(here, there, now), look(here, there, before, NOW - 1_000))
+        assert [line.plain for depth in DetailLevel for line in screen(seen, 80, depth)]
+        assert status_document(seen, verdicts(seen))["flows"]
 
 
 @each

@@ -9,7 +9,7 @@ from rich.text import Text
 from planner.model.address import Kind
 from planner.model.step import ApplyRecord, Result, Step, StepResult
 from planner.plan.steps.registry import Own
-from planner.render.readable import iso_time, one_line
+from planner.render.readable import LARGEST, iso_time, one_line
 from planner.render.reports.fields import json_fields
 from planner.render.table import Column, table
 
@@ -81,8 +81,9 @@ def one_text(applied: ApplyRecord) -> str:
         f"  started   {iso_time(applied.started_ms)}",
     ]
     if applied.finished_ms is not None:
-        seconds = (applied.finished_ms - applied.started_ms) / 1000
-        lines.append(f"  finished  {iso_time(applied.finished_ms)} ({seconds:.1f} s)")
+        took_ms = applied.finished_ms - applied.started_ms
+        took = f"{took_ms / 1000:.1f} s" if abs(took_ms) <= LARGEST else f"{took_ms} ms"
+        lines.append(f"  finished  {iso_time(applied.finished_ms)} ({took})")
     lines += ["", *_steps(applied)]
     return "\n".join(map(one_line, lines))
 

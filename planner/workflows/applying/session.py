@@ -40,6 +40,7 @@ from planner.model.step import (
     StepsEnded,
     StepsSent,
 )
+from planner.model.times import utc
 from planner.observe.cluster import ReadOptions
 from planner.observe.observer import identities, observe
 from planner.plan.guards import recheck, required_keys
@@ -100,7 +101,7 @@ async def leased(
 
 
 def wait_text(cluster: str, held: LeaseState) -> str:
-    since = time.strftime("%H:%M:%S UTC", time.gmtime(held.since_ms / 1000))
+    since = utc(held.since_ms, "%H:%M:%S UTC")
     holder = printable(f"{held.holder.user}@{held.holder.host}, pid {held.holder.pid}")
     return f"Waiting for another apply to {cluster}: {holder}, since {since} ..."
 

@@ -158,7 +158,7 @@ def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
     """Returns the rate per second; None where there is nothing to compare with."""
     if before is None or elapsed_ms <= 0:
         return None
-    return max(now - before, 0) * 1000 / elapsed_ms
+    return min(max(now - before, 0), 1 << 63) * 1000 / elapsed_ms  # JSON may hold more than a float can
 
 
 def sum_known(values: Iterable[_Number | None]) -> _Number | None:

@@ -199,7 +199,7 @@ def _standbys(job: str, now: LedgerFacts, before: LedgerFacts | None, now_ms: in
 
 def duration(ms: int) -> str:
     """Formats a duration for an explanation: `35 s`, `4 min`, `3 h`, `2 d`."""
-    seconds = ms // 1000
+    seconds = min(ms, 1 << 63) // 1000  # JSON may hold more than a float can
     for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {word}"

@@ -144,10 +144,11 @@ def summed(counts: Iterable[Sequence[int]]) -> list[int]:
 def quantile(counts: Sequence[int], q: float) -> float | None:
     """Returns a quantile of a histogram with the bounds of LATENCY_BOUNDS_MS, interpolated linearly.
 
-    Values above the last bound count as that bound: the histogram does not distinguish them.
+    Values above the last bound count as that bound: the histogram does not distinguish them. A histogram that
+    nobody can have counted has none.
     """
     total = sum(counts)
-    if not total:
+    if not 0 < total < 1 << 63 or min(counts) < 0:
         return None
     wanted = q * total
     passed = 0
