@@ -307,11 +307,8 @@ class RoundCopier(Copier, Generic[P]):
                 )
             states[key] = self._sink.committed(status, position)
         self._states, self._notes = states, look.notes
-        # The partitions as the flow's status and the metrics count them.
-        names = self.selected({key.topic for key in states})
-        self._flow.partitions = {
-            key: AssignedPartition(*key, destination_topic=names.get(key.topic, key.topic)) for key in states
-        }
+        # The partitions as the flow's status and the metrics count them, by their keys alone.
+        self._flow.partitions = {key: AssignedPartition(*key, destination_topic=key.topic) for key in states}
 
     def report(self, driver: str, number: int) -> SlotReport:
         """Returns the status of the flow's partitions, as the report of a slot."""

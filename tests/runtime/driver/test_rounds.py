@@ -48,7 +48,7 @@ class Source(RecordSource[FilePosition]):
     """Both partitions have more; the tasks found `taken` of them."""
 
     def __init__(self, taken: Mapping[PartitionKey, PartitionState]) -> None:
-        self.taken = taken
+        self.taken, self.selections = taken, 0
 
     async def look(self, cluster: KafkaCluster, positions: Positions) -> Look[FilePosition]:
         return Look(shown={key: SourceRange(0, 9, S.COPYING) for key in (A, B)}, read=[A])
@@ -58,6 +58,7 @@ class Source(RecordSource[FilePosition]):
         return True
 
     def selected(self, topics: Iterable[str]) -> dict[str, str]:
+        self.selections += 1
         return {}
 
 
@@ -133,6 +134,15 @@ async def test_a_failure_is_over_once_the_next_round_has_copied(
     await copying.copy_once()
     assert seen == [S.RETRYING if kept else S.COPYING] * 2
     assert states(copying) == {"a": (S.COPYING, ""), "b": (S.COPYING, "")}
+
+
+async def test_what_a_round_notes_takes_no_selection_of_topics() -> None:
+    """That of 10,000 topics takes a third of a second, in which the driver does nothing else."""
+    source = Source({})
+    copying = copier(source, Sink())
+    await copying.copy_once()
+    assert set(states(copying)) == {"a", "b"}
+    assert source.selections == 0
 
 
 class SilentJvm:
