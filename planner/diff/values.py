@@ -17,6 +17,7 @@ from planner.model.setting_types import BOOLEANS, LISTS, NUMBERS
 from runtime.contract.spec.launch import METRICS_PORT
 
 Normal = str | Decimal | bool | tuple[str, ...] | None
+_BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 
 
 @lru_cache(maxsize=65_536)
@@ -27,7 +28,7 @@ def normal(key: str, value: str | None) -> Normal:
     """
     if value is None:
         return None
-    text = value.strip()
+    text = trimmed(value)
     if key in LISTS:
         return tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
     if key in BOOLEANS:
@@ -38,6 +39,11 @@ def normal(key: str, value: str | None) -> Normal:
         except InvalidOperation:
             return text
     return value
+
+
+def trimmed(value: str) -> str:
+    """Returns the value without what the broker takes off its ends: all controls, too."""
+    return value.strip(_BLANKS)
 
 
 def same_value(key: str, one: str | None, other: str | None) -> bool:

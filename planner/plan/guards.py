@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 
 from planner.diff.record import destination_jobs, wanted_jobs
-from planner.diff.values import readable, same_value
+from planner.diff.values import readable, same_value, trimmed
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
@@ -84,17 +84,18 @@ def _text(*values: int | str | None) -> str | None:
 def holds(rule: Requirement, found: str) -> bool:
     """Returns whether the value passes the requirement.
 
-    Values are compared as the broker parses them: numbers as numbers, where -1 of a retention means no limit,
-    and words for equality.
+    Values are compared as the broker parses them: numbers as numbers, where a negative one of a retention
+    means no limit, and words for equality.
     """
-    left, right = _number(rule.subject, found), _number(rule.subject, rule.value)
+    found, wanted = trimmed(found), trimmed(rule.value)
+    left, right = _number(rule.subject, found), _number(rule.subject, wanted)
     if left is not None and right is not None:
         return COMPARE[rule.operator](left, right)
     match rule.operator:
         case "==":
-            return same_value(rule.subject, found.strip(), rule.value.strip())
+            return same_value(rule.subject, found, wanted)
         case "!=":
-            return not same_value(rule.subject, found.strip(), rule.value.strip())
+            return not same_value(rule.subject, found, wanted)
         case _:
             return False
 
@@ -106,7 +107,9 @@ def _number(subject: str, text: str) -> Decimal | None:
         return None
     if not number.is_finite():
         return None
-    return Decimal("Infinity") if subject in UNLIMITED and number == -1 else number
+    # -2 of a local retention is the topic's own; of retention.bytes, brokers take any negative number.
+    unlimited = number == -1 or (number < 0 and not subject.startswith("local."))
+    return Decimal("Infinity") if subject in UNLIMITED and unlimited else number
 
 
 def secret_problems(job: DesiredJob, spec: JobSpec) -> Iterator[Diagnostic]:

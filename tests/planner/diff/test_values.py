@@ -15,6 +15,7 @@ from planner.diff.values import bytes_as_text, normal, readable
         ("retention.ms", "a week", "604800000", False),
         ("min.cleanable.dirty.ratio", "0.50", "0.5", True),
         ("cleanup.policy", "compact,delete", "delete, compact", True),
+        ("cleanup.policy", "compact", "\x01compact", True),
         ("cleanup.policy", "compact", "compact,delete", False),
         ("leader.replication.throttled.replicas", "0:1,1:2", "1:2,0:1", True),
         ("preallocate", "TRUE", "true", True),

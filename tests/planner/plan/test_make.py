@@ -238,8 +238,13 @@ UNSET = replace(mirror("t"), cluster="dc1", unset=frozenset({"retention.ms"}))
         ("retention.ms <= 604800000", wanted("t", retention_ms="-01"), None, False),  # as Kafka reads it
         ("retention.ms <= 604800000", wanted("t", retention_ms=" -1"), None, False),
         ("retention.ms <= 604800000", wanted("t", retention_ms="nan"), None, False),
+        ("retention.ms <= 604800000", wanted("t", retention_ms="\x01-1"), None, False),
+        ("retention.ms != -1", wanted("t", retention_ms="\x01-1"), None, False),
+        ("retention.bytes <= 1000000", wanted("t", retention_bytes="-2"), None, False),
+        ("local.retention.bytes <= 1000000", wanted("t", local_retention_bytes="-2"), None, True),
         ("retention.ms > 1", wanted("t", retention_ms="-1"), None, True),
         ("cleanup.policy != compact", wanted("t", cleanup_policy=" compact,"), None, False),
+        ("cleanup.policy != compact", wanted("t", cleanup_policy="\x01compact"), None, False),
         ("cleanup.policy == compact,delete", wanted("t", cleanup_policy="delete, compact"), None, True),
         ("retention.ms < 10", wanted("t"), live("t", retention_ms="9"), True),
         ("retention.ms < 10", wanted("t"), live("t", retention_ms="10"), False),
