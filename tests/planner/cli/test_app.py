@@ -25,6 +25,7 @@ PARSING = {
     "planner.cli",
     "planner.model",
     "planner.model.diagnostic",
+    "planner.model.times",
     "planner.render",
     "planner.render.readable",
     "planner.workflows",
