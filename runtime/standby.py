@@ -52,7 +52,7 @@ from runtime.ledger.transaction_writer import send
 SILENCE_S = 4.0
 """A job whose heartbeats came in time is started after so long without one.
 
-Nothing is decided by it: the driver that a standby starts looks for heartbeats for 4.5 s more, while Spark
+Nothing is decided by it: the driver that a standby starts looks for heartbeats for 3 s more, while Spark
 starts, and ends if one comes. So a job that its own supervisor starts again in 4 to 11 s stays where it is.
 """
 UNSURE_S = 10.0

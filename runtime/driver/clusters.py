@@ -275,7 +275,7 @@ def last_rates(reported: JobStatusTable, job: str) -> dict[PartitionKey, int]:
     return job_status.rates_of(sorted(reports, key=lambda report: report.at_ms))
 
 
-_WATCH_S = 4.5  # heartbeats come once a second; Spark takes longer to start
+_WATCH_S = 3.0  # heartbeats come once a second; Spark takes longer to start
 _WATCH_POLL_S = 0.25
 _PROC = Path("/proc")
 
