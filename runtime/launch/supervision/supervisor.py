@@ -197,7 +197,7 @@ class Supervisor:
     def __init__(
         self, home: Path, job: str, lock: int, *, revived: bool = False, gives_way: bool = False
     ) -> None:
-        self._home, self._lock, self._revived, self._gives_way = home, lock, revived, gives_way
+        self._lock, self._revived, self._gives_way = lock, revived, gives_way
         self._folder = JobFolder(home, job)
         self._log = LogFile(self._folder.log)
         self._events = selectors.DefaultSelector()
