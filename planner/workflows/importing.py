@@ -211,7 +211,7 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
     reader.read(shape, node, "bootstrap")
     if reader.diagnostics:
         raise Failure([error(problem.summary, problem.hint) for problem in reader.diagnostics])
-    if not re.fullmatch(str(CLUSTER_NAME.pattern), name):
+    if not CLUSTER_NAME.matches(name):
         raise Failure(error(f"{name!r} is no name for a cluster", "use letters, digits, _ and -"))
     return Cluster(name, bootstrap=",".join(addresses), client=_client_settings(client_config))
 

@@ -244,7 +244,7 @@ def convert_properties(keys: Properties, name: str) -> ConvertedTopology:
 
 def _names(aliases: tuple[str, ...], keys: Properties) -> dict[str, str]:
     """Returns the name of each alias's cluster. Of two aliases with one name, the second gets a number."""
-    names = {alias: alias for alias in aliases if re.fullmatch(str(CLUSTER_NAME.pattern), alias)}
+    names = {alias: alias for alias in aliases if CLUSTER_NAME.matches(alias)}
     for alias in aliases:
         if alias in names:
             continue

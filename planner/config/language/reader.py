@@ -1,6 +1,5 @@
 """Reads nodes into values by the shapes of the language, with their places, and collects all mistakes."""
 
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
@@ -182,7 +181,7 @@ class ShapeReader:
         return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {more}{describe(shape)}")
 
     def _text(self, shape: shapes.TextShape, node: ScalarNode, of: str) -> str | NamedReference | Invalid:
-        if shape.pattern is not None and re.fullmatch(shape.pattern, node.text) is None:
+        if not shape.matches(node.text):
             return self.wrong(
                 node.source,
                 f'"{of}" is {shown(node)}, not {shape.expected}',

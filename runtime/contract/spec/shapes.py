@@ -9,6 +9,7 @@ What a job needs unchanged is declared in this package, and a topology's class e
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, StrEnum
@@ -57,6 +58,10 @@ class TextShape:
     pattern: str | None = None
     hint: str = ""
     placed: bool = False
+
+    def matches(self, text: str) -> bool:
+        """Returns whether a text is of this shape."""
+        return self.pattern is None or re.fullmatch(self.pattern, text) is not None
 
 
 @dataclass(frozen=True, slots=True)
