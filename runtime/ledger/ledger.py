@@ -178,6 +178,13 @@ class Ledger:
         undecided = self._scan(key.flow).fold.undecided(encode_key(ProgressKey(key)))
         return UndecidedProgress(committed) if undecided else committed
 
+    def decided_progress(self, key: PartitionKey) -> Progress | None:
+        """Returns the progress of one partition. Raises BrokerError where an open transaction wrote it."""
+        progress = self.progress(key)
+        if isinstance(progress, UndecidedProgress):
+            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
+        return progress
+
     def committed(self, key: PartitionKey) -> Progress | None:
         """Returns the newest committed progress of one partition."""
         value = self._scan(key.flow).fold.get(encode_key(ProgressKey(key)))

@@ -215,9 +215,7 @@ async def _begin_partitions(
         source, shared.destination, partitions, Earliest(), mine.number, fresh=True
     )
     for key, first in starts.items():
-        before = shared.ledger.progress(key)
-        if isinstance(before, UndecidedProgress):
-            raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
+        before = shared.ledger.decided_progress(key)
         begun = failback_start(before, theirs.progress[key], theirs.maps[key], first)
         ranges = foreign_offset_ranges(before, begun, first.position) if mine.life else []
         single = single_before(before, begun, first.position) if mine.life else None

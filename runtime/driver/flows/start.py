@@ -41,8 +41,8 @@ from runtime.driver.leadership import Leadership
 from runtime.driver.slots.membership import NO_SLOTS, Membership, SlotLayout
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.ledger.ledger import Ledger, UndecidedProgress
+from runtime.kafka.errors import WireError
+from runtime.ledger.ledger import Ledger
 from runtime.ledger.positions import commit_first_positions, first_positions, names
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
@@ -285,10 +285,7 @@ async def restart(
         ]
         starts = await first_positions(source, shared.destination, restarted, start, generation.number)
         for key, first in starts.items():
-            before = shared.ledger.progress(key)
-            if isinstance(before, UndecidedProgress):
-                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"where {key.at} stands")
-            records[ProgressKey(key)] = start_again(before, first)
+            records[ProgressKey(key)] = start_again(shared.ledger.decided_progress(key), first)
     await shared.leadership.ensure()
     await shared.leadership.commit({GenerationKey(spec.name): done, **records})
     await shared.ledger.decided(spec.name)
