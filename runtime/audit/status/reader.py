@@ -43,9 +43,8 @@ from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
 
 _RETRY_WITHIN_S = 0.5
-_MOST_READ = (
-    50  # partitions whose first uncopied record is read in one inspection: a batch may have a megabyte
-)
+# Partitions whose first uncopied record is read in one inspection: a batch may have a megabyte.
+_MOST_READ = 50
 _READ_AT_ONCE = 8
 _MIN_FETCH_BYTES = 1  # brokers send the first batch whole, however small the limit is
 
