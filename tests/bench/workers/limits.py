@@ -29,7 +29,7 @@ from tests.spark.standalone import Worker
 
 _GROUPS = Path("/sys/fs/cgroup/cpu")
 _REMOVED_WITHIN_S = 60.0
-_PERIOD_US = 100_000
+_PERIOD_US, _LEAST_US = 100_000, 1_000  # a quota of less than 1 ms is refused
 _LOOP_BYTES, _LOOP_STARTS_S = 1 << 20, 60.0
 
 
@@ -90,8 +90,9 @@ class CpuShares:
     def _limit(self, process: psutil.Process) -> None:
         group = self._folder / str(process.pid)
         group.mkdir()
-        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
-        (group / "cpu.cfs_quota_us").write_text(str(int(_PERIOD_US * self.each)))
+        period = max(_PERIOD_US, int(_LEAST_US / self.each))
+        (group / "cpu.cfs_period_us").write_text(str(period))
+        (group / "cpu.cfs_quota_us").write_text(str(max(int(period * self.each), _LEAST_US)))
         (group / "cgroup.procs").write_text(str(process.pid))
 
     def remove(self, slot: psutil.Process) -> None:
