@@ -305,8 +305,7 @@ class JobRunner:
         cores = spec.slots or await self._unless_ended(self._cores(application))
         layout = NO_SLOTS if spec.in_rounds else slot_layout(spec.flows, cores)
         slots = len(layout.by_slot)
-        membership = Membership(range(slots), layout.slots_of)
-        membership.update_weights(last_rates(before, spec.job))
+        membership = Membership(range(slots), layout.slots_of, last_rates(before, spec.job))
         last = before.jobs.get(spec.job)
         context = DriverContext(
             spec=self._started_with,

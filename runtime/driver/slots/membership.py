@@ -199,46 +199,49 @@ def _worth_moving(units: Sequence[_Unit[K]], gap: float, allowed: float) -> _Uni
     return movable[0] if movable else None
 
 
-class _Measurement(Struct):
-    """This measurement counts the bytes of one partition between two times of the slot's clock, in ms."""
+class _Measurement:
+    """Measures the rate of one partition, in bytes a second of the slot's clock; -1 before it is known."""
 
-    since_ms: int
-    until_ms: int
-    last_bytes: int
-    copied: int = 0
+    def __init__(self, at_ms: int, total: int) -> None:
+        self.rate = -1.0
+        self._since_ms = at_ms
+        self._total, self._copied = total, 0
+
+    def add(self, at_ms: int, total: int) -> None:
+        """Adds a report: `total` bytes until `at_ms`. Each long enough measurement counts half.
+
+        A flow that starts over counts from zero.
+        """
+        self._copied += total - self._total if total >= self._total else total
+        self._total = total
+        took_ms = at_ms - self._since_ms
+        if took_ms >= MEASURED_MS:
+            rate = self._copied * 1000 / took_ms
+            self.rate = (self.rate + rate) / 2 if self.rate >= 0 else rate
+            self._since_ms, self._copied = at_ms, 0
 
 
 class PartitionRates:
-    """A PartitionRates object holds the rate of each partition in bytes a second.
+    """A PartitionRates object holds the rate of each partition in the last report, in bytes a second.
 
     A rate is measured over many reports, because records come in bursts: no burst moves a partition.
     """
 
     def __init__(self) -> None:
         self._measured: dict[PartitionKey, _Measurement] = {}
-        self._rates: dict[PartitionKey, float] = {}
 
-    def update(self, at_ms: int, partitions: Iterable[PartitionStatus]) -> None:
-        """Counts the bytes of one report of the slot that measures, at this time of its clock."""
-        for one in partitions:
-            found = self._measured.get(one.key)
-            if found is None:
-                self._measured[one.key] = _Measurement(at_ms, at_ms, one.bytes)
-                continue
-            # A flow that starts over counts from zero.
-            found.copied += one.bytes - found.last_bytes if one.bytes >= found.last_bytes else one.bytes
-            found.last_bytes = one.bytes
-            found.until_ms = max(at_ms, found.until_ms)
-
-    def take(self) -> Mapping[PartitionKey, float]:
-        """Returns the rates. What was measured for long enough counts half, and is measured anew."""
-        for key, one in self._measured.items():
-            took_ms = one.until_ms - one.since_ms
-            if took_ms >= MEASURED_MS:
-                rate = one.copied * 1000 / took_ms
-                self._rates[key] = (self._rates.get(key, rate) + rate) / 2
-                self._measured[key] = _Measurement(one.until_ms, one.until_ms, one.last_bytes)
-        return self._rates
+    def update(self, at_ms: int, partitions: Sequence[PartitionStatus]) -> dict[PartitionKey, float]:
+        """Takes a report of all partitions of the slot that measures. Returns the rates, -1 if not known."""
+        measured = {}
+        for partition in partitions:
+            key = partition.key
+            if (measurement := self._measured.get(key)) is None:
+                measurement = _Measurement(at_ms, partition.bytes)
+            else:
+                measurement.add(at_ms, partition.bytes)
+            measured[key] = measurement
+        self._measured = measured
+        return {key: measurement.rate for key, measurement in measured.items()}
 
 
 class _SlotEntry(Struct):
@@ -256,16 +259,22 @@ class Membership:
 
     It also records which slot may still write each partition.
 
-    `slots_of` returns the slots that may copy a flow; without it, every slot may.
+    `slots_of` returns the slots that may copy a flow; without it, every slot may. `weights` are bytes a
+    second of partitions, as they were measured before.
     """
 
-    def __init__(self, slots: Sequence[int], slots_of: Callable[[str], Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        slots: Sequence[int],
+        slots_of: Callable[[str], Sequence[int]] | None = None,
+        weights: Mapping[PartitionKey, float] | None = None,
+    ) -> None:
         self._slots = {slot: _SlotEntry(Assignment(0)) for slot in slots}
         self._usable = list(slots)
         self._slots_of = slots_of or (lambda _: slots)
         self._flows: dict[str, AssignedFlow] = {}
         self._partitions: dict[PartitionKey, AssignedPartition] = {}
-        self._weights: dict[PartitionKey, float] = {}
+        self._weights: dict[PartitionKey, float] = dict(weights or {})
         self._homes: dict[PartitionKey, int] = {}
         self._by_home: dict[int, list[AssignedPartition]] = {}
         self._slots_by_flow: dict[str, set[int]] = {}
@@ -277,12 +286,14 @@ class Membership:
     ) -> None:
         """Sets the flows and partitions to copy from now on. A flow has the rate limit of all its slots."""
         self._flows = dict(flows)
+        for left in self._partitions.keys() - partitions.keys():
+            self._weights.pop(left, None)
         self._partitions = dict(partitions)
         self._assign_homes(move=False)
 
     def update_weights(self, weights: Mapping[PartitionKey, float]) -> None:
-        """Updates the measured weights of partitions, in bytes a second."""
-        self._weights.update(weights)
+        """Updates the measured weights of wanted partitions, in bytes a second. A late report has others."""
+        self._weights.update((key, weight) for key, weight in weights.items() if key in self._partitions)
 
     def rebalance(self) -> None:
         """Moves partitions where the loads are far apart.

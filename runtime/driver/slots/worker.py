@@ -235,14 +235,13 @@ class _ControlChannel:
                 is_due = not starts or now - sent_at >= interval_s
                 differs = sent is None or (status.flows, status.partitions) != (sent.flows, sent.partitions)
                 if is_new or now - sent_at >= _REPEAT_S or (is_due and differs):
-                    rates.update(int(now * 1000), status.partitions)
-                    measured = rates.take()
+                    measured = rates.update(int(now * 1000), status.partitions)
                     report = replace(
                         status,
                         driver=self._ticket.driver,
                         attempt=self._ticket.attempt,
                         partitions=[
-                            replace(partition, rate=round(measured.get(partition.key, -1)))
+                            replace(partition, rate=round(measured[partition.key]))
                             for partition in status.partitions
                         ],
                     )

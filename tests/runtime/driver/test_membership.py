@@ -111,6 +111,18 @@ def test_rebalancing_waits_until_nearly_all_partitions_are_measured() -> None:
     assert numbers(membership.publish(0)) == [2]
 
 
+def test_the_weights_of_partitions_that_left_are_forgotten_also_after_a_late_report() -> None:
+    weights = {0: 1e6, 1: 1.0, 2: 1e6, 3: 1.0}
+    membership = made(0, 1, 2, 3)
+    measured = {key: weights[key.partition] for key in partitions(*weights)}
+    membership.update_weights(measured)
+    want(membership)
+    membership.update_weights(measured)
+    want(membership, partitions(0, 1, 2, 3))
+    membership.rebalance()
+    assert [numbers(membership.publish(slot)) for slot in (0, 1)] == [[0, 2], [1, 3]]
+
+
 class Slots(RuleBasedStateMachine):
     """Slots obey late, die and come back; partitions come, go and move. All that may write are counted."""
 
@@ -260,9 +272,9 @@ def test_a_flow_that_weighs_little_is_in_one_slot_and_the_loads_stay_level(
 
 def test_no_slot_begins_with_most_of_the_bytes() -> None:
     """The weights are those of the last reports before the driver started."""
-    membership, some = Membership(range(2)), partitions(*range(8))
+    some = partitions(*range(8))
     busy = {key: 1e6 if key.partition in (0, 2, 4) else 1e3 for key in some}
-    membership.update_weights(busy)
+    membership = Membership(range(2), weights=busy)
     want(membership, some)
     loads = [
         sum(busy[one.key] for one in given.partitions)
@@ -317,33 +329,40 @@ def test_a_flow_that_weighs_much_is_spread_evenly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reports", "rates"),
+    ("reports", "rate"),
     [
-        ([(MEASURED_MS, 500)], {}),  # one report tells nothing
-        ([(0, 0), (MEASURED_MS - 1, 20_000)], {}),
-        ([(0, 0), (MEASURED_MS - 1, 20_000), (2 * MEASURED_MS, 40_000)], {"rate": 1000.0}),
-        ([(0, 0), (1000, 20_000), (MEASURED_MS, 20_000)], {"rate": 1000.0}),  # a burst
-        ([(0, 5000), (1000, 6000), (2000, 500), (MEASURED_MS, 19_000)], {"rate": 1000.0}),  # from zero again
+        ([(MEASURED_MS, 500)], -1),  # one report tells nothing
+        ([(0, 0), (MEASURED_MS - 1, 20_000)], -1),
+        ([(0, 0), (MEASURED_MS - 1, 20_000), (2 * MEASURED_MS, 40_000)], 1000.0),
+        ([(0, 0), (1000, 20_000), (MEASURED_MS, 20_000)], 1000.0),  # a burst
+        ([(0, 5000), (1000, 6000), (2000, 500), (MEASURED_MS, 19_000)], 1000.0),  # from zero again
     ],
 )
-def test_a_rate_is_measured_over_the_whole_interval(
-    reports: list[tuple[int, int]], rates: dict[str, float]
-) -> None:
-    assert list(measured(*reports).take().values()) == list(rates.values())
+def test_a_rate_is_measured_over_the_whole_interval(reports: list[tuple[int, int]], rate: float) -> None:
+    assert measured(PartitionRates(), *reports) == {KEY: rate}
 
 
-def measured(*reports: tuple[int, int], known: PartitionRates | None = None) -> PartitionRates:
+KEY = PartitionKey("f", "t", 0)
+
+
+def measured(rates: PartitionRates, *reports: tuple[int, int]) -> Mapping[PartitionKey, float]:
     """Each report is a time in ms, and the bytes of the partition until then."""
-    known = known or PartitionRates()
     for at_ms, count in reports:
-        known.update(at_ms, [PartitionStatus("f", "t", 0, PartitionState.COPYING, 0, bytes=count)])
-    return known
+        found = rates.update(at_ms, [PartitionStatus(*KEY, PartitionState.COPYING, 0, bytes=count)])
+    return found
 
 
-def test_an_older_measurement_counts_half_and_stays_without_new_reports() -> None:
-    rates, key = measured((0, 0), (MEASURED_MS, 20_000)), PartitionKey("f", "t", 0)
-    assert rates.take() == rates.take() == {key: 1000.0}
-    assert measured((2 * MEASURED_MS, 20_000), known=rates).take() == {key: 500.0}
+def test_an_older_measurement_counts_half() -> None:
+    rates = PartitionRates()
+    assert measured(rates, (0, 0), (MEASURED_MS, 20_000)) == {KEY: 1000.0}
+    assert measured(rates, (2 * MEASURED_MS, 20_000)) == {KEY: 500.0}
+
+
+def test_the_rates_of_partitions_that_left_the_slot_are_forgotten() -> None:
+    rates = PartitionRates()
+    measured(rates, (0, 0), (MEASURED_MS, 20_000))
+    assert rates.update(MEASURED_MS, []) == {}
+    assert measured(rates, (2 * MEASURED_MS, 20_000)) == {KEY: -1}
 
 
 # A flow with a transform has slots of its own; the others share the rest
