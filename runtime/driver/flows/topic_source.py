@@ -60,13 +60,13 @@ class TopicSource(RecordSource[FilePosition]):
         self._layout = layout
         self._sink = sink
 
-    def _named(self, topics: Iterable[str]) -> dict[str, str]:
-        return selected_topics(self._flow.spec, self._router, topics, self._flow.draining.topics)
-
     def selected(self, topics: Iterable[str]) -> dict[str, str]:
         """Returns the topics that are read, without those whose folder holds the manifests."""
-        named = self._named(topics)
-        return {name: into for name, into in named.items() if not in_own_folder(self._layout, name)}
+        return {name: into for name, into in self._named(topics) if not in_own_folder(self._layout, name)}
+
+    def _named(self, topics: Iterable[str]) -> Iterable[tuple[str, str]]:
+        """Returns all topics that the flow selects, with their names at the destination."""
+        return selected_topics(self._flow.spec, self._router, topics, self._flow.draining.topics).items()
 
     async def look(self, cluster: KafkaCluster, positions: Positions) -> Look[FilePosition]:
         flow, spec = self._flow, self._flow.spec
@@ -74,8 +74,14 @@ class TopicSource(RecordSource[FilePosition]):
         flow.shared.clusters.invalidate(spec.source)
         listing = await flow.shared.clusters.listing(spec.source)
         topics = {name: topic for name, topic in listing.items() if topic.error is ErrorCode.NONE}
-        selected = self.selected(topics)
-        wanted = [TopicPartition(name, number) for name in selected for number in topics[name].partitions]
+        named = sorted(name for name, _ in self._named(topics))
+        refused = [name for name in named if in_own_folder(self._layout, name)]
+        wanted = [
+            TopicPartition(name, number)
+            for name in named
+            if name not in refused
+            for number in topics[name].partitions
+        ]
         starts, ends = await asyncio.gather(
             known_offsets(cluster, wanted, EARLIEST, within=_LIST_S),
             known_offsets(cluster, wanted, LATEST, Isolation.READ_COMMITTED, _LIST_S),
@@ -91,10 +97,7 @@ class TopicSource(RecordSource[FilePosition]):
             return look
         gone = sorted({key.topic for key in positions if key.topic not in topics})
         look.notes += [f"{name} is gone from {spec.source}: its files stay" for name in gone]
-        look.notes += [
-            f"{name} is not copied: its folder would be that of the manifests"
-            for name in sorted(self._named(topics).keys() - selected.keys())
-        ]
+        look.notes += [f"{name} is not copied: its folder would be that of the manifests" for name in refused]
         answering = [partition for partition in partitions if partition.is_known(positions)]
         skips, accepted = spec.on_data_loss == "skip", flow.accepted
         plan_round(look, answering, positions, lambda key: skips or key in accepted)
