@@ -30,10 +30,11 @@ from runtime.contract.spec.jobspec import JobExit
 from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.kubernetes import KubernetesExecutors
 from runtime.driver.process import JvmCalls
-from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
+from runtime.driver.slots.ticket import SlotStartRequest, encode
 from runtime.driver.task import RESULT, run_sql_export, run_sql_task, run_task
 from runtime.driver.yarn import YarnApplications
 from runtime.kafka.trace import VARIABLE as TRACE_KEY
+from runtime.slot.errors import SlotEnd
 from runtime.slot.log import FORMAT_KEY, log_driver_message
 from runtime.sql.functions import RefusedExpression
 
@@ -170,7 +171,7 @@ class SparkSlotRunner:
                 return
             await asyncio.sleep(_POLL_S)
 
-    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
+    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotEnd]:
         """Submits a slot and returns a future of its end, or of the reason why Spark failed it.
 
         The call runs in a thread of its own. A slot with a transform is one task of a standing query: feeding
@@ -178,12 +179,12 @@ class SparkSlotRunner:
         """
         text, transform = encode(ticket), ticket.spec.transform
 
-        def run() -> SlotResult:
+        def run() -> SlotEnd:
             if transform is None:
                 (result,) = self._map(group, functools.partial(run_task, text), [b""])
             else:
                 (result,) = self._query(group, transform, functools.partial(run_sql_task, text))
-            return msgspec.json.decode(result, type=SlotResult)
+            return msgspec.json.decode(result, type=SlotEnd)
 
         return in_thread(group, run)
 
@@ -339,7 +340,7 @@ def _results(work: Callable[[], list[bytes]]) -> list[bytes]:
         raise TasksFailed(reason(error)) from error
 
 
-def in_thread(name: str, work: Callable[[], SlotResult]) -> asyncio.Future[SlotResult]:
+def in_thread(name: str, work: Callable[[], SlotEnd]) -> asyncio.Future[SlotEnd]:
     """Runs `work` in a thread of its own.
 
     An exception that `work` raises is returned as an end, too: `failed`, with the reason.
@@ -347,16 +348,16 @@ def in_thread(name: str, work: Callable[[], SlotResult]) -> asyncio.Future[SlotR
     return asyncio.ensure_future(_outcome(_future(name, work)))
 
 
-async def _outcome(done: asyncio.Future[SlotResult]) -> SlotResult:
+async def _outcome(done: asyncio.Future[SlotEnd]) -> SlotEnd:
     """Returns the end of a slot's thread; an unexpected exception is printed with its traceback."""
     await asyncio.wait([done])
     error = done.exception()
     if error is None:
         return done.result()
     if isinstance(error, _SPARK_ERRORS):
-        return SlotResult("failed", reason(error))
+        return SlotEnd("failed", reason(error))
     traceback.print_exception(error)
-    return SlotResult("failed", f"{type(error).__name__}: {reason(error)}")
+    return SlotEnd("failed", f"{type(error).__name__}: {reason(error)}")
 
 
 def reason(error: BaseException) -> str:

@@ -16,8 +16,9 @@ import uvloop
 from pyspark import TaskContext
 
 from runtime.driver.process import die_with_parent
-from runtime.driver.slots.ticket import SlotResult, decode
+from runtime.driver.slots.ticket import decode
 from runtime.slot import log
+from runtime.slot.errors import SlotEnd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +38,7 @@ def _begin() -> None:
     gc.freeze()
 
 
-def _run_slot(copy: Callable[[], Coroutine[Any, Any, SlotResult]]) -> bytes:
+def _run_slot(copy: Callable[[], Coroutine[Any, Any, SlotEnd]]) -> bytes:
     """Runs a slot, and returns its encoded end.
 
     An attempt that Spark itself repeats ends at once: its ticket may be stale, and only a slot that the
@@ -46,7 +47,7 @@ def _run_slot(copy: Callable[[], Coroutine[Any, Any, SlotResult]]) -> bytes:
     _begin()
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        return msgspec.json.encode(SlotResult("retried", "Spark started the task again by itself"))
+        return msgspec.json.encode(SlotEnd("retried", "Spark started the task again by itself"))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return msgspec.json.encode(runner.run(copy()))
 

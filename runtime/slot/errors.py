@@ -5,12 +5,27 @@ produce error aborts. An error that may mean that another writer is active ends 
 """
 
 from enum import Enum, StrEnum
+from typing import Literal
 
 from msgspec import Struct
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.kafka.errors import BrokerError, ConnectionFailure, Unsupported, WireError
 from runtime.kafka.errors import ErrorCode as E
+
+
+class SlotEnd(Struct, frozen=True):
+    """Says how a slot ended, and why. Spark passes it from the slot's process to the driver.
+
+    stopped: on request, after its open transactions ended. fenced: another writer may be active (errors 47,
+    90), or no transactional id works; the process must end and be submitted again. outdated: the ledger
+    holds newer generations of all flows of the slot, so the process that assigned them is not the driver any
+    more. failed: by an unexpected exception, or because Spark ended it. retried: Spark started it again by
+    itself. replaced: the driver submits the next attempt, whatever became of this one.
+    """
+
+    how: Literal["stopped", "fenced", "outdated", "failed", "retried", "replaced"]
+    why: str = ""
 
 
 class SlotMustEnd(Exception):

@@ -7,9 +7,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
 
 import runtime.batch.headers  # noqa: F401 - numpy is loaded before the first batch comes
 from runtime.contract.records.control import AssignedPartition, Assignment, SlotSpec, client_id
@@ -25,7 +23,7 @@ from runtime.schemas.client import SchemaRegistry
 from runtime.slot import failpoints, log
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
-from runtime.slot.errors import SlotMustEnd
+from runtime.slot.errors import SlotEnd, SlotMustEnd
 from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.idle_session import IdleSessions
 from runtime.slot.partition import now_ms
@@ -34,19 +32,6 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer
 
 _OPEN_PAUSE_S = 1.0
-
-
-class SlotEnd(Struct, frozen=True):
-    """Says how a slot ended, and why.
-
-    stopped: on request, after its open transactions ended. fenced: another writer may be active (errors 47,
-    90), or no transactional id works; the process must end and be submitted again. outdated: the ledger
-    holds newer generations of all flows of the slot, so the process that assigned them is not the driver any
-    more.
-    """
-
-    how: Literal["stopped", "fenced", "outdated"]
-    why: str = ""
 
 
 class Slot:

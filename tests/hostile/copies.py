@@ -30,7 +30,8 @@ from runtime.lab.cluster import LabKafkaCluster
 from runtime.ledger.ledger import Ledger
 from runtime.replay import request as replay
 from runtime.replay.task import copy_partitions
-from runtime.slot.slot import Slot, SlotEnd
+from runtime.slot.errors import SlotEnd
+from runtime.slot.slot import Slot
 from tests.runtime.slot.world import Driver, Side
 from tests.spark.backups import BackupWriter
 from tests.spark.backups import restoring as restore_of

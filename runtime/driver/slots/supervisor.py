@@ -17,11 +17,12 @@ from runtime.contract.spec import naming
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.process import JvmSilent
 from runtime.driver.slots.channel import end_of, pause, post
-from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
+from runtime.driver.slots.ticket import SlotStartRequest
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Silence
 from runtime.ledger.transaction_writer import fence
+from runtime.slot.errors import SlotEnd
 from runtime.slot.log import Field, log_fields
 
 _BACKOFF_S, _MAX_BACKOFF_S = 0.2, 30.0
@@ -52,14 +53,12 @@ class SlotSupervisor:
         self.throttled_s = 0.0  # how long a broker throttled the slot, as its last heartbeat says
         self._context = context
         self._end_written = 0  # the newest attempt whose end is in the control topic
-        self._replaced: asyncio.Future[SlotResult] | None = None
-        self._task: asyncio.Future[SlotResult] | None = (
-            None  # of the newest attempt, also after it was replaced
-        )
+        self._replaced: asyncio.Future[SlotEnd] | None = None
+        self._task: asyncio.Future[SlotEnd] | None = None  # of the newest attempt, also after it was replaced
         self._cancelling: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
-        self._ended: asyncio.Future[SlotResult] | None = None
+        self._ended: asyncio.Future[SlotEnd] | None = None
         self._unsent = False
 
     def view(self) -> SlotView:
@@ -128,7 +127,7 @@ class SlotSupervisor:
         """
         if self._replaced is not None and not self._replaced.done():
             self._log("slot_replaced", error=why)
-            self._replaced.set_result(SlotResult("replaced", why))
+            self._replaced.set_result(SlotEnd("replaced", why))
             self._set_state("waiting", why)
 
     async def stop(self) -> None:
@@ -186,7 +185,7 @@ class SlotSupervisor:
             self._log("slot_resubmitted", error=self._last_end, failures=failures, pause_s=pause_s)
             await pause(pause_s, self._stopping)
 
-    async def _run_once(self) -> SlotResult | None:
+    async def _run_once(self) -> SlotEnd | None:
         """Submits the slot and returns its end, or that of the attempt if it was replaced.
 
         Returns None when the slot must release a partition first: only while it is not running can its ids be
@@ -223,7 +222,7 @@ class SlotSupervisor:
             await self._send(control.StopSlot(self._context.driver, self.attempt))
             self._end_written = self.attempt
 
-    async def _cancel_later(self, group: str, task: asyncio.Future[SlotResult]) -> None:
+    async def _cancel_later(self, group: str, task: asyncio.Future[SlotEnd]) -> None:
         """Cancels an attempt that was replaced while the JVM was silent: its task may occupy a core."""
         while True:
             await asyncio.wait([task], timeout=_CANCEL_S)

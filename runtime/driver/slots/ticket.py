@@ -1,9 +1,8 @@
-"""This module defines what a slot starts with, and how it ends. Spark passes both between processes."""
+"""This module defines what a slot starts with. Spark passes it to the slot's process."""
 
 from __future__ import annotations
 
 import zlib
-from typing import Literal
 
 import msgspec
 
@@ -22,13 +21,6 @@ class SlotStartRequest(msgspec.Struct, frozen=True):
     spec: SlotSpec
     first: Assignment
     control_offset: int
-
-
-class SlotResult(msgspec.Struct, frozen=True):
-    """A SlotResult value states how a slot ended, and why."""
-
-    how: Literal["stopped", "fenced", "outdated", "failed", "retried", "replaced"]
-    why: str = ""
 
 
 def encode(ticket: SlotStartRequest) -> bytes:

@@ -24,12 +24,12 @@ from runtime.contract.spec import naming
 from runtime.driver.process import collect_rarely
 from runtime.driver.slots.channel import COMMANDS_WAIT_MS, TopicTail, end_of, pause, post
 from runtime.driver.slots.membership import PartitionRates
-from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
+from runtime.driver.slots.ticket import SlotStartRequest
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
 from runtime.slot import log
-from runtime.slot.errors import SlotMustEnd
+from runtime.slot.errors import SlotEnd, SlotMustEnd
 from runtime.slot.slot import Slot
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _THROTTLE_S = 1.0  # a heartbeat waits no longer for the end of a throttle
 
 async def copy_with_sql(
     ticket: SlotStartRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> SlotResult:
+) -> SlotEnd:
     """Runs the slot of a ticket with its channel and the evaluator of its transform.
 
     The slot ends when the query ends, and the query when the slot ends.
@@ -73,7 +73,7 @@ async def copy_with_sql(
         await evaluator.close()
 
 
-async def copy(ticket: SlotStartRequest) -> SlotResult:
+async def copy(ticket: SlotStartRequest) -> SlotEnd:
     """Runs the slot of a ticket with its channel."""
     channel = _ControlChannel(ticket)
     channel.slot = slot = Slot(ticket.spec, ticket.first, read_commands=channel.read_commands)
@@ -86,7 +86,7 @@ class SlotChannel(Protocol):
     async def run(self) -> None: ...
 
 
-async def run_with_channel(slot: Slot, *channels: SlotChannel) -> SlotResult:
+async def run_with_channel(slot: Slot, *channels: SlotChannel) -> SlotEnd:
     """Runs the slot until it ends.
 
     The slot fails when its channel fails, because no command would reach it any more, or when its evaluator
@@ -95,14 +95,14 @@ async def run_with_channel(slot: Slot, *channels: SlotChannel) -> SlotResult:
     channel_task = asyncio.gather(*(channel.run() for channel in channels))
     channel_task.add_done_callback(lambda _: slot.stop())
     try:
-        ended = await slot.run()
+        end = await slot.run()
         # The channel never ends by itself: if it is done, the slot was stopped because the channel failed.
         if channel_task.done():
             channel_task.result()
-        return SlotResult(ended.how, ended.why)
+        return end
     except Exception as error:  # noqa: BLE001 - the outermost edge: the driver submits the slot again
         log.log_event("slot_failed", level=logging.ERROR, trace=error, error=str(error))
-        return SlotResult("failed", f"{type(error).__name__}: {error}")
+        return SlotEnd("failed", f"{type(error).__name__}: {error}")
     finally:
         channel_task.cancel()
         await asyncio.gather(channel_task, return_exceptions=True)

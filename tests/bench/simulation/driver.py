@@ -33,11 +33,12 @@ from runtime.driver.process import SpecFile
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import SlotSupervisor
-from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
+from runtime.driver.slots.ticket import SlotStartRequest, encode
 from runtime.driver.topics.mirrors import MirrorTopicManager
 from runtime.kafka.connection import Connection
 from runtime.ledger.ledger import Ledger
 from runtime.slot import log
+from runtime.slot.errors import SlotEnd
 from tests.bench.simulation.meter import DriverCost, DutyMeter
 
 # Each duty with the functions that belong to it.
@@ -115,7 +116,7 @@ class StandInApplication:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
-    def submit(self, _group: str, request: SlotStartRequest) -> asyncio.Future[SlotResult]:
+    def submit(self, _group: str, request: SlotStartRequest) -> asyncio.Future[SlotEnd]:
         """Starts a slot. It runs as long as the driver."""
         assert self._process is not None
         assert self._process.stdin is not None

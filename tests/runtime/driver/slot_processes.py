@@ -12,8 +12,9 @@ from contextlib import suppress
 
 import msgspec
 
-from runtime.driver.slots.ticket import SlotResult, SlotStartRequest, encode
+from runtime.driver.slots.ticket import SlotStartRequest, encode
 from runtime.driver.task import run_task
+from runtime.slot.errors import SlotEnd
 
 
 class SlotProcesses:
@@ -30,7 +31,7 @@ class SlotProcesses:
         self.lost: set[int] = set()
         self.attempts: dict[int, int] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._waiting: dict[str, tuple[SlotStartRequest, asyncio.Future[SlotResult]]] = {}
+        self._waiting: dict[str, tuple[SlotStartRequest, asyncio.Future[SlotEnd]]] = {}
 
     async def await_executors(self) -> None:
         """There are none."""
@@ -47,10 +48,10 @@ class SlotProcesses:
         if process is not None and _slot_of(group) not in self.lost:
             process.kill()
 
-    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
+    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotEnd]:
         slot = ticket.spec.slot
         self.attempts[slot] = ticket.attempt
-        ended: asyncio.Future[SlotResult] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[SlotEnd] = asyncio.get_running_loop().create_future()
         if slot in self.lost:
             self._waiting[group] = ticket, ended
         else:
@@ -75,7 +76,7 @@ class SlotProcesses:
             process.kill()
             process.wait()
 
-    def _start(self, group: str, ticket: SlotStartRequest, ended: asyncio.Future[SlotResult]) -> None:
+    def _start(self, group: str, ticket: SlotStartRequest, ended: asyncio.Future[SlotEnd]) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
@@ -91,7 +92,7 @@ class SlotProcesses:
             if not ended.done() and not done.cancelled():
                 answer, _ = done.result()
                 ended.set_result(
-                    msgspec.json.decode(answer, type=SlotResult) if answer else SlotResult("failed", "killed")
+                    msgspec.json.decode(answer, type=SlotEnd) if answer else SlotEnd("failed", "killed")
                 )
 
         done.add_done_callback(finished)

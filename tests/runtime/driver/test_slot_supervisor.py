@@ -31,14 +31,14 @@ from runtime.driver.slots import worker
 from runtime.driver.slots.manager import SlotManager, partitions_in_loss
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
-from runtime.driver.slots.ticket import SlotResult, SlotStartRequest
+from runtime.driver.slots.ticket import SlotStartRequest
 from runtime.driver.slots.worker import run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest
 from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
-from runtime.slot.slot import SlotEnd
+from runtime.slot.errors import SlotEnd
 from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.slot.world import assigned, flow_spec
 from tests.waiting import until
@@ -87,7 +87,7 @@ REACHED = {"dc1": ClusterSpec(bootstrap="a:1"), "dc2": ClusterSpec(bootstrap="b:
 class Spark:
     """Its first task ends as `first` does, or runs on; the next ones run on. `lacks`: what all wait for."""
 
-    def __init__(self, first: Callable[[], SlotResult] | None) -> None:
+    def __init__(self, first: Callable[[], SlotEnd] | None) -> None:
         self._first = first
         self.groups: list[str] = []
         self.cancelled: list[str] = []
@@ -104,7 +104,7 @@ class Spark:
     async def cancel(self, group: str) -> None:
         self.cancelled.append(group)
 
-    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotResult]:
+    def submit(self, group: str, ticket: SlotStartRequest) -> asyncio.Future[SlotEnd]:
         self.groups.append(group)
         self.submitted.set()
         if len(self.groups) == 1 and self._first is not None:
@@ -137,8 +137,8 @@ def context_of(spark: Spark, slots: int = 1) -> Any:
     return context
 
 
-def raises(error: BaseException) -> Callable[[], SlotResult]:
-    def work() -> SlotResult:
+def raises(error: BaseException) -> Callable[[], SlotEnd]:
+    def work() -> SlotEnd:
         raise error
 
     return work
@@ -150,12 +150,12 @@ def raises(error: BaseException) -> Callable[[], SlotResult]:
         (raises(ZeroDivisionError("a mistake")), "failed: ZeroDivisionError: a mistake", True),
         (raises(SystemExit(3)), "failed: SystemExit: 3", True),
         (raises(Py4JError(LOST)), f"failed: {ABORTED}", False),
-        (lambda: SlotResult("fenced", "47"), "fenced: 47", False),
+        (lambda: SlotEnd("fenced", "47"), "fenced: 47", False),
     ],
     ids=["unforeseen", "exit", "spark", "an end"],
 )
 async def test_however_a_task_ends_the_slot_is_submitted_again(
-    first: Callable[[], SlotResult], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
+    first: Callable[[], SlotEnd], why: str, traced: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark = Spark(first)
     context = context_of(spark)
@@ -558,12 +558,12 @@ class Channel:
 
 @pytest.mark.parametrize(
     ("broken", "result"),
-    [(True, SlotResult("failed", "ZeroDivisionError: a programming error")), (False, SlotResult("stopped"))],
+    [(True, SlotEnd("failed", "ZeroDivisionError: a programming error")), (False, SlotEnd("stopped"))],
 )
 def test_a_slot_ends_with_its_channel(
-    broken: bool, result: SlotResult, caplog: pytest.LogCaptureFixture
+    broken: bool, result: SlotEnd, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def work() -> SlotResult:
+    async def work() -> SlotEnd:
         slot: Any = Copying()
         channel: Any = Channel(slot, broken=broken)
         return await asyncio.wait_for(run_with_channel(slot, channel), 60)
