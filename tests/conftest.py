@@ -27,9 +27,8 @@ from runtime.contract.client import secrets
 from runtime.lab.cluster import LabClusterSpec, Security
 from runtime.lab.lab import Lab
 from runtime.launch.processes import sweep
-from tests.labs import JVM, spec
+from tests.labs import JVM, running_lab, spec
 from tests.processes import TEST_RUN, end_cut_runs, run_of
-from tests.records import coordinators_ready
 from tests.spark import class_archive
 
 MakeLab = Callable[..., Lab]
@@ -181,15 +180,9 @@ def _is_worker(config: pytest.Config) -> bool:
 
 def _running(request: pytest.FixtureRequest, specs: Sequence[LabClusterSpec]) -> Iterator[Lab]:
     factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
-    made = Lab(factory.mktemp("lab", numbered=True))
-    made.up(specs)
-    for cluster in made.clusters.values():
-        coordinators_ready(cluster.client)
-    request.session.stash[_running_labs][str(request.fixturename)] = made
-    try:
+    with running_lab(factory.mktemp("lab", numbered=True), *specs) as made:
+        request.session.stash[_running_labs][str(request.fixturename)] = made
         yield made
-    finally:
-        made.down(purge=True)
 
 
 @pytest.fixture(autouse=True)

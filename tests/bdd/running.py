@@ -21,16 +21,14 @@ from planner.drill.replica import Replica
 from planner.drill.scenario_run import ScenarioRun
 from planner.workflows import ReplicationStatusRequest, status
 from runtime.contract.results.status import ReplicationStatus
-from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.labs import spec
+from tests.labs import running_lab, spec
 from tests.processes import kill_together, lives
 from tests.records import (
     PATIENCE_S,
     Record,
     admin_of,
-    coordinators_ready,
     create_topic,
     read,
     wait_for,
@@ -247,19 +245,6 @@ def log_in(town: Town, user: str, folder: Path) -> None:
         declared["client"] = client
 
 
-@contextmanager
-def own_clusters(folder: Path, *clusters: LabClusterSpec) -> Iterator[Lab]:
-    """Clusters of one story, which are gone at its end."""
-    lab = Lab(folder / "lab")
-    try:
-        lab.up(clusters)
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        yield lab
-    finally:
-        lab.down(purge=True)
-
-
 def only(rule: AclBinding) -> AclBindingFilter:
     """Returns the filter that one rule alone matches."""
     return AclBindingFilter(
@@ -276,7 +261,7 @@ def only(rule: AclBinding) -> AclBindingFilter:
 @contextmanager
 def two_datacenters(folder: Path, name: str, flow: Mapping[str, Any]) -> Iterator[Town]:
     """dc1 and dc2 in a lab of their own, with one flow and a small job each; all of it is gone at the end."""
-    with own_clusters(folder, spec("dc1"), spec("dc2")) as lab:
+    with running_lab(folder / "lab", spec("dc1"), spec("dc2")) as lab:
         topology = at(lab, name, folder, ("dc1", "dc2"))
         topology.more["flows"] = [
             {"from": "dc1", "to": "dc2", "rename": "{source}.{topic}", "follow": {"every": "500ms"}, **flow}

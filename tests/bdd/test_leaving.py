@@ -23,9 +23,9 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from runtime.lab.cluster import Security
 from runtime.lab.lab import Lab
 from tests.bdd.migrating import killed_once_it_says, open_transaction, rights
-from tests.bdd.running import SMALL, Town, eventually, log_in, one_way, own_clusters
+from tests.bdd.running import SMALL, Town, eventually, log_in, one_way
 from tests.fakes.registry import registry_server
-from tests.labs import spark_kafka, spec
+from tests.labs import running_lab, spark_kafka, spec
 from tests.records import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2700)]
@@ -160,7 +160,7 @@ class Company:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         clusters = [spec(name, security=Security.SASL) for name in ("dc1", "dc2")]
-        lab = stack.enter_context(own_clusters(folder, *clusters))
+        lab = stack.enter_context(running_lab(folder / "lab", *clusters))
         self.registries = {name: stack.enter_context(registry_server()).url for name in lab.clusters}
         words = [word for words in TOPICS.values() for word in words]
         self.town = one_way(lab, folder, lambda word: word, *words, groups={"every": "300ms"})

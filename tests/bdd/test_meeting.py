@@ -11,8 +11,8 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from planner.workflows import OffsetsRequest, offsets
 from runtime.contract.results.status import FlowHealth
 from tests.bdd.console import read_on, read_rest
-from tests.bdd.running import SMALL, Town, eventually, fresh_names, own_clusters
-from tests.labs import spec
+from tests.bdd.running import SMALL, Town, eventually, fresh_names
+from tests.labs import running_lab, spec
 from tests.processes import kill_together
 from tests.topologies import at
 
@@ -44,7 +44,7 @@ def flow(
 @pytest.fixture(scope="module")
 def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     folder, name = tmp_path_factory.mktemp("meeting"), fresh_names()
-    with own_clusters(folder, *(spec(cluster) for cluster in CLUSTERS)) as lab:
+    with running_lab(folder / "lab", *(spec(cluster) for cluster in CLUSTERS)) as lab:
         topology = at(lab, name("town"), folder, CLUSTERS)
         topology.more["flows"] = [
             flow(name, "payments-to-dc2", "dc1", "dc2", "payments"),

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pytest_bdd import given, parsers, scenarios, then, when
 
-from tests.bdd.running import Town, eventually, own_clusters
-from tests.labs import spec
+from tests.bdd.running import Town, eventually
+from tests.labs import running_lab, spec
 from tests.processes import kill_together
 from tests.records import PATIENCE_S
 from tests.topologies import at
@@ -27,7 +27,7 @@ EXCLUDES = {"paris": r", exclude: ['(.*\.)?tokyo\..*']", "tokyo": r", exclude: [
 def town(tmp_path: Path) -> Iterator[Town]:
     """Jobs have the names of the clusters, and topics those of the scenario."""
     paris = spec("paris", properties={"log.retention.ms": TWO_DAYS})
-    with own_clusters(tmp_path, paris, spec("tokyo")) as lab:
+    with running_lab(tmp_path / "lab", paris, spec("tokyo")) as lab:
         topology = at(lab, "mm2", tmp_path, ())
         made = Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-"))
         try:

@@ -14,8 +14,8 @@ from pytest_bdd import given, scenarios, then, when
 
 from tests import checker
 from tests.bdd.machines import Machine, Machines, two_machines
-from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way, own_clusters
-from tests.labs import spec
+from tests.bdd.running import SMALL, Town, eventually, fresh_names, one_way
+from tests.labs import running_lab, spec
 from tests.records import PATIENCE_S, create_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -58,10 +58,10 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    with (
-        two_machines(tmp_path) as machines,
-        own_clusters(tmp_path, *(changed(spec(name), host=machines.host) for name in ("dc1", "dc2"))) as lab,
-    ):
+    with ExitStack() as running:
+        machines = running.enter_context(two_machines(tmp_path))
+        clusters = (changed(spec(name), host=machines.host) for name in ("dc1", "dc2"))
+        lab = running.enter_context(running_lab(tmp_path / "lab", *clusters))
         try:
             town = one_way(lab, tmp_path, fresh_names(), "orders")
             town.home = tmp_path / "laptop"

@@ -28,9 +28,9 @@ from runtime.lab.lab import Lab
 from runtime.launch.processes import sweep
 from tests.browser import DESKTOP, chromium, viewing
 from tests.commands import HERE, REPL, environment, repl
-from tests.labs import spec
+from tests.labs import running_lab, spec
 from tests.planner.ui.serving import LivePage
-from tests.records import PATIENCE_S, coordinators_ready, wait_for
+from tests.records import PATIENCE_S, wait_for
 
 PICTURES = HERE / "docs" / "pictures"
 EXAMPLES = HERE / "plans" / "examples"
@@ -185,19 +185,12 @@ def _until_copied(story: Story) -> None:
 def main(names: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lab = Lab(folder / "lab")
-        try:
-            lab.up([spec("dc1"), spec("dc2")])
-            for cluster in lab.clusters.values():
-                coordinators_ready(cluster.client)
-            with chromium() as browser:
-                for picture, body in take(browser, lab, folder):
-                    assert len(body) <= MOST_BYTES, f"{picture} has {len(body)} bytes"
-                    if not names or picture in names:
-                        (PICTURES / picture).write_bytes(body)
-                        print(f"docs/pictures/{picture}  {len(body):,} bytes")
-        finally:
-            lab.down(purge=True)
+        with running_lab(folder / "lab", spec("dc1"), spec("dc2")) as lab, chromium() as browser:
+            for picture, body in take(browser, lab, folder):
+                assert len(body) <= MOST_BYTES, f"{picture} has {len(body)} bytes"
+                if not names or picture in names:
+                    (PICTURES / picture).write_bytes(body)
+                    print(f"docs/pictures/{picture}  {len(body):,} bytes")
 
 
 if __name__ == "__main__":

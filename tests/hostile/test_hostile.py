@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from runtime.kafka.errors import ErrorCode
-from runtime.lab.lab import Lab
 from tests.hostile.faults import Blow, Chooser, Dice, Fault, Named
 from tests.hostile.proxy import proxies
 from tests.hostile.rounds import Outcome, Stream, cluster_specs, round_of, routes_of, slot_round, streams_of
 from tests.hostile.wire import Api
+from tests.labs import running_lab
 
 pytestmark = pytest.mark.integration
 SEED = 38
@@ -29,7 +29,6 @@ ANSWERED_THEN_CUT = Named(
 
 def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path, fresh: Callable[[str], str]) -> None:
     """Five rounds at the same time, one of them the case that once doubled records."""
-    lab = Lab(tmp_path / "lab")
 
     def named(stream: Stream, topic: str, dice: random.Random, chooser: Chooser) -> Outcome:
         return slot_round(stream, topic, dice, chooser, partitions=8, lanes=2, spares=2)
@@ -40,14 +39,14 @@ def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path, fresh: Callable[[s
             return named(stream, topic, dice, ANSWERED_THEN_CUT)
         return round_of(KINDS[number], stream, topic, dice, Dice(dice, 3, {0.1: 2, 1.0: 1}))
 
-    try:
-        lab.up(cluster_specs(len(KINDS) + 1, 1))
-        with proxies(routes_of(lab)) as made, ThreadPoolExecutor(len(made)) as threads:
-            streams = streams_of(lab, made, tmp_path)
-            outcomes = list(threads.map(once, range(len(streams)), streams))
-            blows = sum((proxy.tally.blows.total() for proxy in made), 0)
-    finally:
-        lab.down(purge=True)
+    with (
+        running_lab(tmp_path / "lab", *cluster_specs(len(KINDS) + 1, 1)) as lab,
+        proxies(routes_of(lab)) as made,
+        ThreadPoolExecutor(len(made)) as threads,
+    ):
+        streams = streams_of(lab, made, tmp_path)
+        outcomes = list(threads.map(once, range(len(streams)), streams))
+        blows = sum((proxy.tally.blows.total() for proxy in made), 0)
     assert ANSWERED_THEN_CUT.spent
     assert blows >= len(KINDS)
     for outcome in outcomes:

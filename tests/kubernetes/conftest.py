@@ -8,20 +8,17 @@ from dataclasses import replace
 import pytest
 
 from runtime.lab.cluster import Security
-from runtime.lab.lab import Lab
 from tests.kubernetes.cloud import NAMESPACE, Cloud, create_passwords, operator
 from tests.kubernetes.node import kubernetes
-from tests.labs import spec
+from tests.labs import running_lab, spec
 
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with kubernetes(tmp_path_factory.mktemp("node")) as (node, network):
-        lab = Lab(tmp_path_factory.mktemp("lab"))
-        lab.up([replace(spec(name, security=Security.SASL), host=network.address) for name in ("dc1", "dc2")])
-        try:
+        clusters = (spec(name, security=Security.SASL) for name in ("dc1", "dc2"))
+        reached = (replace(cluster, host=network.address) for cluster in clusters)
+        with running_lab(tmp_path_factory.mktemp("lab"), *reached) as lab:
             node.kubectl("create", "namespace", NAMESPACE)
             create_passwords(node, lab, NAMESPACE)
             yield Cloud(node, lab, operator(node, tmp_path_factory.mktemp("operator")))
-        finally:
-            lab.down(purge=True)

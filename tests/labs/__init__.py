@@ -2,11 +2,14 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from runtime.lab.cluster import KAFKA_VERSION, SCRAM, LabClusterSpec, Security
 from runtime.lab.files import LabError
 from runtime.lab.lab import Lab
+from tests.records import coordinators_ready
 
 # Fast to start rather than fast for hours: the quick compiler compiles early, so a short test's broker takes
 # 10 to 15 % less CPU. Where setpriv is there, a killed session takes its brokers along.
@@ -34,6 +37,19 @@ def spec(
         prefix=WITH_PARENT,
         users=("repl", "app", "stranger"),  # nobody ever gives the last one a right
     )
+
+
+@contextmanager
+def running_lab(folder: Path, *clusters: LabClusterSpec) -> Iterator[Lab]:
+    """Yields a lab in `folder` whose clusters answer, and removes it at the end."""
+    lab = Lab(folder)
+    try:
+        lab.up(clusters)
+        for cluster in lab.clusters.values():
+            coordinators_ready(cluster.client)
+        yield lab
+    finally:
+        lab.down(purge=True)
 
 
 def run_tool(

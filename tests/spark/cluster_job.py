@@ -18,8 +18,9 @@ from runtime.contract.spec import jobspec
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
+from tests.labs import running_lab
 from tests.network import network
-from tests.records import coordinators_ready, wait_for
+from tests.records import wait_for
 from tests.spark.job import statuses
 from tests.spark.standalone import Standalone, Worker, standalone
 from tests.topologies import at
@@ -54,18 +55,15 @@ def site(
     folder: Path, specs: Sequence[LabClusterSpec], workers: int, settings: Mapping[str, str] | None = None
 ) -> Iterator[Site]:
     """`settings` are Spark's, for the Master and its Workers."""
+    below = folder / "spark"
+    below.mkdir()
     with network(workers + 1) as made:
-        lab = Lab(folder / "lab")
-        try:
-            lab.up([changed(one, host=made.address) for one in specs])
-            for cluster in lab.clusters.values():
-                coordinators_ready(cluster.client)
-            below = folder / "spark"
-            below.mkdir()
-            with standalone(below, {}, workers, made.hosts, settings) as spark:
-                yield Site(lab, spark, made.address, folder)
-        finally:
-            lab.down(purge=True)
+        clusters = [changed(cluster, host=made.address) for cluster in specs]
+        with (
+            running_lab(folder / "lab", *clusters) as lab,
+            standalone(below, {}, workers, made.hosts, settings) as spark,
+        ):
+            yield Site(lab, spark, made.address, folder)
 
 
 class ClusterJob:

@@ -12,23 +12,17 @@ from runtime.driver.slots.channel import at
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.kafka.records import InternalRecord
 from runtime.lab.cluster import LabKafkaCluster
-from runtime.lab.lab import Lab
 from tests.fakes.transactions import LostAnswer
-from tests.labs import spec
-from tests.records import coordinators_ready, create_topic, read
+from tests.labs import running_lab, spec
+from tests.records import create_topic, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.versions, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabKafkaCluster]:
-    lab = Lab(tmp_path_factory.mktemp("lab"))
-    try:
-        lab.up([spec("dc1", version="2.5.1")])
-        coordinators_ready(lab.clusters["dc1"].client)
+    with running_lab(tmp_path_factory.mktemp("lab"), spec("dc1", version="2.5.1")) as lab:
         yield lab.clusters["dc1"]
-    finally:
-        lab.down(purge=True)
 
 
 async def leading(cluster: LostAnswer, job: str) -> Leadership:

@@ -24,7 +24,7 @@ from runtime.lab.lab import Lab, LabState
 from tests.endpoints import endpoint, observed
 from tests.fakes.replacing import replace
 from tests.fakes.tables import cases
-from tests.labs import spec
+from tests.labs import running_lab, spec
 from tests.records import create_topic, wait_for
 
 
@@ -150,12 +150,10 @@ def test_an_interrupt_ends_a_read_that_waits(listener: Listen) -> None:
 @pytest.fixture(scope="module")
 def breakable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Of these tests alone: each mends what it broke."""
-    made = Lab(tmp_path_factory.mktemp("breakable"))
-    made.up([spec("dc1"), spec("dc2")])
-    for cluster in made.clusters.values():
-        create_topic(cluster.client, "orders")
-    yield made
-    made.down(purge=True)
+    with running_lab(tmp_path_factory.mktemp("breakable"), spec("dc1"), spec("dc2")) as lab:
+        for cluster in lab.clusters.values():
+            create_topic(cluster.client, "orders")
+        yield lab
 
 
 MEND = {"kill": Lab.start, "pause": Lab.unpause}

@@ -13,7 +13,7 @@ from runtime.lab.create import LISTENERS
 from runtime.lab.lab import Lab
 from runtime.lab.ports import free_ports
 from tests.commands import repl
-from tests.labs import spec
+from tests.labs import running_lab, spec
 
 CONNECTION_STRING = (
     "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=RootManageSharedAccessKey;"
@@ -45,7 +45,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     passwords = {"$ConnectionString": CONNECTION_STRING, "ABCDEFGHIJKLMNOP": "s3cr3t/of+an==key"}
     login = jaas("PLAIN", "unused", "unused", **passwords)
     first = next(free_ports())
-    lab = Lab(tmp_path_factory.mktemp("services") / "lab")
     site = replace(
         spec(
             "hub",
@@ -59,11 +58,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         port=first,
         listeners=(Listener("LINK", {1: f"127.0.0.1:{first + LISTENERS}"}),),
     )
-    try:
-        lab.up([site])
+    with running_lab(tmp_path_factory.mktemp("services") / "lab", site) as lab:
         yield lab
-    finally:
-        lab.down(purge=True)
 
 
 @pytest.mark.integration

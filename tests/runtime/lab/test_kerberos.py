@@ -17,7 +17,7 @@ from runtime.lab.files import LabError
 from runtime.lab.kdc import Kdc
 from runtime.lab.lab import Lab, LabState
 from tests.commands import repl
-from tests.labs import run_tool, spec
+from tests.labs import run_tool, running_lab, spec
 from tests.records import create_topic, read, write
 
 
@@ -39,12 +39,9 @@ def test_no_cluster_takes_the_folder_of_the_kdc() -> None:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(tmp_path_factory.mktemp("kerberos") / "lab")
-    try:
-        lab.up([spec(name, security=Security.KERBEROS) for name in ("dc1", "dc2")])
+    clusters = (spec(name, security=Security.KERBEROS) for name in ("dc1", "dc2"))
+    with running_lab(tmp_path_factory.mktemp("kerberos") / "lab", *clusters) as lab:
         yield lab
-    finally:
-        lab.down(purge=True)
 
 
 @pytest.mark.integration

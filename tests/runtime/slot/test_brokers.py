@@ -16,7 +16,7 @@ from runtime.contract.spec.jobspec import FlowSpec, Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
-from tests.labs import spec
+from tests.labs import running_lab, spec
 from tests.records import all_in_sync
 from tests.runtime.conftest import sides_of
 from tests.runtime.slot.brokers import await_in_sync, by_hand, place
@@ -31,10 +31,9 @@ _MENDED_S = 180  # brokers come back and elect leaders meanwhile
 @pytest.fixture(scope="module")
 def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, dict[str, Side]]]:
     """dc1 has one broker, dc2 three."""
-    lab = Lab(tmp_path_factory.mktemp("replicated"))
-    lab.up([spec("dc1"), spec("dc2", brokers=3)])
-    yield lab, sides_of(lab)
-    lab.down(purge=True)
+    clusters = (spec("dc1"), spec("dc2", brokers=3))
+    with running_lab(tmp_path_factory.mktemp("replicated"), *clusters) as lab:
+        yield lab, sides_of(lab)
 
 
 @pytest.fixture
