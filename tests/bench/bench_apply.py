@@ -10,13 +10,13 @@ step, and waiting until every broker shows every topic. The table is printed, bu
 import argparse
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.bench.bench_plan import timed
+from tests.bench.lab import bench_lab
 from tests.bench.results import keep
 
 RESULTS = Path("build/bench-apply.json")
@@ -87,14 +87,9 @@ def main() -> int:
     wanted.add_argument("--many", type=int, default=5_000)
     options = wanted.parse_args()
     load = os.getloadavg()
-    with tempfile.TemporaryDirectory() as scratch:
-        lab = Lab(Path(scratch) / "lab")
-        lab.up([LabClusterSpec("dc1", brokers=BROKERS, heap="768m")])
-        try:
-            print(HEAD)
-            rows = bench(lab, Path(scratch), options.few, options.many)
-        finally:
-            lab.down(purge=True)
+    with bench_lab(LabClusterSpec("dc1", brokers=BROKERS, heap="768m")) as (lab, folder):
+        print(HEAD)
+        rows = bench(lab, folder, options.few, options.many)
     keep(RESULTS, rows, load)
     return 0 if all(row.within for row in rows) else 1
 

@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,6 +29,7 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests.bench.lab import bench_lab
 from tests.bench.results import keep
 from tests.records import create_topic, read, wait_for
 from tests.topologies import at
@@ -266,20 +266,13 @@ def main() -> int:
     wanted.add_argument("--partitions", type=int, default=100)
     wanted.add_argument("--only", default="", help="rows whose name begins so")
     options = wanted.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
     load, rows = os.getloadavg(), []
-    with tempfile.TemporaryDirectory() as scratch:
-        lab = Lab(Path(scratch) / "lab")
-        lab.up([LabClusterSpec("dc1", brokers=3), LabClusterSpec("dc2")])
-        try:
-            print(HEAD, flush=True)
-            for number, case in enumerate(CASES):
-                if case.what.startswith(options.only):
-                    given = (options.groups, options.partitions)
-                    rows.append(measured(lab, Path(scratch), number, case, *given))
-                    print(shown(rows[-1]), flush=True)
-        finally:
-            lab.down(purge=True)
+    with bench_lab(LabClusterSpec("dc1", brokers=3), LabClusterSpec("dc2")) as (lab, folder):
+        print(HEAD, flush=True)
+        for number, case in enumerate(CASES):
+            if case.what.startswith(options.only):
+                rows.append(measured(lab, folder, number, case, options.groups, options.partitions))
+                print(shown(rows[-1]), flush=True)
     keep(RESULTS, rows, load)
     return 0 if all(row.within for row in rows) else 1
 

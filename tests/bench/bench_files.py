@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import os
 import shutil
-import tempfile
 import uuid
 from pathlib import Path
 from typing import get_args
@@ -36,9 +35,9 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
-from runtime.lab.lab import Lab
 from runtime.replay.task import copy_partitions
-from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
+from tests.bench.bench_wire import PARTITIONS, Load, fill, measured
+from tests.bench.lab import Brokers, bench_lab
 from tests.ports import free_port
 from tests.records import create_topic
 from tests.s3 import ADMIN, s3_server
@@ -152,42 +151,38 @@ def main() -> None:
     parser.add_argument("--only", choices=["restore"], help="leave out the rows of the formats")
     options = parser.parse_args()
     os.environ.update(ADMIN)
-    with tempfile.TemporaryDirectory(prefix="bench-files-") as home:
-        lab = Lab(Path(home) / "lab")
-        link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
-        lab.up([LabClusterSpec("dc1", heap="768m", listeners=(link,))])
-        try:
-            dc1 = lab.clusters["dc1"]
-            for load in LOADS:
-                topic = f"load-{load.value_bytes}"
-                create_topic(dc1.client, topic, PARTITIONS)
-                fill(dict(dc1.client), topic, load, options.megabytes)
-                partitions = asyncio.run(partitions_of(dc1.bootstrap, topic))
-                for form in get_args(files.Format) if options.only is None else ():
-                    ticket = ExportTicket(
-                        flow="bench",
-                        generation=1,
-                        cluster_name="dc1",
-                        cluster=ClusterSpec(bootstrap=dc1.bootstrap),
-                        client_id="bench",
-                        files=FilesSpec(endpoint="lake", folder=f"{home}/lake", format=form),
-                        partitions=partitions,
-                        round_s=600.0,
-                    )
-                    for _ in range(options.rounds):
-                        write_once(ticket, load, Brokers(Path(home)))
-                        if form != "json":
-                            upload_once(ticket, load, Brokers(Path(home)), Path(home))
-                archive = Path(home) / f"archive-{load.value_bytes}"
-                archive.mkdir()
-                BackupWriter(dc1, archive, size=128 << 20).round(topic)
-                for number in range(options.rounds):
-                    restore_once(dc1, archive, load, topic, f"{topic}-{number}", Brokers(Path(home)))
-                    far = f"{topic}-{number}-far"
-                    restore_from_afar(dc1, archive, load, topic, far, Brokers(Path(home)))
-                shutil.rmtree(archive)
-        finally:
-            lab.down(purge=True)
+    link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
+    with bench_lab(LabClusterSpec("dc1", heap="768m", listeners=(link,))) as (lab, home):
+        brokers = Brokers(lab)
+        dc1 = lab.clusters["dc1"]
+        for load in LOADS:
+            topic = f"load-{load.value_bytes}"
+            create_topic(dc1.client, topic, PARTITIONS)
+            fill(dict(dc1.client), topic, load, options.megabytes)
+            partitions = asyncio.run(partitions_of(dc1.bootstrap, topic))
+            for form in get_args(files.Format) if options.only is None else ():
+                ticket = ExportTicket(
+                    flow="bench",
+                    generation=1,
+                    cluster_name="dc1",
+                    cluster=ClusterSpec(bootstrap=dc1.bootstrap),
+                    client_id="bench",
+                    files=FilesSpec(endpoint="lake", folder=f"{home}/lake", format=form),
+                    partitions=partitions,
+                    round_s=600.0,
+                )
+                for _ in range(options.rounds):
+                    write_once(ticket, load, brokers)
+                    if form != "json":
+                        upload_once(ticket, load, brokers, home)
+            archive = home / f"archive-{load.value_bytes}"
+            archive.mkdir()
+            BackupWriter(dc1, archive, size=128 << 20).round(topic)
+            for number in range(options.rounds):
+                restore_once(dc1, archive, load, topic, f"{topic}-{number}", brokers)
+                far = f"{topic}-{number}-far"
+                restore_from_afar(dc1, archive, load, topic, far, brokers)
+            shutil.rmtree(archive)
 
 
 if __name__ == "__main__":

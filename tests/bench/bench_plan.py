@@ -10,17 +10,15 @@ printed, build/bench-plan.json keeps it.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -31,6 +29,8 @@ from planner.kafka import ClusterEndpoint, run_at
 from planner.observe.metadata import list_topics
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests.bench.lab import bench_lab
+from tests.bench.results import keep
 from tests.fakes.registry import registry_server
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
 
@@ -137,17 +137,13 @@ def listed(broker: str) -> int:
 
 def measure(sizes: Sequence[int]) -> list[Row]:
     rows = [*small(), *diffing()]
-    with tempfile.TemporaryDirectory() as folder:
-        lab = Lab(Path(folder) / "lab")
-        lab.up([LabClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2")])
-        try:
-            there = 0
-            for size in sizes:
-                create(lab, there, size)
-                rows += of_size(lab, Path(folder), size, there)
-                there = size
-        finally:
-            lab.down(purge=True)
+    clusters = (LabClusterSpec(name, brokers=BROKERS, heap="1g") for name in ("dc1", "dc2"))
+    with bench_lab(*clusters) as (lab, folder):
+        there = 0
+        for size in sizes:
+            create(lab, there, size)
+            rows += of_size(lab, folder, size, there)
+            there = size
     return rows
 
 
@@ -191,25 +187,20 @@ def of_size(lab: Lab, folder: Path, size: int, there: int) -> list[Row]:
 
 def of_subjects(count: int) -> list[Row]:
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        lab = Lab(Path(folder) / "lab")
-        lab.up([LabClusterSpec(name) for name in ("dc1", "dc2")])
-        try:
-            create(lab, 0, SUBJECT_TOPICS)
-            for what, there in ((f"plan, {count:,} subjects to add", 0), ("plan, no subject changes", count)):
-                with registry(count) as source, registry(there) as destination:
-                    file = topology(lab, Path(folder))
-                    with file.open("a", encoding="utf-8") as added:
-                        added.write(
-                            f"registries: {{dc1: {{url: '{source}'}}, dc2: {{url: '{destination}'}}}}\n"
-                            "defaults: {flow: {schemas: {sync: true, subjects: topic_record_name}}}\n"
-                        )
-                    seconds, megabytes, text = best(3, "plan", str(file))
-                    expected = f"Plan: {count - there + WITH_TOPIC + SUBJECT_TOPICS} to add,"
-                    assert expected in text, f"{expected!r} is not in: {text[-500:]}"
-                    rows.append(Row(what, count, seconds, megabytes, 10.0, 500.0))
-        finally:
-            lab.down(purge=True)
+    with bench_lab(LabClusterSpec("dc1"), LabClusterSpec("dc2")) as (lab, folder):
+        create(lab, 0, SUBJECT_TOPICS)
+        for what, there in ((f"plan, {count:,} subjects to add", 0), ("plan, no subject changes", count)):
+            with registry(count) as source, registry(there) as destination:
+                file = topology(lab, folder)
+                with file.open("a", encoding="utf-8") as added:
+                    added.write(
+                        f"registries: {{dc1: {{url: '{source}'}}, dc2: {{url: '{destination}'}}}}\n"
+                        "defaults: {flow: {schemas: {sync: true, subjects: topic_record_name}}}\n"
+                    )
+                seconds, megabytes, text = best(3, "plan", str(file))
+                expected = f"Plan: {count - there + WITH_TOPIC + SUBJECT_TOPICS} to add,"
+                assert expected in text, f"{expected!r} is not in: {text[-500:]}"
+                rows.append(Row(what, count, seconds, megabytes, 10.0, 500.0))
     return rows
 
 
@@ -254,15 +245,11 @@ def main() -> int:
     parser.add_argument("--sizes", default="1000,10000")
     parser.add_argument("--subjects", type=int, default=10_000)
     options = parser.parse_args()
+    load = os.getloadavg()
     rows = measure([int(size) for size in options.sizes.split(",") if size])
     rows += of_subjects(options.subjects) if options.subjects else []
     print(table(rows))
-    RESULTS.parent.mkdir(exist_ok=True)
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-    RESULTS.write_text(
-        json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n",
-        encoding="utf-8",
-    )
+    keep(RESULTS, rows, load)
     return 0 if all(row.within for row in rows) else 1
 
 

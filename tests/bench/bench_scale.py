@@ -16,10 +16,8 @@ import argparse
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from planner.workflows.topology import kill_all_below
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from tests.bench.copy.processes import Brokers
+from tests.bench.lab import Brokers, bench_lab, cpu_s
 from tests.bench.results import keep
 from tests.records import known_everywhere
 from tests.topologies import at
@@ -210,11 +208,6 @@ def ends(world: World) -> int:
         consumer.close()
 
 
-def cpu_s(processes: Iterable[psutil.Process]) -> float:
-    times = [one.cpu_times() for one in processes]
-    return sum(one.user + one.system for one in times)
-
-
 def idle(world: World, brokers: Brokers) -> Mapping[str, float]:
     """Returns the percents of a core that each role takes while nothing is written."""
     roles = world.processes()
@@ -337,26 +330,19 @@ def main() -> int:
     wanted.add_argument("--partitions", default="1000,3000,10000", help=f"multiples of {EACH}")
     wanted.add_argument("--brokers", type=int, default=3, help="of each cluster")
     options = wanted.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
     load, rows = os.getloadavg(), []
     for partitions in map(int, options.partitions.split(",")):
-        with tempfile.TemporaryDirectory() as scratch:
-            lab = Lab(Path(scratch) / "lab")
-            # Three replicas are the brokers' work, not ours.
-            properties = {"default.replication.factor": "1", "min.insync.replicas": "1"}
-            lab.up(
-                [
-                    LabClusterSpec(
-                        name, brokers=options.brokers, properties=properties, heap="768m", jvm=QUICK_COMPILER
-                    )
-                    for name in ("dc1", "dc2")
-                ]
+        # Three replicas are the brokers' work, not ours.
+        properties = {"default.replication.factor": "1", "min.insync.replicas": "1"}
+        clusters = (
+            LabClusterSpec(
+                name, brokers=options.brokers, properties=properties, heap="768m", jvm=QUICK_COMPILER
             )
-            try:
-                rows.append(measured(lab, Path(scratch), partitions))
-                print(rows[-1], flush=True)
-            finally:
-                lab.down(purge=True)
+            for name in ("dc1", "dc2")
+        )
+        with bench_lab(*clusters) as (lab, folder):
+            rows.append(measured(lab, folder, partitions))
+            print(rows[-1], flush=True)
         keep(RESULTS, rows, load)
         PICTURE.write_text(picture(rows))
     print(f"\n{table(rows)}")

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import cProfile
 import gc
-import tempfile
 import time
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -23,8 +22,8 @@ import uvloop
 from runtime.contract.spec.jobspec import CopySettings, ProvenanceMode
 from runtime.kafka.errors import BrokerError
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.lab import Lab
-from tests.bench.bench_wire import PARTITIONS, Brokers, Load, fill, measured
+from tests.bench.bench_wire import PARTITIONS, Load, fill, measured
+from tests.bench.lab import Brokers, bench_lab
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, flow_spec, until
 
 LOADS: tuple[tuple[Load, ProvenanceMode], ...] = (
@@ -80,29 +79,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", type=Path, help="cProfile's output, to be read with pstats")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-slot-") as home:
-        lab = Lab(Path(home))
-        lab.up([LabClusterSpec(name, heap="768m") for name in ("dc1", "dc2")])
-        try:
-            sides = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
-            for side in sides.values():
-                side.create_internal()
-            driver = Driver(sides, settings=CopySettings())
-            profile = cProfile.Profile() if options.profile else None
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, profile or nullcontext():
-                for load, mode in LOADS:
-                    topic = f"load-{load.value_bytes}-{load.compression}-{mode}"
-                    sides["dc1"].create(topic, PARTITIONS)
-                    fill(lab.clusters["dc1"].client, topic, load, options.megabytes)
-                    for _ in range(options.rounds):
-                        work = copy_once(driver, Brokers(Path(home)), topic, mode, f"slot   {load.name}")
-                        runner.run(work)
-                        gc.collect()  # else the ended slot's memory makes the next round take fresh pages
-                runner.run(many_partitions(driver))
-            if profile is not None:
-                profile.dump_stats(options.profile)
-        finally:
-            lab.down(purge=True)
+    with bench_lab(*(LabClusterSpec(name, heap="768m") for name in ("dc1", "dc2"))) as (lab, _):
+        sides = {name: Side(name, one.bootstrap, one.client) for name, one in lab.clusters.items()}
+        for side in sides.values():
+            side.create_internal()
+        driver = Driver(sides, settings=CopySettings())
+        profile = cProfile.Profile() if options.profile else None
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, profile or nullcontext():
+            for load, mode in LOADS:
+                topic = f"load-{load.value_bytes}-{load.compression}-{mode}"
+                sides["dc1"].create(topic, PARTITIONS)
+                fill(lab.clusters["dc1"].client, topic, load, options.megabytes)
+                for _ in range(options.rounds):
+                    work = copy_once(driver, Brokers(lab), topic, mode, f"slot   {load.name}")
+                    runner.run(work)
+                    gc.collect()  # else the ended slot's memory makes the next round take fresh pages
+            runner.run(many_partitions(driver))
+        if profile is not None:
+            profile.dump_stats(options.profile)
 
 
 if __name__ == "__main__":

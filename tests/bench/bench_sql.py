@@ -13,10 +13,8 @@ import os
 import platform
 import random
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -39,10 +37,10 @@ from tests.bench.copy.fill import multiply, preload
 from tests.bench.copy.job import Job
 from tests.bench.copy.latency import Headers, Latency, at_a_thousand
 from tests.bench.copy.mirror import MirrorMaker
-from tests.bench.copy.processes import Brokers
 from tests.bench.copy.run import LATENCY_LINGERS_MS, THROUGHPUT_LINGER_MS, Run, Side
 from tests.bench.copy.throughput import Measured, measure
 from tests.bench.copy.workloads import PARTITIONS, THROUGHPUT, Workload
+from tests.bench.lab import Brokers, bench_lab
 from tests.bench.results import keep
 from tests.labs import WITH_PARENT, mirror_maker
 from tests.records import create_topic
@@ -264,22 +262,14 @@ def main() -> None:
     parser.add_argument("--sides", nargs="*", default=[])
     parser.add_argument("--scale", type=float, default=1.0, help="of the preloaded data")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab and its gigabytes of data are removed
     today, python = datetime.now(UTC).date(), sys.version.split()[0]
     print(f"{today}, {os.cpu_count()} cores, {platform.platform()}, Python {python}")
-    with tempfile.TemporaryDirectory(prefix="bench-sql-") as home:
-        lab = Lab(Path(home) / "lab")
-        properties = {"log.retention.ms": "-1", "file.delete.delay.ms": "1000"}
-        lab.up(
-            [
-                LabClusterSpec(name, heap="1g", prefix=WITH_PARENT, properties=properties)
-                for name in ("dc1", "dc2")
-            ]
-        )
-        try:
-            Bench(lab, options).run(options.only)
-        finally:
-            lab.down(purge=True)
+    properties = {"log.retention.ms": "-1", "file.delete.delay.ms": "1000"}
+    clusters = (
+        LabClusterSpec(name, heap="1g", prefix=WITH_PARENT, properties=properties) for name in ("dc1", "dc2")
+    )
+    with bench_lab(*clusters) as (lab, _):
+        Bench(lab, options).run(options.only)
 
 
 if __name__ == "__main__":

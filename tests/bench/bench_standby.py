@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as changed
 from pathlib import Path
@@ -32,11 +32,11 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.lab import Lab
 from tests import checker
 from tests.bdd.machines import Machine, two_machines
 from tests.bench.results import keep
 from tests.commands import REPL, environment
+from tests.labs import running_lab
 from tests.records import create_topic, wait_for
 from tests.topologies import at, declared
 
@@ -134,20 +134,13 @@ def lost(runs: Machine, other: Machine, client: dict[str, Any], topology: Path) 
     return Row(load, claims[0] - since, min(arrived) - since, max(arrived) - since)
 
 
-@contextmanager
-def brokers_at(folder: Path, host: str) -> Iterator[Lab]:
-    lab = Lab(folder)
-    lab.up([changed(LabClusterSpec(name), host=host) for name in ("dc1", "dc2")])
-    try:
-        yield lab
-    finally:
-        lab.down(purge=True)
-
-
 def rows_of(folder: Path, rounds: int, settled_s: float, seed: int) -> Iterator[Row | checker.Report]:
     """The rows, and then the comparison. Between two losses there is half of `settled_s`, up to twice it."""
     moments = random.Random(seed)
-    with two_machines(folder) as machines, brokers_at(folder / "lab", machines.host) as lab:
+    with ExitStack() as running:
+        machines = running.enter_context(two_machines(folder))
+        clusters = (changed(LabClusterSpec(name), host=machines.host) for name in ("dc1", "dc2"))
+        lab = running.enter_context(running_lab(folder / "lab", *clusters))
         source, destination = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
         create_topic(source, TOPIC, PARTITIONS)
         create_topic(source, CHECKED, PARTITIONS, config=checker.TOPIC_CONFIG)

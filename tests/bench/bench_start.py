@@ -15,11 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,7 +31,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from planner.workflows.topology import kill_all_below
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from tests.bench.copy.processes import Brokers
+from tests.bench.lab import Brokers, bench_lab, cpu_s
 from tests.bench.results import keep
 from tests.records import create_topic
 from tests.topologies import at, declared
@@ -226,11 +224,6 @@ def row_of(team: Team, brokers: Brokers, repl: Path) -> Row:
     )
 
 
-def cpu_s(processes: Sequence[psutil.Process]) -> float:
-    times = [process.cpu_times() for process in processes]
-    return sum(used.user + used.system for used in times)
-
-
 def table(rows: Sequence[Row]) -> str:
     """The medians of each side as Markdown, with the lowest and the highest round."""
     sides = list(dict.fromkeys(row.side for row in rows))
@@ -244,16 +237,6 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-@contextmanager
-def brokers_of(folder: Path) -> Iterator[Lab]:
-    lab = Lab(folder)
-    lab.up([LabClusterSpec(name) for name in ("dc1", "dc2")])
-    try:
-        yield lab
-    finally:
-        lab.down(purge=True)
-
-
 def main() -> int:
     wanted = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -262,18 +245,15 @@ def main() -> int:
     wanted.add_argument("--repl", type=Path, action="append", help="the command of another installation")
     wanted.add_argument("--fresh", action="store_true", help="each round has brokers of its own")
     options = wanted.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and jobs would go on
     load, rows = os.getloadavg(), list[Row]()
     sides = [side.absolute() for side in options.repl or [REPL]]
     labs = options.rounds * len(sides) if options.fresh else 1
     rounds = [(number, side) for number in range(options.rounds) for side in sides]
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for number in range(labs):
-            with brokers_of(folder / f"lab{number}") as lab:
-                for turn in rounds[number::labs] if labs > 1 else rounds:
-                    rows.append(measured(lab, folder, f"team{rounds.index(turn)}", turn[1]))
-                    print(rows[-1], flush=True)
+    for number in range(labs):
+        with bench_lab(LabClusterSpec("dc1"), LabClusterSpec("dc2")) as (lab, folder):
+            for turn in rounds[number::labs] if labs > 1 else rounds:
+                rows.append(measured(lab, folder, f"team{rounds.index(turn)}", turn[1]))
+                print(rows[-1], flush=True)
     keep(RESULTS, rows, load)
     print(f"\n{table(rows)}")
     return 0

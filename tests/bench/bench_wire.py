@@ -11,15 +11,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
 import uvloop
 from confluent_kafka import Producer
 
@@ -36,6 +33,7 @@ from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests.bench.lab import Brokers, bench_lab
 from tests.records import create_topic
 
 PARTITIONS = 4
@@ -71,18 +69,6 @@ class Row:
             f"{self.records / self.seconds / 1e3:>9.0f} k rec/s{self.cpu / gigabytes:>8.2f} CPU-s/GB"
             f"{self.cpu / self.records * 1e6:>7.2f} CPU-s/M rec   brokers {self.brokers_cpu / gigabytes:.2f}"
         )
-
-
-class Brokers:
-    def __init__(self, home: Path) -> None:
-        self._processes = [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if any(str(home) in word for word in process.info["cmdline"] or [])
-        ]
-
-    def cpu(self) -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
 
 
 def fill(client: dict[str, str], topic: str, load: Load, megabytes: int) -> int:
@@ -231,11 +217,11 @@ class Writer:
 
 @contextmanager
 def measured(brokers: Brokers) -> Iterator[Callable[[str, int, int], Row]]:
-    before, cpu, began = brokers.cpu(), time.process_time(), time.perf_counter()
+    before, cpu, began = brokers.cpu_s(), time.process_time(), time.perf_counter()
 
     def row(what: str, records: int, payload: int) -> Row:
         seconds = time.perf_counter() - began
-        return Row(what, records, payload, seconds, time.process_time() - cpu, brokers.cpu() - before)
+        return Row(what, records, payload, seconds, time.process_time() - cpu, brokers.cpu_s() - before)
 
     yield row
 
@@ -262,20 +248,15 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-wire-") as home:
-        lab = Lab(Path(home))
-        lab.up([LabClusterSpec(name, heap="768m") for name in ("dc1", "dc2")])
-        try:
-            for number, load in enumerate(LOADS):
-                topic = f"wire-{number}"
-                for cluster in lab.clusters.values():
-                    create_topic(cluster.client, topic, PARTITIONS)
-                count = fill(lab.clusters["dc1"].client, topic, load, options.megabytes)
-                work = measure(lab, Brokers(Path(home)), load, topic, count, options.rounds)
-                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    runner.run(work)
-        finally:
-            lab.down(purge=True)
+    with bench_lab(*(LabClusterSpec(name, heap="768m") for name in ("dc1", "dc2"))) as (lab, _):
+        for number, load in enumerate(LOADS):
+            topic = f"wire-{number}"
+            for cluster in lab.clusters.values():
+                create_topic(cluster.client, topic, PARTITIONS)
+            count = fill(lab.clusters["dc1"].client, topic, load, options.megabytes)
+            work = measure(lab, Brokers(lab), load, topic, count, options.rounds)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(work)
 
 
 if __name__ == "__main__":

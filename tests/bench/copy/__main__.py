@@ -8,7 +8,6 @@ import platform
 import pstats
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,11 +23,11 @@ from tests.bench.copy.latency import Latency, at_a_thousand
 from tests.bench.copy.librdkafka import Librdkafka
 from tests.bench.copy.loaded import at_rate
 from tests.bench.copy.mirror import MirrorMaker
-from tests.bench.copy.processes import Brokers
 from tests.bench.copy.run import Run, Side
 from tests.bench.copy.slots import Slots
 from tests.bench.copy.throughput import Measured, measure
 from tests.bench.copy.workloads import LATENCY, SCHEMA_ID, THROUGHPUT, Workload
+from tests.bench.lab import Brokers, bench_lab
 from tests.fakes.registry import registry_server
 from tests.labs import WITH_PARENT
 from tests.ports import free_port
@@ -202,28 +201,19 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab and its gigabytes of data are removed
     today, python = datetime.now(UTC).date(), sys.version.split()[0]
     print(f"{today}, {os.cpu_count()} cores, {platform.platform()}, Python {python}")
-    with tempfile.TemporaryDirectory(prefix="bench-copy-") as home:
-        lab = Lab(Path(home) / "lab")
-        properties = {"log.retention.ms": "-1", "file.delete.delay.ms": "1000"}
-        link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
-        lab.up(
-            [
-                LabClusterSpec(
-                    name,
-                    heap="1g",
-                    jvm=JVM,
-                    prefix=WITH_PARENT,
-                    properties=properties,
-                    listeners=listeners,
-                )
-                for name, listeners in (("dc1", (link,)), ("dc2", ()))
-            ]
+    properties = {"log.retention.ms": "-1", "file.delete.delay.ms": "1000"}
+    link = Listener(LISTENER, {1: f"127.0.0.1:{free_port()}"})
+    clusters = (
+        LabClusterSpec(
+            name, heap="1g", jvm=JVM, prefix=WITH_PARENT, properties=properties, listeners=listeners
         )
+        for name, listeners in (("dc1", (link,)), ("dc2", ()))
+    )
+    with bench_lab(*clusters) as (lab, _):
         bench = Bench(lab, options)
         try:
             bench.run()
         finally:
-            lab.down(purge=True)
             if bench.rows:
                 print("\n" + table.text(bench.rows, os.cpu_count() or 1))
 

@@ -13,19 +13,7 @@ from typing import Self
 
 import psutil
 
-from runtime.lab.lab import Lab
 from tests.labs import WITH_PARENT
-
-
-class Brokers:
-    """Of both clusters: what they themselves need for what a side copies bounds how fast any side can be."""
-
-    def __init__(self, lab: Lab) -> None:
-        found = [broker.pid for cluster in lab.status().clusters for broker in cluster.brokers]
-        self._processes = [psutil.Process(pid) for pid in found if pid is not None]
-
-    def cpu_s(self) -> float:
-        return sum(times.user + times.system for times in (one.cpu_times() for one in self._processes))
 
 
 @dataclass

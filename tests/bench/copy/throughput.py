@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tests.bench.copy.processes import Brokers, Running
+from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run, Side
 from tests.bench.copy.workloads import PARTITIONS
+from tests.bench.lab import Brokers
 
 FIRST_RECORD_S = 180.0
 _EVERY_S = 0.25

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Side
+from tests.bench.lab import bench_lab
 from tests.bench.offsets.count import Count, committed, counted
 from tests.bench.offsets.pattern import PARTITIONS, SHAPES, Source
 from tests.bench.offsets.sides import destination_topic, run_of, sides
@@ -112,14 +112,10 @@ def main() -> None:
     print(
         f"{today}, {os.cpu_count()} cores, {platform.platform()}, {PARTITIONS} partitions a topic", flush=True
     )
-    with tempfile.TemporaryDirectory(prefix="bench-offsets-") as home:
-        lab = Lab(Path(home) / "lab")
-        properties = {"log.cleaner.backoff.ms": "200"}
-        lab.up([LabClusterSpec(name, prefix=WITH_PARENT, properties=properties) for name in ("dc1", "dc2")])
-        try:
-            counts = measure(lab, Path(home))
-        finally:
-            lab.down(purge=True)
+    properties = {"log.cleaner.backoff.ms": "200"}
+    clusters = (LabClusterSpec(name, prefix=WITH_PARENT, properties=properties) for name in ("dc1", "dc2"))
+    with bench_lab(*clusters) as (lab, folder):
+        counts = measure(lab, folder)
     JSON.parent.mkdir(exist_ok=True)
     JSON.write_text(json.dumps([asdict(one) for one in counts], indent=2) + "\n")
     print(text(counts))

@@ -26,9 +26,10 @@ from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, Pro
 from runtime.launch.command import JVM
 from tests.bench.copy import fill
 from tests.bench.copy.job import Job
-from tests.bench.copy.processes import Brokers, Running
+from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Run
 from tests.bench.copy.workloads import Workload
+from tests.bench.lab import Brokers
 from tests.bench.workers.limits import Limit
 from tests.records import create_topic, wait_for
 from tests.spark.cluster_job import Site
