@@ -1,12 +1,13 @@
 """Hostile records of every internal topic are each codec's own error, in bounded time and memory."""
 
 import contextlib
+import copy
 import functools
 import json
 import time
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,6 +188,49 @@ def test_every_truncation_is_the_codecs_own_error(codec: Codec) -> None:
             codec.read(codec.sample[:end])
 
 
+def with_each_number(codec: Codec, number: int) -> Iterator[tuple[object, bytes]]:
+    """The sample with one of its whole numbers replaced, and the path of that number."""
+    form: Any = msgspec.msgpack
+    try:
+        tree = msgspec.json.decode(codec.sample[1:])
+        form = msgspec.json
+    except msgspec.DecodeError:
+        try:
+            tree, form = msgspec.json.decode(zlib.decompress(codec.sample[1:])), msgspec.json
+        except zlib.error:
+            tree = msgspec.msgpack.decode(codec.sample[1:])
+    for path in numbers_of(tree):
+        changed = copy.deepcopy(tree)
+        around = functools.reduce(lambda part, key: part[key], path[:-1], changed)
+        around[path[-1]] = number
+        yield path, b"\x01" + form.encode(changed)
+
+
+def numbers_of(tree: Any) -> Iterator[tuple[Any, ...]]:
+    for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        if isinstance(part, dict | list):
+            yield from ((key, *path) for path in numbers_of(part))
+        elif isinstance(part, int) and not isinstance(part, bool):
+            yield (key,)
+
+
+@each_codec
+def test_no_number_is_longer_than_those_of_kafka(codec: Codec) -> None:
+    """The largest that a codec passes on can be sent to a broker, and written again."""
+    for path, value in with_each_number(codec, (1 << 63) - 1):
+        with contextlib.suppress(codec.error):  # smaller bounds of its own
+            assert codec.read(value), path
+    for path, value in with_each_number(codec, 1 << 63):
+        with pytest.raises(codec.error):
+            pytest.fail(f"{path}: {codec.read(value)}")
+
+
+@pytest.mark.parametrize("name", ["9" * 40, "x" * 9 + "\xcf"])
+def test_digits_of_a_name_are_no_number(name: str) -> None:
+    status = JobStatus(name, "t", "d", "running", 1, 1)
+    assert job_status.decode_job(job_status.encode(status)) == status
+
+
 @given(value=st.binary(max_size=200), versioned=st.booleans())
 @each_codec
 def test_whatever_the_bytes_are_nothing_else_is_raised(codec: Codec, value: bytes, versioned: bool) -> None:
@@ -200,7 +244,17 @@ KEYS: list[Callable[[bytes | None], object]] = [
     group_records.decode_times_key,
 ]
 LEDGER_KEYS: list[Callable[[bytes | None], object]] = [ledger.decode_key, provenance.decode_producer_key]
-HOSTILE_KEYS = [None, *TEXTS.values(), b'["job"]', b'["slot", "j", "1"]', b'["progress", "f", "t", "0"]']
+HOSTILE_KEYS = [
+    None,
+    *TEXTS.values(),
+    b'["job"]',
+    b'["slot", "j", "1"]',
+    b'["progress", "f", "t", "0"]',
+    b'["progress", "f", "t", -1]',
+    b'["progress", "f", "t", 2147483648]',
+    b'["orphaned", "f", "t", 0, 9223372036854775808]',
+    b'["producer", 9223372036854775808]',
+]
 
 
 @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=range(len(HOSTILE_KEYS)))

@@ -227,6 +227,7 @@ _OF_PARTITION: Final[Mapping[str, Any]] = {
     "replayed": ReplayedKey,
 }
 _NAMES: Final = {kind: name for name, kind in _OF_PARTITION.items()}
+_LAST_PARTITION: Final = (1 << 31) - 1
 
 
 def encode_key(key: LedgerKey) -> bytes:
@@ -240,7 +241,9 @@ def decode_key(key: bytes | None) -> LedgerKey:
     match record_values.key_parts(key):
         case ["generation", str(flow)]:
             return GenerationKey(flow)
-        case [str(name), str(flow), str(topic), int(partition), *numbers] if name in _OF_PARTITION:
+        case [str(name), str(flow), str(topic), int(partition), *numbers] if (
+            name in _OF_PARTITION and 0 <= partition <= _LAST_PARTITION
+        ):
             kind = _OF_PARTITION[name]
             if len(numbers) == len(kind._fields) - 1 and all(isinstance(one, int) for one in numbers):
                 decoded: LedgerKey = kind(PartitionKey(flow, topic, partition), *numbers)

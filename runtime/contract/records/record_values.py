@@ -2,9 +2,10 @@
 
 Any client with the right to write the topic may have written a record. Text that is cut off, too long, too
 deeply nested or of another shape is an `UnreadableValue`, and so is compressed text that unpacks past
-`MAX_TEXT_BYTES`.
+`MAX_TEXT_BYTES`, and a whole number that a signed one of 64 bits does not hold.
 """
 
+import re
 import zlib
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -14,6 +15,9 @@ import msgspec
 MAX_TEXT_BYTES: Final = 32 << 20
 VERSION: Final = b"\x01"  # of every record of this release
 _SHOWN_CHARACTERS: Final = 300
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+# Shorter numbers fit. Few texts have what may be a longer one, so few are searched for it.
+_MAY_BE_LONG: Final = re.compile(rb"[0-9]{19}|\xcf")  # the second is MessagePack's mark of an unsigned number
 
 _T_co = TypeVar("_T_co", covariant=True)
 _T = TypeVar("_T")
@@ -37,11 +41,29 @@ def decode(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
     if len(text) > MAX_TEXT_BYTES:
         raise UnreadableValue(f"it has {len(text)} bytes, at most {MAX_TEXT_BYTES} are read")
     try:
-        return decoder.decode(text)
+        value = decoder.decode(text)
+        if _MAY_BE_LONG.search(text):
+            module = msgspec.json if isinstance(decoder, msgspec.json.Decoder) else msgspec.msgpack
+            _refuse_long_numbers(module.decode(text))
+        return value
     except RecursionError:
         raise UnreadableValue("it is nested too deeply") from None
     except ValueError as error:  # msgspec's own, and text that is not UTF-8
         raise UnreadableValue(str(error)) from None
+
+
+def _refuse_long_numbers(tree: object) -> None:
+    """Raises UnreadableValue for a whole number that no offset, time, count or id of Kafka can be."""
+    left = [tree]
+    while left:
+        match left.pop():
+            case dict() as fields:
+                left += fields.keys()
+                left += fields.values()
+            case list() as items:
+                left += items
+            case int() as number if not _LEAST <= number <= _MOST:
+                raise UnreadableValue(f"a number of {number.bit_length()} bits, and 63 is the most")
 
 
 def compress(text: bytes) -> bytes:
