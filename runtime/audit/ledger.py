@@ -25,6 +25,7 @@ from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import Router, is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, ErrorCode, Unsupported, WireError
@@ -123,19 +124,23 @@ class FlowRecords(Struct, frozen=True):
 def as_audit_failure(cluster: str, damaged: str = "") -> Iterator[None]:
     """Converts errors of the wire, and records that can't be read, into an AuditFailure of the cluster.
 
-    `damaged` is the hint where records of a topic can't be read. Without it, a BatchFailure is not converted.
+    `damaged` is the hint where records of a topic can't be read, for a caller that can do without them.
     """
     try:
         yield
     except BatchFailure as failure:
-        if not damaged:
-            raise
-        raise AuditFailure(cluster, str(failure), damaged) from failure
+        hint = damaged or _whole_elsewhere(failure.where)
+        raise AuditFailure(cluster, str(failure), hint) from failure
     except UnreadableValue as error:
         hint = damaged or "ask with the version of repl that its jobs run"
         raise AuditFailure(cluster, str(error), hint) from error
     except (WireError, ClientSettingsError, TopicReplaced) as error:
         raise AuditFailure(cluster, str(error), _hint(cluster, error)) from error
+
+
+def _whole_elsewhere(at: TopicPartition) -> str:
+    leader = f"another replica of {at} may be whole: have its broker lead the partition"
+    return f"{leader} (docs/troubleshooting.md#a-log-is-damaged)"
 
 
 def unanswered(cluster: str) -> str:

@@ -95,14 +95,15 @@ class CommittedValues:
         since = kept.offset if kept else -1
         return any(pending.newest.get(key, -1) > since for pending in self._open.values())
 
-    def take(self, sets: Iterable[RecordSet], end: int = sys.maxsize) -> None:
+    def take(self, sets: Iterable[RecordSet], at: TopicPartition, end: int = sys.maxsize) -> None:
         """Takes in the batches that end behind the position, and moves the position to their end.
 
-        Batches that begin at `end` or later are left for another call.
+        Batches that begin at `end` or later are left for another call. Raises BatchFailure for one that is
+        corrupt, in the partition `at`.
         """
         for batch in sets:
             if isinstance(batch, Batch) and self.position < batch.next_offset and batch.base_offset < end:
-                self._take_batch(batch)
+                self._take_batch(batch, at)
                 self.position = batch.next_offset
 
     def take_response(self, response: FetchedPartition, at: TopicPartition, end: int = sys.maxsize) -> None:
@@ -110,7 +111,7 @@ class CommittedValues:
         walked = walk(response.records, at)
         if walked.failure is not None:
             raise walked.failure
-        self.take(walked.sets, end)
+        self.take(walked.sets, at, end)
 
     def skip_to(self, start: int) -> None:
         """Continues at a log start offset that moved past the position.
@@ -128,7 +129,7 @@ class CommittedValues:
             self._drop_tombstones(pending.newest)
         self.position = start
 
-    def _take_batch(self, batch: Batch) -> None:
+    def _take_batch(self, batch: Batch, at: TopicPartition) -> None:
         """Applies a marker, collects transactional records, or applies records outside a transaction."""
         if batch.control:
             self._end_transaction(batch.producer_id, batch)
@@ -137,9 +138,9 @@ class CommittedValues:
             if pending is None or pending.epoch != batch.producer_epoch:
                 self._end_transaction(batch.producer_id, None)
                 pending = self._open[batch.producer_id] = _Open(batch.producer_epoch, [], {})
-            pending.extend(self._unread(batch))
+            pending.extend(self._unread(batch, at))
         else:
-            records = self._unread(batch)
+            records = self._unread(batch, at)
             self._apply(records)
             self._drop_tombstones({one.key for one in records if one.key is not None})
 
@@ -152,9 +153,9 @@ class CommittedValues:
             self._apply(pending.records)
         self._drop_tombstones(pending.newest)
 
-    def _unread(self, batch: Batch) -> list[Record]:
+    def _unread(self, batch: Batch, at: TopicPartition) -> list[Record]:
         """Returns the records of a batch that are not read yet."""
-        return [record for record in read(batch) if record.offset >= self.position]
+        return [record for record in read(batch, at) if record.offset >= self.position]
 
     def _apply(self, records: Iterable[Record]) -> None:
         """Applies records by their offsets, not by the order of markers, as compaction does.

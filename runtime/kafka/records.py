@@ -22,7 +22,6 @@ from runtime.kafka.protocol.offsets import TopicPartition
 
 MAX_UNPACKED: Final = 16 << 20
 BATCH_BYTES: Final = 512 << 10
-_INTERNAL_TOPIC: Final = TopicPartition("an internal topic", -1)
 
 
 class InternalRecord(NamedTuple):
@@ -85,7 +84,7 @@ def batches_of(records: Sequence[InternalRecord]) -> list[Batch]:
     return [build(chunk, now_ms) for chunk in chunks(records, BATCH_BYTES)]
 
 
-def read(batch: Batch, where: TopicPartition = _INTERNAL_TOPIC) -> list[Record]:
+def read(batch: Batch, where: TopicPartition) -> list[Record]:
     """Returns the records of a batch. Raises BatchFailure."""
     return records_of(batch, where, MAX_UNPACKED)
 

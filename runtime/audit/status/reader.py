@@ -177,12 +177,10 @@ class _ClusterInspection:
                 await in_time(work(self.cluster), self._within_s, f"asking {self.name}")
         except AuditFailure as failure:
             self.facts.why = failure.why
-            # A broker that returns an error, or a record of another version, is up.
-            if not isinstance(failure.__cause__, BrokerError | UnreadableRecord):
+            # A broker that returns an error, a record of another version or damaged ones is up.
+            if not isinstance(failure.__cause__, BrokerError | UnreadableRecord | BatchFailure):
                 self.cluster, self.facts.answers = None, False
                 await self._site.drop()
-        except BatchFailure as failure:
-            self.facts.why = str(failure)
 
     async def list_topics(self, cluster: KafkaCluster) -> None:
         self.listed = await cluster.all_topics()

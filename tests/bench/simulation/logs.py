@@ -135,9 +135,10 @@ class PartitionLog:
 
 
 def _only_key(data: bytes) -> bytes | None:
-    for one in walk(memoryview(data), TopicPartition("compacted", 0)).sets:
+    at = TopicPartition("compacted", 0)
+    for one in walk(memoryview(data), at).sets:
         if isinstance(one, Batch):
-            return next((record.key for record in read(one)), None)
+            return next((record.key for record in read(one, at)), None)
     return None
 
 

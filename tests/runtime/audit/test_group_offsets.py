@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
-from runtime.audit.ledger import AuditFailure, FlowAccess, existing_ledger
+from runtime.audit.ledger import (
+    AuditFailure,
+    FlowAccess,
+    as_audit_failure,
+    existing_ledger,
+    flow_records,
+)
 from runtime.audit.offsets.locate import locate_between
 from runtime.audit.offsets.offsets import losses_between, offsets_between
+from runtime.batch import Codec
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import (
     GenerationKey,
@@ -29,6 +36,7 @@ from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from tests.fakes.internal_topics import stored
 from tests.runtime.audit.given import generation
+from tests.runtime.batch.forge import summed
 from tests.runtime.driver.test_final_group_sync import TOPIC, Ending
 
 ACCESS = FlowAccess(
@@ -158,3 +166,44 @@ async def test_a_damaged_log_in_which_a_replay_is_looked_for_is_the_destination_
     with pytest.raises(AuditFailure, match="dc2: orders-0 at offset") as failure:
         await locate(world, None, offset=22)
     assert failure.value.hint == "ask about another record"
+
+
+def flipped(log: bytes) -> bytes:
+    """A disk has changed the last bit."""
+    return log[:-1] + bytes([log[-1] ^ 1])
+
+
+def packed_as_junk(log: bytes) -> bytes:
+    """The checksum is right, and what is summed does not unpack: the batch says that it is gzip."""
+    data = bytearray(log)
+    data[22] |= int(Codec.GZIP)
+    return summed(data)
+
+
+ASKED: list[Callable[[Ending], Awaitable[object]]] = [
+    lambda world: locate(world, None, offset=3),
+    lambda world: offsets_between(ACCESS, "billing", *clusters(world)),
+    lambda world: read_flow(world),
+]
+
+
+async def read_flow(world: Ending) -> object:
+    """As `repl verify`, `repl salvage` and a restore begin."""
+    return await flow_records(await existing_ledger(clusters(world)[1], "dc2"), "dc2", "flow")
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=["locate", "offsets", "verify"])
+@pytest.mark.parametrize(
+    ("damage", "why"), [(flipped, "wrong checksum"), (packed_as_junk, "unreadable records: does not unpack")]
+)
+async def test_a_damaged_ledger_is_named_with_the_way_out(
+    asked: Callable[[Ending], Awaitable[object]], damage: Callable[[bytes], bytes], why: str
+) -> None:
+    world = Ending({}, {"billing": 7})
+    destination = cast(Any, world.destination)
+    whole = destination._log
+    destination._log = lambda topic: damage(whole(topic)) if topic == naming.LEDGER else whole(topic)
+    said = f"dc2: __repl.ledger-0 at offset 0: {why}"
+    with pytest.raises(AuditFailure, match=said) as failure, as_audit_failure("dc2"):
+        await asked(world)
+    assert "another replica of __repl.ledger-0 may be whole" in failure.value.hint

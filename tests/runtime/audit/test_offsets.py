@@ -19,6 +19,7 @@ from runtime.audit.predecessor.alignment import TailSearch
 from runtime.audit.predecessor.progress import next_offsets
 from runtime.audit.read.clients import ClientFacts
 from runtime.audit.read.records import Start, records_from
+from runtime.batch import CorruptBatch
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -63,6 +64,7 @@ BROKERS: Any = PartitionLogs(
         (AuthenticationFailed("dc1:9092", "unknown user"), "mend clusters.dc1.client"),
         (ClientSettingsError("sasl.mechanism", "is none"), "mend clusters.dc1.client"),
         (UnreadableRecord("a value of version 9"), "ask with the version of repl that its jobs run"),
+        (CorruptBatch(ORDERS[0], 7, "wrong checksum"), "another replica of orders-0 may be whole"),
     ],
 )
 def test_each_failure_has_its_own_hint(error: Exception, hint: str) -> None:

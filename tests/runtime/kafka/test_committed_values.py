@@ -26,7 +26,7 @@ def wrote(offset: int, producer: int | None, key: str, value: str | None, epoch:
 
 def folded(*parts: bytes) -> CommittedValues:
     fold = CommittedValues()
-    fold.take(walk(b"".join(parts), HERE).sets)
+    fold.take(walk(b"".join(parts), HERE).sets, HERE)
     return fold
 
 
@@ -92,26 +92,26 @@ def test_a_value_counts_once_its_marker_says_so(
 )
 def test_a_marker_that_was_compacted_away_is_not_taken_for_a_later_one(later: Sequence[bytes]) -> None:
     fold = folded(wrote(0, None, "k", "kept"), wrote(1, 1, "k", "aborted"))
-    fold.take(walk(b"".join(later), HERE).sets)
+    fold.take(walk(b"".join(later), HERE).sets, HERE)
     assert fold.get(b"k") == b"kept"
     assert not fold.undecided(b"k")
 
 
 def test_values_can_leave_the_memory_with_the_news() -> None:
     fold = CommittedValues(keep_values=False)
-    fold.take(walk(wrote(0, None, "k", "a") + wrote(1, None, "gone", "x"), HERE).sets)
+    fold.take(walk(wrote(0, None, "k", "a") + wrote(1, None, "gone", "x"), HERE).sets, HERE)
     assert sorted(fold.news()) == [(b"gone", b"x"), (b"k", b"a")]
-    fold.take(walk(wrote(2, 1, "k", "b") + wrote(3, None, "gone", None), HERE).sets)
+    fold.take(walk(wrote(2, 1, "k", "b") + wrote(3, None, "gone", None), HERE).sets, HERE)
     assert fold.news() == [(b"gone", None)]
     assert fold.undecided(b"k")
-    fold.take(walk(control_batch(4, 1, COMMIT), HERE).sets)
+    fold.take(walk(control_batch(4, 1, COMMIT), HERE).sets, HERE)
     assert fold.news() == [(b"k", b"b")]
     assert dict(fold.items()) == {b"k": b""}
 
 
 def test_records_that_were_read_already_are_not_read_again_and_each_value_has_its_offset() -> None:
     fold = folded(wrote(5, None, "k", "new"), wrote(6, None, "gone", "b"), wrote(7, None, "gone", None))
-    fold.take(walk(wrote(0, None, "k", "old"), HERE).sets)
+    fold.take(walk(wrote(0, None, "k", "old"), HERE).sets, HERE)
     assert dict(fold.items()) == {b"k": b"new"}
     assert [fold.offset(key) for key in (b"k", b"gone", b"never")] == [5, -1, -1]
 
@@ -121,7 +121,7 @@ def test_small_records_come_back_as_they_were_built() -> None:
     header, body = plain(build(records, 5))
     (batch,) = walk(header + bytes(body), HERE).sets
     assert isinstance(batch, Batch)
-    assert [(one.offset, one.key, one.value) for one in read(batch)] == [
+    assert [(one.offset, one.key, one.value) for one in read(batch, HERE)] == [
         (0, b"a", b"1"),
         (1, b"b", None),
         (2, b"c", b""),
@@ -243,7 +243,7 @@ def test_the_answers_are_those_of_a_log_that_forgets_nothing(steps: list[Step]) 
         data = log.append(step)
         if step.kind == "skip":
             fold.skip_to(log.end)
-        fold.take(walk(data, HERE).sets)
+        fold.take(walk(data, HERE).sets, HERE)
         assert fold.position == log.end
 
         newest = {key.encode(): log.newest(key) for key in KEYS}

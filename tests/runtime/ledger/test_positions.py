@@ -41,6 +41,7 @@ from runtime.ledger.positions import (
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.fakes.internal_topics import InternalTopics, TransactionalTopics, stored
 from tests.fakes.progress import map_of, progress
+from tests.runtime.batch.forge import HERE
 
 
 class WrittenLedger(Ledger):
@@ -51,7 +52,7 @@ class WrittenLedger(Ledger):
 
     def write(self, key: bytes, value: bytes | None) -> None:
         fold = self._scan("any").fold
-        fold.take([build([InternalRecord(key, value)], 0)._replace(base_offset=fold.position)])
+        fold.take([build([InternalRecord(key, value)], 0)._replace(base_offset=fold.position)], HERE)
 
 
 def key(flow: str, partition: int = 0) -> bytes:

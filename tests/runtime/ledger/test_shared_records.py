@@ -20,6 +20,7 @@ from runtime.ledger.records import InternalTopicScan
 from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.permits import Permits, settled
 from tests.fakes.progress import progress
+from tests.runtime.batch.forge import HERE
 
 TOPIC = "__records"
 
@@ -53,7 +54,7 @@ class HeldTopics(InternalTopics):
     def _write(self, request: ProduceRequest) -> ProduceResponse:
         (part,) = request.partitions
         sets = walk(b"".join(part.records), TopicPartition(part.topic, 0)).sets
-        records = [one for batch in sets if isinstance(batch, Batch) for one in read(batch)]
+        records = [one for batch in sets if isinstance(batch, Batch) for one in read(batch, HERE)]
         self.written.append(
             {decode_producer_key(one.key): decode_producer(cast("bytes", one.value)) for one in records}
         )
