@@ -9,6 +9,7 @@ from runtime.batch.failure import (
     CorruptBatch,
     QuarantineTooLarge,
     TooLarge,
+    UnpacksTooLarge,
 )
 from runtime.batch.layout import Batch, Codec, LegacySet, RecordSet
 from runtime.batch.prepare import needs_rewrite, prepare
@@ -49,6 +50,7 @@ __all__ = [
     "StampedBatch",
     "TooLarge",
     "TopicPartition",
+    "UnpacksTooLarge",
     "WalkedBatches",
     "marker_type",
     "needs_rewrite",

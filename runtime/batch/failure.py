@@ -21,12 +21,16 @@ class CorruptBatch(BatchFailure):
 
 
 class TooLarge(BatchFailure):
-    """A record exceeds the destination's limit, or a batch unpacks past the memory bound (R8)."""
+    """A record exceeds the destination's limit, or a batch the memory of the slot."""
 
     def __init__(self, where: TopicPartition, offset: int, size: int, limit: int, why: str) -> None:
         super().__init__(where, offset, why)
         self.size = size
         self.limit = limit
+
+
+class UnpacksTooLarge(TooLarge):
+    """A batch that must be rewritten unpacks past the memory bound (R8)."""
 
 
 class QuarantineTooLarge(TooLarge):

@@ -8,8 +8,9 @@ import zlib
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from runtime.batch.codecs import unpack
+from runtime.batch.codecs import UnpackedSizeExceeded, unpack
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, Codec, LegacySet
+from runtime.batch.spec import LEAST_RECORD
 from runtime.batch.splice import Raw
 from runtime.batch.varint import MalformedBytes, varint
 
@@ -44,13 +45,21 @@ def codec_of(legacy: LegacySet) -> Codec:
 
 
 def scan_legacy(legacy: LegacySet, limit: int) -> list[Raw]:
-    """Returns all records with their absolute offsets; v0 has no timestamps."""
+    """Returns all records with their absolute offsets; v0 has no timestamps.
+
+    Raises MalformedBytes, and UnpackedSizeExceeded where all of them together take more than the limit.
+    """
     found: list[Raw] = []
-    for message in _messages(legacy.messages):
+    room = limit
+    for message in _messages(legacy.messages, room):
         if message.codec == Codec.NONE:
             found.append(_raw(message.offset, message.timestamp, message))
         else:
-            found += _unwrap(message, limit)
+            inner = _unwrap(message, room)
+            room -= sum(max(len(tail), LEAST_RECORD) for _, _, tail in inner)
+            found += inner
+            if room < 0:
+                raise UnpackedSizeExceeded
     for before, after in pairwise(found):
         if after[0] <= before[0]:
             raise MalformedBytes(f"offset {after[0]} behind {before[0]}")
@@ -67,7 +76,7 @@ def _unwrap(wrapper: _Message, limit: int) -> list[Raw]:
     packed = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         packed = _mend_lz4(packed)
-    inner = list(_messages(memoryview(unpack(wrapper.codec, packed, limit)), nested=True))
+    inner = _messages(memoryview(unpack(wrapper.codec, packed, limit)), limit, nested=True)
     if not inner:
         raise MalformedBytes("a compressed message without messages")
     shift = wrapper.offset - inner[-1].offset if wrapper.magic else 0
@@ -75,10 +84,12 @@ def _unwrap(wrapper: _Message, limit: int) -> list[Raw]:
     return [_raw(one.offset + shift, one.timestamp if appended is None else appended, one) for one in inner]
 
 
-def _messages(view: memoryview, *, nested: bool = False) -> list[_Message]:
+def _messages(view: memoryview, limit: int, *, nested: bool = False) -> list[_Message]:
     found: list[_Message] = []
     position = 0
     while position < len(view):
+        if len(found) * LEAST_RECORD > limit:
+            raise UnpackedSizeExceeded
         message, position = _message(view, position)
         if nested and message.attributes & CODEC_MASK:
             raise MalformedBytes("a compressed message inside a compressed one")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
-from runtime.batch.failure import CorruptBatch, TooLarge
+from runtime.batch.failure import CorruptBatch, TooLarge, UnpacksTooLarge
 from runtime.batch.layout import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -25,6 +25,7 @@ from runtime.batch.layout import (
 from runtime.batch.legacy import codec_of, scan_legacy
 from runtime.batch.origin import OriginRule
 from runtime.batch.spec import (
+    LEAST_RECORD,
     MAX_UNPACKED,
     OffsetDeltaRun,
     OutgoingBatch,
@@ -48,18 +49,18 @@ def rewrite_neighbours(
 
     A batch that provenance drops as a whole is left out. Raises a BatchFailure as `rewrite` does.
     """
-    unpacked: list[bytes | memoryview | None] = []
+    bodies: list[bytes | memoryview | None] = []
     begin = size = 0
     for at, batch in enumerate(batches):
         try:
-            body = _unpacked(batch, spec.max_unpacked)
+            body = unpacked_body(batch, spec.max_unpacked)
         except (UnpackedSizeExceeded, MalformedBytes):
             body = None  # `rewrite` says why
-        unpacked.append(body)
+        bodies.append(body)
         size += len(body or b"")
         if size >= _MOST_FOR_ARRAYS or at + 1 == len(batches):
-            yield from _together(batches[begin : at + 1], unpacked, spec, rule)
-            unpacked, begin, size = [], at + 1, 0
+            yield from _together(batches[begin : at + 1], bodies, spec, rule)
+            bodies, begin, size = [], at + 1, 0
 
 
 def _together(
@@ -136,7 +137,7 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
     """Returns all records as they are stored, with the timestamps that the source's readers see."""
     if not isinstance(member, Batch):
         return scan_legacy(member, limit)
-    return _scanned(member, _unpacked(member, limit)) if member.records else []
+    return _scanned(member, unpacked_body(member, limit)) if member.records else []
 
 
 def _scanned(member: Batch, data: bytes | memoryview) -> list[Raw]:
@@ -151,9 +152,10 @@ def _scanned(member: Batch, data: bytes | memoryview) -> list[Raw]:
     return found
 
 
-def unpacks_too_large(member: RecordSet, where: TopicPartition, limit: int) -> TooLarge:
-    why = f"a batch of {member.size} bytes unpacks to more than {limit}, the memory bound"
-    return TooLarge(where, member.base_offset, member.size, limit, why)
+def unpacks_too_large(member: RecordSet, where: TopicPartition, limit: int) -> UnpacksTooLarge:
+    size = f"a batch of {member.size} bytes unpacks to more than {limit}, the memory bound"
+    why = f"{size} (a record counts as {LEAST_RECORD} at least)"
+    return UnpacksTooLarge(where, member.base_offset, member.size, limit, why)
 
 
 def _codec(group: Sequence[RecordSet]) -> Codec:
@@ -170,8 +172,8 @@ def _extended(batch: Batch, spec: RewriteSpec, rule: OriginRule) -> OutgoingBatc
     """Adds the header to a whole batch of which every record stays, fast; returns None for other batches."""
     if not rule.header:
         return None
-    unpacked = unpack(batch.codec, batch.body, spec.max_unpacked)
-    data = extend(unpacked, batch.records, batch.base_offset, rule.header, rule.drops)
+    body = unpacked_body(batch, spec.max_unpacked)
+    data = extend(bytes(body), batch.records, batch.base_offset, rule.header, rule.drops)
     return None if data is None else _with_body(batch, data, spec)
 
 
@@ -196,7 +198,7 @@ def unpacked_together(group: Iterable[Batch], spec: RewriteSpec) -> list[bytes |
     room = most = min(spec.max_unpacked, MOST_MERGED)
     for member in group:
         try:
-            body = _unpacked(member, most)
+            body = unpacked_body(member, most)
         except UnpackedSizeExceeded:
             break
         room -= len(body)
@@ -233,7 +235,13 @@ def _merged(
     return OutgoingBatch(batch, runs, members[-1].next_offset, RewriteReason.MERGE)
 
 
-def _unpacked(batch: Batch, limit: int) -> bytes | memoryview:
+def unpacked_body(batch: Batch, limit: int) -> bytes | memoryview:
+    """Returns the bytes of a batch's records. Raises MalformedBytes, and UnpackedSizeExceeded.
+
+    What is made of many small records takes more memory than their bytes, so they count as LEAST_RECORD each.
+    """
+    if batch.records * LEAST_RECORD > limit:
+        raise UnpackedSizeExceeded
     packed = batch.attributes & CODEC_MASK
     return unpack(Codec(packed), batch.body, limit) if packed else batch.body
 

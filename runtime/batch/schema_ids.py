@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.batch.arrays import Integers, IrregularError, blocks, boundaries, read_varints, skip_varints
-from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
+from runtime.batch.codecs import UnpackedSizeExceeded, pack
 from runtime.batch.failure import BatchFailure, CorruptBatch
 from runtime.batch.layout import HEADER_SIZE, LOG_OVERHEAD, Batch
-from runtime.batch.rewrite import fitting, unpacks_too_large
+from runtime.batch.rewrite import fitting, unpacked_body, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, header_places, scan, sized
 from runtime.batch.varint import MalformedBytes
@@ -120,7 +120,7 @@ class SchemaIds(NamedTuple):
 def schema_ids(batch: Batch, spec: RewriteSpec) -> SchemaIds:
     """Finds the ids in the records of a whole batch. Raises a BatchFailure for records it can't read."""
     try:
-        data = unpack(batch.codec, batch.body, spec.max_unpacked)
+        data = bytes(unpacked_body(batch, spec.max_unpacked))
         return _found(data, batch.records)
     except UnpackedSizeExceeded:
         raise unpacks_too_large(batch, spec.where, spec.max_unpacked) from None

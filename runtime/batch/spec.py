@@ -10,7 +10,8 @@ from runtime.batch.layout import Batch, Codec
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.naming import TopicPartition
 
-MAX_UNPACKED: Final = 256 * 1024 * 1024
+MAX_UNPACKED: Final = 128 << 20  # of a slot of 1 GiB
+LEAST_RECORD: Final = 100  # bytes that a record counts as at least, for each takes memory of its own (R8)
 NO_END: Final = (1 << 63) - 1
 
 
@@ -41,7 +42,7 @@ class RewriteSpec(Struct, frozen=True):
     home: ClusterTopic | None = None  # drop records that originate there
     native_only: bool = False  # drop records that originate elsewhere than where they are read
     merge: Merge | None = None
-    max_unpacked: int = MAX_UNPACKED  # R8
+    max_unpacked: int = MAX_UNPACKED  # bytes of a batch's records (R8)
     end: int = NO_END  # source offsets from it on are not wanted
     quarantine: QuarantineLimit | None = None  # bad records of a transform go there
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from runtime.contract.launching import LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.launch import LaunchSpec
+from runtime.contract.spec.launch import LaunchSpec, spark_bytes
 from runtime.launch.command import HEAP, check_options
 from runtime.launch.launcher import referenced_variables, refuse_secrets
 
@@ -306,9 +306,8 @@ def _memory(launch: LaunchSpec, role: str) -> str:
 
 
 def _bytes(setting: str, size: str) -> int:
-    """Returns a size as Spark reads it: a number without a unit is in MiB. Raises LaunchError."""
-    match = re.fullmatch(r"([0-9]+)(?:(b)|([kmgtp])b?)?", size.strip().lower())
-    if match is None:
+    """Returns the size of a setting. Raises LaunchError."""
+    read = spark_bytes(size)
+    if read is None:
         raise LaunchError(f"{setting}: {size} is no size", "write it as 512m or 2g")
-    number, in_bytes, unit = match.groups()
-    return int(number) if in_bytes else int(number) << 10 * (1 + "kmgtp".index(unit or "m"))
+    return read

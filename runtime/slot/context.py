@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
@@ -31,6 +32,7 @@ class SlotContext(Struct, frozen=True):
     slot. `confirm` raises SlotMustEnd where the driver has replaced this process: a flow calls it after it
     initialised its transactional ids (R3). `transformer` applies the transform of the slot's flow; a slot
     without one copies flows without one. `registries` are the schema registries of the job, by cluster.
+    `unpacked_bytes` bounds the records of a batch that is rewritten (R8).
     """
 
     job: str
@@ -48,6 +50,7 @@ class SlotContext(Struct, frozen=True):
     confirm: Callable[[], Awaitable[None]]
     transformer: Transformer | None = None
     registries: Mapping[str, SchemaRegistry] = {}
+    unpacked_bytes: int = MAX_UNPACKED
 
 
 class LaneSettings(Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge
+from runtime.batch import BadRecord, BatchFailure, QuarantineTooLarge, TooLarge, UnpacksTooLarge
 from runtime.batch.schema_ids import SchemaMissing
 from runtime.contract.records.control import AssignedFlow, AssignedPartition, transactional_ids
 from runtime.contract.records.job_status import FlowStats
@@ -30,6 +30,7 @@ from runtime.slot.health.supervisor import (
     Replaced,
     Resumed,
     SupervisorEvent,
+    largest_of,
 )
 from runtime.slot.health.watch import TopicWatch
 from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
@@ -311,8 +312,8 @@ class FlowCopy:
                 copy.await_schema()
                 self._supervisor.retry(copy, str(failure))
             case RecordRejected(copy, failure):
-                quarantine = copy.assigned.quarantine if isinstance(failure, QuarantineTooLarge) else None
-                self._supervisor.stop(copy, _state_of(failure), str(failure), quarantine=quarantine)
+                limit = _limit_of(copy, failure)
+                self._supervisor.stop(copy, _state_of(failure), str(failure), limit=limit)
             case Halted(copy):
                 self._reader.remove(copy)
             case Resumed(copy):
@@ -350,8 +351,8 @@ class FlowCopy:
             match decision.action:
                 case ErrorAction.STOP if decision.state is not None:
                     copy.mark_suspect()
-                    quarantine = copy.assigned.quarantine if quarantining else None
-                    self._supervisor.stop(copy, decision.state, why, quarantine=quarantine)
+                    limit = _quarantine_limit(copy) if quarantining else ""
+                    self._supervisor.stop(copy, decision.state, why, limit=limit)
                 case ErrorAction.SUSPECT:
                     copy.mark_suspect()
                     self._supervisor.retry(copy, why)
@@ -450,6 +451,22 @@ class FlowCopy:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _limit_of(copy: PartitionCopy, failure: BatchFailure) -> str:
+    """Returns the setting by which the record of a failure is too large; empty where it is the mirror's."""
+    match failure:
+        case UnpacksTooLarge():
+            return "memory of the job, of which a batch may take an eighth"
+        case QuarantineTooLarge():
+            return _quarantine_limit(copy)
+        case _:
+            return ""
+
+
+def _quarantine_limit(copy: PartitionCopy) -> str:
+    topic = copy.assigned.quarantine
+    return largest_of(topic.topic) if topic is not None else ""
 
 
 def _state_of(failure: BatchFailure) -> State:

@@ -190,6 +190,7 @@ class Slot:
                     confirm=self._confirm,
                     transformer=self._transformer,
                     registries=self._registries,
+                    unpacked_bytes=self._spec.unpacked_bytes,
                 )
             except WrongCluster:
                 raise

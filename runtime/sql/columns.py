@@ -42,9 +42,9 @@ from runtime.batch.arrays import (
     numbered,
     read_varints,
 )
-from runtime.batch.codecs import UnpackedSizeExceeded, pack, unpack
+from runtime.batch.codecs import UnpackedSizeExceeded, pack
 from runtime.batch.layout import LOG_APPEND_TIME
-from runtime.batch.rewrite import batch_of, fitting, unpacks_too_large
+from runtime.batch.rewrite import batch_of, fitting, unpacked_body, unpacks_too_large
 from runtime.batch.selection import UnpackedRecord, unpacked
 from runtime.batch.spec import OffsetDeltaRun
 from runtime.batch.splice import Raw, join
@@ -247,7 +247,7 @@ def rows_of(records: Sequence[ConsumerRecord]) -> pa.RecordBatch:
 def body_of(out: OutgoingBatch, spec: RewriteSpec) -> bytes:
     """Returns the unpacked records of a batch. Raises a BatchFailure."""
     try:
-        return unpack(out.batch.codec, out.batch.body, spec.max_unpacked)
+        return bytes(unpacked_body(out.batch, spec.max_unpacked))
     except UnpackedSizeExceeded:
         raise unpacks_too_large(out.batch, spec.where, spec.max_unpacked) from None
     except MalformedBytes as error:

@@ -14,6 +14,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import RecordCodec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.topic_settings import DEFAULT_MAX_MESSAGE_BYTES
 from runtime.contract.spec.transform import TransformSpec
@@ -78,7 +79,8 @@ class SlotSpec(msgspec.Struct, frozen=True):
     `cluster` says how its destination is reached, `sources` how each source is, by name. They are those of
     the spec that the job was started with; secrets are still references in it. `transform` is the one that
     the slot evaluates: it copies only flows with exactly this transform, or, where it is None, with none.
-    `registries` says in the same way how the schema registry of each cluster is reached.
+    `registries` says in the same way how the schema registry of each cluster is reached. `unpacked_bytes`
+    bounds the records of a batch that is rewritten (R8).
     """
 
     job: str
@@ -89,6 +91,7 @@ class SlotSpec(msgspec.Struct, frozen=True):
     sources: dict[str, ClusterSpec] = {}
     transform: TransformSpec | None = None
     registries: dict[str, RegistrySpec] = {}
+    unpacked_bytes: int = LaunchSpec().unpacked_bytes
 
 
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:

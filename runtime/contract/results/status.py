@@ -307,9 +307,9 @@ STATES: dict[str, Advice] = {
         "give the job cores, or fewer slots and then repl apply",
     ),
     S.RECORD_TOO_LARGE: Advice(
-        "a record is larger than the destination takes",
-        "raise max.message.bytes of the mirror (and the brokers' limits), then repl apply; it is tried again"
-        " each minute",
+        "a record is larger than the destination takes, or its batch than the slot's memory",
+        "raise max.message.bytes of the mirror (and the brokers' limits), or memory of the job, as `why`"
+        " says, then repl apply; it is tried again each minute",
     ),
     S.RECORD_REFUSED: Advice(
         "the destination refuses a record: a timestamp too far ahead, a null key on a compacted topic",

@@ -1,5 +1,6 @@
 """How a job is launched and measured: declared here once, for the topology and the job."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -17,6 +18,18 @@ from runtime.contract.spec.shapes import (
 )
 
 METRICS_PORT: Final = 9404
+_UNPACKED_SHARE: Final = 8
+_LEAST_UNPACKED: Final = 16 << 20
+_USUAL_MEMORY: Final = 1 << 30
+
+
+def spark_bytes(text: str) -> int | None:
+    """Returns a size as Spark reads it, where a number without a unit is in MiB; None for another text."""
+    match = re.fullmatch(r"([0-9]{1,15})(?:(b)|([kmgtp])b?)?", text.strip().lower())
+    if match is None:
+        return None
+    number, in_bytes, unit = match.groups()
+    return int(number) if in_bytes else int(number) << 10 * (1 + "kmgtp".index(unit or "m"))
 
 
 class LaunchSpec(SpecStruct, frozen=True, kw_only=True):
@@ -46,7 +59,8 @@ class LaunchSpec(SpecStruct, frozen=True, kw_only=True):
     memory: Annotated[
         str,
         Key(
-            "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes enforce it.",
+            "Memory of a slot's Python process, as Spark writes it. YARN and Kubernetes enforce it. A batch"
+            " that is rewritten may unpack to an eighth of it.",
             TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 1g or 512m"),
             example="2g",
         ),
@@ -67,6 +81,15 @@ class LaunchSpec(SpecStruct, frozen=True, kw_only=True):
             example="{namespace: replication}",
         ),
     ] = {}
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The largest batch that a slot unpacks to rewrite it (R8): that takes several times as much memory.
+
+        Its records are in memory as they came, one by one and as they go out.
+        """
+        memory = spark_bytes(self.memory)
+        return max((_USUAL_MEMORY if memory is None else memory) // _UNPACKED_SHARE, _LEAST_UNPACKED)
 
     def __post_init__(self) -> None:
         if not self.master:

@@ -298,6 +298,7 @@ class SlotSupervisor:
             sources={name: one for name, one in spec.clusters.items() if name != spec.destination},
             transform=context.layout.transform(self.slot),
             registries=spec.registries,
+            unpacked_bytes=spec.launch.unpacked_bytes,
         )
 
     def _log(self, event: str, **fields: Field) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
-from runtime.contract.records.control import LimitedTopic
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
@@ -28,6 +27,11 @@ from runtime.slot.health.inspection import (
     missing_markers,
 )
 from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
+
+
+def largest_of(topic: str) -> str:
+    """Returns the setting that bounds the records of a topic at the destination."""
+    return f"max.message.bytes of {topic} at the destination"
 
 
 class Halted(Struct, frozen=True):
@@ -129,17 +133,14 @@ class PartitionSupervisor:
         )
         self._schedule(copy, pause_s)
 
-    def stop(
-        self, copy: PartitionCopy, state: State, why: str, *, quarantine: LimitedTopic | None = None
-    ) -> None:
+    def stop(self, copy: PartitionCopy, state: State, why: str, *, limit: str = "") -> None:
         """Stops a partition with a state until an operator acts.
 
-        It is inspected again at long intervals, in case the cause is gone. `quarantine` is set if the record
-        can't be written to that quarantine topic.
+        It is inspected again at long intervals, in case the cause is gone. `limit` is the setting by which a
+        record is too large, where it is not that of the mirror.
         """
         if state is State.RECORD_TOO_LARGE:
-            topic = quarantine.topic if quarantine is not None else copy.at.topic
-            why = f"{why}; raise max.message.bytes of {topic} at the destination"
+            why = f"{why}; raise {limit or largest_of(copy.at.topic)}"
         if self._halt(copy, state, why):
             self._schedule(copy, self._settings.stop_retry_ms / 1000)
 

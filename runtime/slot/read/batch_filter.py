@@ -26,6 +26,7 @@ from runtime.batch import (
     prepare,
 )
 from runtime.batch.selection import QuarantinedRecord
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -69,11 +70,16 @@ class FilteredBatches(NamedTuple):
 
 
 def rewrite_spec(
-    assigned: AssignedPartition, flow: FlowSpec, source_id: str, destination_id: str
+    assigned: AssignedPartition,
+    flow: FlowSpec,
+    source_id: str,
+    destination_id: str,
+    unpacked_bytes: int = MAX_UNPACKED,
 ) -> RewriteSpec:
     """Returns how this partition's batches are rewritten where they must be; each fetch sets `start`.
 
-    Small batches of a flow with a transform are joined after the transform.
+    Small batches of a flow with a transform are joined after the transform. `unpacked_bytes` bounds the
+    records of a batch (R8).
     """
     headers = flow.provenance == "headers"
     topic = assigned.quarantine
@@ -84,6 +90,7 @@ def rewrite_spec(
         home=ClusterTopic(destination_id, assigned.destination_topic) if headers else None,
         native_only=flow.native_only and headers,
         merge=MERGE if flow.transform is None else None,
+        max_unpacked=unpacked_bytes,
         quarantine=QuarantineLimit(flow.name, topic.max_message_bytes) if topic is not None else None,
     )
 
@@ -147,16 +154,23 @@ class FlowFilter:
     """
 
     def __init__(
-        self, spec: FlowSpec, source_id: str, destination_id: str, directory: ProducerDirectory | None
+        self,
+        spec: FlowSpec,
+        source_id: str,
+        destination_id: str,
+        directory: ProducerDirectory | None,
+        unpacked_bytes: int = MAX_UNPACKED,
     ) -> None:
         self._spec = spec
+        self._unpacked_bytes = unpacked_bytes
         self._source_id = source_id
         self._destination_id = destination_id
         self._directory = directory
 
     def rewrite_spec(self, assigned: AssignedPartition) -> RewriteSpec:
         """Returns how a partition's batches are rewritten where they must be."""
-        return rewrite_spec(assigned, self._spec, self._source_id, self._destination_id)
+        ids = self._source_id, self._destination_id
+        return rewrite_spec(assigned, self._spec, *ids, self._unpacked_bytes)
 
     async def resolve_producers(self, walks: Iterable[WalkedBatches]) -> None:
         """Looks up the producer ids that are not known yet.

@@ -513,7 +513,8 @@ class SourceReader:
         self._emit = emit
         self._start = start
         self._gate = gate
-        self._filter = FlowFilter(spec, source.cluster_id, context.destination.cluster_id, directory)
+        ids = source.cluster_id, context.destination.cluster_id
+        self._filter = FlowFilter(spec, *ids, directory, context.unpacked_bytes)
         self._intakes_of: dict[tuple[int, int], BrokerIntake] = {}
         self._intakes: dict[PartitionCopy, BrokerIntake] = {}
 

@@ -15,11 +15,13 @@ from runtime.batch import (
     RewriteReason,
     RewriteSpec,
     TooLarge,
+    UnpacksTooLarge,
     needs_rewrite,
     prepare,
 )
 from runtime.batch.codecs import unpack
 from runtime.batch.rewrite import MOST_MERGED
+from runtime.contract.records.provenance import ClusterPartition
 from tests.runtime.batch.forge import (
     HERE,
     START,
@@ -259,6 +261,30 @@ class TestSize:
         prepared = prepare(sets(bomb), replace(SPEC, max_unpacked=1_000_000), NOW)
         assert isinstance(prepared.failure, TooLarge)
         assert "unpacks to more than 1000000, the memory bound" in str(prepared.failure)
+
+    @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+    def test_many_small_records_are_refused_before_they_take_memory(self, codec: Codec):
+        """20,000 records of 10 bytes take 0.2 MB, and 5 MB as objects of Python."""
+        many = batch_bytes([record(at, b"", key=b"") for at in range(20_000)], codec)
+        bound = replace(SPEC, provenance=ClusterPartition("one", *HERE), max_unpacked=1_000_000)
+        for spec in (bound, replace(bound, provenance=None, start=1)):
+            tracemalloc.start()
+            try:
+                prepared = prepare(sets(many), spec, NOW)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert isinstance(prepared.failure, UnpacksTooLarge)
+            assert "a record counts as 100 at least" in str(prepared.failure)
+            assert peak < 100_000
+
+    def test_compressed_messages_of_an_old_format_count_together(self):
+        """Each of them alone unpacks to less than the bound."""
+        value = b"v" * 40_000
+        one = [legacy_bytes(1, Codec.GZIP, [(0, record(0, value))]) for _ in range(30)]
+        data = b"".join(at.to_bytes(8, "big") + message[8:] for at, message in enumerate(one))
+        prepared = prepare(sets(data), replace(SPEC, max_unpacked=1_000_000), NOW)
+        assert isinstance(prepared.failure, UnpacksTooLarge)
 
     @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
     def test_what_does_not_unpack_is_corrupt(self, codec: Codec):
