@@ -280,7 +280,7 @@ async def _history(request: Request) -> Response:
         newest = applies[::-1]
         wanted = request.query_params.get("id", "")
         one = next((applied for applied in newest if applied.id == wanted), None) if wanted else None
-        if wanted and one is None and inquiry.answer is not None:
+        if wanted and one is None and inquiry.at_ms is not None:
             raise pages.NotFound(f"No cluster remembers an apply {wanted}.")
         return {
             "inquiry": inquiry,

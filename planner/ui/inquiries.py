@@ -10,13 +10,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.ui.feed import now_ms
 
 Value = TypeVar("Value")
+Outcome = tuple[Value | None, tuple[Diagnostic, ...]]  # a value, or why there is none
 MOST_KEPT = 200
 AT_ONCE = 4
 MOST_WAITING = 64
@@ -25,33 +25,28 @@ ANSWER_S = 180.0  # a plan of a large cluster with SQL takes a minute
 FIRST_S = 1.0  # how long a page waits for an answer before it is shown without one
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[Value]):
-    """What a question found at `at_ms`, or why it failed."""
-
-    at_ms: int
-    took_ms: int
-    value: Value | None = None
-    failure: tuple[Diagnostic, ...] = ()
-
-
 class Inquiry(Generic[Value]):
-    """A question with its last answer. `begun_ms` is set while it is being answered.
+    """A question with its last answer: its `value`, or its `failure`, at `at_ms` after `took_ms`.
 
-    `overdue` is set while it runs on after its time, for which nothing waits.
+    `at_ms` is None before the first answer. `begun_ms` is set while the question is being answered, `overdue`
+    while it runs on after its time, for which nothing waits.
     """
 
     def __init__(self, ask: Callable[[], Value]) -> None:
         self.ask = ask
-        self.answer: Answer[Value] | None = None
+        self.value: Value | None = None
+        self.failure: tuple[Diagnostic, ...] = ()
+        self.at_ms: int | None = None
+        self.took_ms = 0
         self.begun_ms: int | None = None
         self.overdue = False
         self.answered = asyncio.Event()
 
-    @property
-    def value(self) -> Value | None:
-        """Returns the last answer; None where there is none, or it is a failure."""
-        return self.answer.value if self.answer is not None else None
+    def end(self, began_ms: int, outcome: Outcome[Value]) -> None:
+        """Keeps an answer in place of the one before."""
+        self.value, self.failure = outcome
+        self.at_ms = now_ms()
+        self.took_ms = self.at_ms - began_ms
 
 
 class Inquiries:
@@ -69,7 +64,7 @@ class Inquiries:
         self._answered = answered
         self._unexpected = unexpected
         self._answer_s = answer_s
-        self._overdue: set[asyncio.Task[Answer[Any]]] = set()
+        self._overdue: set[asyncio.Task[Outcome[Any]]] = set()
         self._kept: OrderedDict[Hashable, Inquiry[Any]] = OrderedDict()
         self._running = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,10 +79,10 @@ class Inquiries:
         """
         found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
         self._kept.move_to_end(key)
-        last = found.answer
-        if last is None or (fresh_s is not None and now_ms() - last.at_ms > fresh_s * 1000):
+        answered_ms = found.at_ms
+        if answered_ms is None or (fresh_s is not None and now_ms() - answered_ms > fresh_s * 1000):
             self._begin(found)
-        if last is None:
+        if answered_ms is None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(found.answered.wait(), FIRST_S)
         while len(self._kept) > MOST_KEPT:
@@ -111,7 +106,7 @@ class Inquiries:
             return
         if len(self._tasks) >= MOST_WAITING or len(self._overdue) >= MOST_OVERDUE:
             many = error("too many questions wait for an answer", "ask again in some seconds")
-            inquiry.answer = Answer(now_ms(), 0, failure=(many,))
+            inquiry.end(now_ms(), (None, (many,)))
             inquiry.answered.set()
             return
         inquiry.begun_ms = now_ms()
@@ -122,42 +117,39 @@ class Inquiries:
 
     async def _answer(self, inquiry: Inquiry[Any]) -> None:
         async with self._running:
-            begun = now_ms()
-            work = asyncio.ensure_future(_in_thread(lambda: self._found(inquiry.ask)))
+            began = now_ms()
+            work = asyncio.ensure_future(_in_thread(lambda: self._outcome(inquiry.ask)))
             try:
-                inquiry.answer = await asyncio.wait_for(asyncio.shield(work), self._answer_s)
+                inquiry.end(began, await asyncio.wait_for(asyncio.shield(work), self._answer_s))
             except TimeoutError:
-                inquiry.answer = self._late(inquiry, work, begun)
+                self._wait_no_more(inquiry, work, began)
         inquiry.begun_ms = None
         inquiry.answered.set()
         self._answered()
 
-    def _late(self, inquiry: Inquiry[Any], work: asyncio.Task[Answer[Any]], begun: int) -> Answer[Any]:
-        """Returns the answer that there is none. One that comes later takes its place."""
+    def _wait_no_more(self, inquiry: Inquiry[Any], work: asyncio.Task[Outcome[Any]], began: int) -> None:
+        """Answers that there is no answer in time. One that comes later takes its place."""
 
-        def ended(work: asyncio.Task[Answer[Any]]) -> None:
+        def ended(work: asyncio.Task[Outcome[Any]]) -> None:
             self._overdue.discard(work)
             inquiry.overdue = False
             if not work.cancelled():
-                inquiry.answer = work.result()
+                inquiry.end(began, work.result())
                 self._answered()
 
         inquiry.overdue = True
         self._overdue.add(work)
         work.add_done_callback(ended)
         late = error(f"no answer within {self._answer_s:g} s", "it is shown here when it comes")
-        return Answer(now_ms(), now_ms() - begun, failure=(late,))
+        inquiry.end(began, (None, (late,)))
 
-    def _found(self, ask: Callable[[], Value]) -> Answer[Value]:
-        begun = now_ms()
+    def _outcome(self, ask: Callable[[], Value]) -> Outcome[Value]:
         try:
-            value = ask()
+            return ask(), ()
         except Failure as failure:
-            return Answer(now_ms(), now_ms() - begun, failure=failure.diagnostics)
+            return None, failure.diagnostics
         except Exception as wrong:  # noqa: BLE001 - the thread's outermost edge: the page shows it
-            unexpected = error(f"unexpected {type(wrong).__name__}: {self._unexpected(wrong)}")
-            return Answer(now_ms(), now_ms() - begun, failure=(unexpected,))
-        return Answer(now_ms(), now_ms() - begun, value)
+            return None, (error(f"unexpected {type(wrong).__name__}: {self._unexpected(wrong)}"),)
 
 
 async def _in_thread(work: Callable[[], Value]) -> Value:
