@@ -107,10 +107,11 @@ def show(
     from planner.workflows.applying.apply import open_plan
 
     with output.failures():
-        opened = open_plan(plan_file)
-    output.show_plan(lambda: opened.plan, signature=opened.signature.value)
+        saved = open_plan(plan_file)
+        plan = saved.plan()
+    output.show_plan(lambda: plan, signature=saved.signature.value)
     if not output.as_json:
-        lines = (f"Plan digest: {opened.digest}", f"Plan signature: {opened.signature.value}")
+        lines = (f"Plan digest: {saved.digest}", f"Plan signature: {saved.signature.value}")
         print_lines(iter(lines))
     return ExitCode.DONE
 

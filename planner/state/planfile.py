@@ -100,17 +100,12 @@ DEEPEST = 32  # levels; a plan has 12
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """What a plan file holds. `digest` is computed from the content; `signature` is as written."""
+    """What a plan file holds. `digest` is computed from the content, and `signature` is checked."""
 
     path: Path
     inputs: PlanInputs
     digest: str
-    signature: str | None
-    content: bytes  # what digest and signature are made over
-
-    def checked_with(self, key: bytes | None) -> Signature:
-        """Returns what the operator's key says about the signature."""
-        return check(self.signature, self.content, key)
+    signature: Signature
 
     def plan(self) -> Plan:
         """Returns the plan, made again. Raises Failure if no plan follows from what the file holds."""
@@ -181,8 +176,11 @@ def is_plan_file(path: Path) -> bool:
     return start.lstrip().startswith(b"{") and f'"{MARK}"'.encode() in start
 
 
-def load(path: Path) -> SavedPlan:
-    """Returns what a plan file holds. Failure: it is no plan file, of another release, or was changed."""
+def load(path: Path, key: bytes | None = None) -> SavedPlan:
+    """Returns what a plan file holds, with its signature checked by the operator's key.
+
+    Failure: it is no plan file, of another release, or was changed.
+    """
     envelope = _envelope(path)
     version = envelope.get(MARK)
     if not isinstance(version, int) or version > FORMAT_VERSION:
@@ -208,7 +206,7 @@ def load(path: Path) -> SavedPlan:
         raise _failure(f"{path} can't be read as a plan: {wrong}", AGAIN) from None
     if canonical(body_of(inputs)) != content:
         raise _failure(f"{path} can't be read as a plan: it holds what no plan of this release has", AGAIN)
-    return SavedPlan(path, inputs, seal, signature, content)
+    return SavedPlan(path, inputs, seal, check(signature, content, key))
 
 
 def _envelope(path: Path) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from planner.apply.context import Launchers
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
@@ -52,23 +50,11 @@ if TYPE_CHECKING:
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
 
-class OpenedPlan(Struct, frozen=True):
-    """A saved plan as it can be shown: with its digest, and how it is signed."""
-
-    plan: Plan
-    digest: str
-    signature: Signature
-
-    @property
-    def signed(self) -> bool:
-        return self.signature is not Signature.NOT_SIGNED
-
-
-def save_plan(plan: Plan, file: Path) -> OpenedPlan:
+def save_plan(plan: Plan, file: Path) -> SavedPlan:
     """Writes a plan to a file, signed where a key is set. Failure: it can't be written or holds a secret."""
     key = key_of()
     digest = planfile.write(plan, file, key)
-    return OpenedPlan(plan, digest, Signature.NOT_SIGNED if key is None else Signature.VALID)
+    return SavedPlan(file, plan.inputs, digest, Signature.NOT_SIGNED if key is None else Signature.VALID)
 
 
 def remove_plan(file: Path) -> bool:
@@ -76,18 +62,18 @@ def remove_plan(file: Path) -> bool:
     return planfile.remove(file)
 
 
-def open_plan(file: Path) -> OpenedPlan:
-    """Reads a saved plan to show it."""
-    saved = planfile.load(file)
-    return OpenedPlan(saved.plan(), saved.digest, saved.checked_with(key_of()))
+def open_plan(file: Path) -> SavedPlan:
+    """Reads a saved plan to show it. Its method `plan` makes the plan again."""
+    return planfile.load(file, key_of())
 
 
 def approved(path: Path, expect: str | None, progress: ProgressHandler = silent) -> Plan:
     """Returns the saved plan to execute and reports its steps. Failure where it is not the approved one."""
-    saved = planfile.load(path)
+    key = key_of()
+    saved = planfile.load(path, key)
     if expect is not None:
         _refuse_another(saved, expect)
-    _refuse_unsigned(saved, key_of(), progress)
+    _refuse_unsigned(saved, progress, has_key=key is not None)
     plan = saved.plan()
     if plan.applyable:
         progress(PlanReady(plan, approved=True))
@@ -118,8 +104,8 @@ def _refuse_another(saved: SavedPlan, expect: str) -> None:
         )
 
 
-def _refuse_unsigned(saved: SavedPlan, key: bytes | None, progress: ProgressHandler) -> None:
-    match saved.checked_with(key):
+def _refuse_unsigned(saved: SavedPlan, progress: ProgressHandler, *, has_key: bool) -> None:
+    match saved.signature:
         case Signature.NOT_CHECKED:
             unchecked = note(
                 f"{saved.path} is signed, and its signature is not checked: no key is set",
@@ -127,7 +113,7 @@ def _refuse_unsigned(saved: SavedPlan, key: bytes | None, progress: ProgressHand
                 code="plan-signature",
             )
             progress(unchecked)
-        case Signature.NOT_SIGNED if key is not None:
+        case Signature.NOT_SIGNED if has_key:
             raise _refused(saved, "is not signed, and a key is set")
         case Signature.OTHER_KEY:
             raise _refused(saved, "is not signed with the key that is set")
