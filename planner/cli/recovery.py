@@ -17,9 +17,8 @@ from planner.workflows.requests import (
     FailbackRequest,
     FailoverRequest,
     PromoteRequest,
-    ReplaySalvageRequest,
     RestoreBackupRequest,
-    SalvageFlowRequest,
+    SalvageRequest,
 )
 
 if TYPE_CHECKING:
@@ -157,8 +156,7 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
 
 @command
 def salvage(
-    left: SalvageFlowRequest,
-    copied: ReplaySalvageRequest,
+    request: SalvageRequest,
     output: ApprovedOutput,
     export: Annotated[
         Path | None,
@@ -174,25 +172,25 @@ def salvage(
     not filter. Without --replay it only reads. With --replay each of them is copied exactly once; its header
     __repl names its origin.
     """
-    if copied.to is not None and not replay:
+    if request.to is not None and not replay:
         raise click.UsageError("--to goes with --replay")
     if replay and export is not None:
         raise click.UsageError("--export and --replay are two commands")
     if not replay:
-        return _salvage(left, output, export)
+        return _salvage(request, output, export)
     from planner.render.reports.salvage import replay_document, replay_screen
     from planner.workflows.audit.comparison import replay_salvage
 
-    result = replay_salvage(copied, output.interaction())
+    result = replay_salvage(request, output.interaction())
     if output.as_json or result.parts:
         output.show(
-            lambda: replay_document(result.salvaged, copied.to, result.parts),
+            lambda: replay_document(result.salvaged, request.to, result.parts),
             lambda width: replay_screen(result.parts, width),
         )
     return ExitCode.DONE if result.complete else ExitCode.ERROR
 
 
-def _salvage(request: SalvageFlowRequest, output: ApprovedOutput, export: Path | None) -> int:
+def _salvage(request: SalvageRequest, output: ApprovedOutput, export: Path | None) -> int:
     from planner.render.reports.salvage import document, line, screen
     from planner.workflows.audit.comparison import salvage
 

@@ -65,11 +65,10 @@ from planner.workflows.requests import LocateRecordRequest as LocateRecordReques
 from planner.workflows.requests import OffsetsRequest as OffsetsRequest
 from planner.workflows.requests import PlanRequest as PlanRequest
 from planner.workflows.requests import PromoteRequest as PromoteRequest
-from planner.workflows.requests import ReplaySalvageRequest as ReplaySalvageRequest
 from planner.workflows.requests import ReplicationStatusRequest as ReplicationStatusRequest
 from planner.workflows.requests import RestoreBackupRequest as RestoreBackupRequest
 from planner.workflows.requests import ResumeRequest as ResumeRequest
-from planner.workflows.requests import SalvageFlowRequest as SalvageFlowRequest
+from planner.workflows.requests import SalvageRequest as SalvageRequest
 from planner.workflows.requests import SimulationRequest as SimulationRequest
 from planner.workflows.requests import TakeOver as TakeOver
 from planner.workflows.requests import TopologyRequest as TopologyRequest

@@ -275,14 +275,11 @@ class CutoverRequest(ChangeRequest, frozen=True, kw_only=True):
     ] = False
 
 
-class SalvageFlowRequest(TopologyRequest, frozen=True, kw_only=True):
-    """A request for the records of a flow's source that never reached the destination."""
+class SalvageRequest(FlowRequest, frozen=True, kw_only=True):
+    """A request for the records of a flow's source that never reached the destination.
 
-    flow: Flow
-
-
-class ReplaySalvageRequest(FlowRequest, frozen=True, kw_only=True):
-    """A request to copy salvaged records to the destination: into the flow's own topics, or all into `to`."""
+    They are replayed into the flow's own topics, or all into `to`.
+    """
 
     to: Annotated[
         str | None, Option("--to", "With --replay: into this topic of the destination.", "TOPIC")

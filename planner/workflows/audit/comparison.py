@@ -37,8 +37,7 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import answering, observe
 from planner.workflows.one_off import check_transforms, on_spark
 from planner.workflows.requests import (
-    ReplaySalvageRequest,
-    SalvageFlowRequest,
+    SalvageRequest,
     VerifyFlowRequest,
 )
 from planner.workflows.topology import flow_of, job_flow_of, launcher_home
@@ -179,7 +178,7 @@ def ignore_record(_record: SalvagedRecord) -> None:
 
 @Workflow
 async def salvage(
-    request: SalvageFlowRequest, take: Take = ignore_record, progress: ProgressHandler = silent
+    request: SalvageRequest, take: Take = ignore_record, progress: ProgressHandler = silent
 ) -> Salvage:
     """Reads the records that never reached the destination. It changes nothing.
 
@@ -193,9 +192,7 @@ async def salvage(
 
 
 @Workflow
-async def replay_salvage(
-    request: ReplaySalvageRequest, interaction: Interaction = UNATTENDED
-) -> ReplayResult:
+async def replay_salvage(request: SalvageRequest, interaction: Interaction = UNATTENDED) -> ReplayResult:
     """Copies each salvaged record to the destination once, whatever happens meanwhile.
 
     The flow's transform is applied to them. The header `__repl` of each says where it came from. Failure: the
@@ -254,7 +251,7 @@ _LOOK_S = 1.0
 async def _replay(
     topology: Topology,
     flow: Flow,
-    request: ReplaySalvageRequest,
+    request: SalvageRequest,
     replay: ReplayRequest,
     progress: ProgressHandler,
 ) -> list[ReplayedPartition]:
