@@ -11,9 +11,10 @@ from planner.config.hints import did_you_mean, prose
 from planner.config.language import scalars
 from planner.config.language.build import built, is_endpoint, rename_of, requirement
 from planner.config.language.endpoints import ENDPOINT_CODE, check_endpoints, check_flow_ends, place_of
-from planner.config.language.reader import INVALID, NamedReference, ParsedRecord
+from planner.config.language.reader import INVALID, ParsedRecord
 from planner.config.language.scalars import WORDS
 from planner.config.transforms import check_transform, registry_problems
+from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Diagnostic, SourceLocation, error, warning
 from planner.model.topology import (
     GATEWAYS,
@@ -105,7 +106,7 @@ def _registries(topology: ParsedRecord) -> Iterable[Diagnostic]:
             yield from registry_problems(f"registries.{name}", registry)
         if name not in topology["clusters"]:
             yield _unknown(
-                "cluster", NamedReference(name, topology.place("registries")), topology["clusters"]
+                "cluster", ScalarNode(name, False, topology.place("registries")), topology["clusters"]
             )
     for flow in topology["flows"]:
         schemas = flow.get("schemas")
@@ -150,7 +151,7 @@ def _schemas_beside_files(
 
 
 def _cluster_references(topology: ParsedRecord) -> Iterable[Diagnostic]:
-    references: list[NamedReference] = []
+    references: list[ScalarNode] = []
     for record in (*topology["topics"], *topology["acls"], *topology["quotas"]):
         named = record.get("cluster") or ()
         references += named
@@ -173,7 +174,7 @@ def _cluster_references(topology: ParsedRecord) -> Iterable[Diagnostic]:
             yield _unknown("cluster", reference, topology["clusters"])
 
 
-def _unknown(kind: str, reference: NamedReference, declared: Iterable[str]) -> Diagnostic:
+def _unknown(kind: str, reference: ScalarNode, declared: Iterable[str]) -> Diagnostic:
     names = sorted(declared)
     hint = did_you_mean(reference.text, names) or (
         f"declare it under {kind}s; there is {prose(names[:10], 'and')}"
@@ -248,7 +249,7 @@ def _is_complete(renamed: object) -> bool:
 
 
 def _reverse(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:
-    reference: NamedReference = flow["reverse_of"]
+    reference: ScalarNode = flow["reverse_of"]
     others = {other["name"]: other for other in topology["flows"] if other.get("name")}
     other = others.get(reference.text)
     if other is None:
@@ -368,7 +369,7 @@ def _cutovers(topology: ParsedRecord) -> Iterable[Diagnostic]:
             yield from _handed_out(handed, [name for wave in waves if (name := wave.get("name"))])
 
 
-def _ends(references: Iterable[NamedReference], flows: Mapping[str, ParsedRecord], key: str) -> set[str]:
+def _ends(references: Iterable[ScalarNode], flows: Mapping[str, ParsedRecord], key: str) -> set[str]:
     """Returns the clusters at one end of the named flows."""
     named = (flows[reference.text] for reference in references if reference.text in flows)
     return {end.text for flow in named if (end := flow.get(key))}
@@ -412,9 +413,9 @@ def _producers(cutover: ParsedRecord, wave: ParsedRecord) -> Iterable[Diagnostic
                 yield wave.error("producers", what, f'write "User:{producer}", or fence: quota')
 
 
-def _default_job(flow: ParsedRecord, topology: ParsedRecord) -> NamedReference | None:
+def _default_job(flow: ParsedRecord, topology: ParsedRecord) -> ScalarNode | None:
     """Returns the cluster or endpoint after which a flow's job is named where the flow names none."""
-    end: NamedReference | None = flow.get("from" if is_endpoint("from", flow, topology) else "to")
+    end: ScalarNode | None = flow.get("from" if is_endpoint("from", flow, topology) else "to")
     return end
 
 
@@ -476,7 +477,7 @@ def _job(job: ParsedRecord) -> Iterable[Diagnostic]:
 def _policies(topology: ParsedRecord) -> Iterable[Diagnostic]:
     policies = topology.get("policies")
     for subject, placed in ((policies.get("require") or {}) if policies else {}).items():
-        if not isinstance(placed, NamedReference):
+        if not isinstance(placed, ScalarNode):
             continue
         text, place = placed.text, placed.source
         if subject not in SUBJECTS and "." not in subject:
@@ -512,7 +513,7 @@ def _drill(topology: ParsedRecord) -> Iterable[Diagnostic]:
     drill = topology.get("drill")
     for name in (drill.get("versions") or {}) if drill else ():
         if name not in topology["clusters"]:
-            yield _unknown("cluster", NamedReference(name, drill.place("versions")), topology["clusters"])
+            yield _unknown("cluster", ScalarNode(name, False, drill.place("versions")), topology["clusters"])
 
 
 def check_not_empty(topology: ParsedRecord) -> Iterable[Diagnostic]:

@@ -18,8 +18,9 @@ from typing import Any
 from msgspec import structs
 
 from planner.config.files import read_bytes, read_text
-from planner.config.language.reader import NamedReference, ParsedRecord
+from planner.config.language.reader import ParsedRecord
 from planner.config.language.scalars import spark_bytes, value_as_text
+from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, SourceLocation, error
 from planner.model.topology import (
     FILE_FLOW_KEYS,
@@ -91,7 +92,7 @@ def _with_named_source(flow: ParsedRecord, endpoints: dict[str, Any]) -> ParsedR
         values["format"] = "text"
     places = {**source.places, "name": source.source}
     endpoints.setdefault(name, ParsedRecord(record_of(FileEndpoint), source.source, values, places))
-    reference = NamedReference(name, source.source)
+    reference = ScalarNode(name, False, source.source)
     return ParsedRecord(flow.record, flow.source, {**flow.values, "from": reference}, flow.places)
 
 
@@ -217,7 +218,7 @@ def requirement(subject: str, text: str, source: SourceLocation | None) -> Requi
     return Requirement(subject, operator, value_as_text(subject, comparison[2]), source)
 
 
-def _requirements(require: dict[str, NamedReference]) -> tuple[Requirement, ...]:
+def _requirements(require: dict[str, ScalarNode]) -> tuple[Requirement, ...]:
     return tuple(
         requirement(subject, require[subject].text, require[subject].source) for subject in sorted(require)
     )
@@ -260,7 +261,7 @@ def _samples(named: Mapping[str, Any]) -> tuple[DrillSample, ...]:
     samples = []
     for topics in sorted(named):
         reference = named[topics]
-        if not isinstance(reference, NamedReference):
+        if not isinstance(reference, ScalarNode):
             continue  # it was wrong, which is reported already
         folder = Path(reference.source.file).parent
         if not (folder / reference.text).resolve().is_relative_to(folder.resolve()):
@@ -324,7 +325,7 @@ def _converted(key: Key, value: Any) -> Any:
 
 def _item(item: Any) -> Any:
     match item:
-        case NamedReference():
+        case ScalarNode():
             return item.text
         case ParsedRecord():
             return built(item)

@@ -26,14 +26,6 @@ class Invalid(Enum):
 INVALID: Final = Invalid.INVALID
 
 
-@dataclass(frozen=True, slots=True)
-class NamedReference:
-    """A reference to a name, with the place to show if the name does not exist."""
-
-    text: str
-    source: SourceLocation
-
-
 @dataclass(slots=True)
 class ParsedRecord:
     """One record that was read: `values` has the valid keys, `places` all keys that were written."""
@@ -180,14 +172,14 @@ class ShapeReader:
             )
         return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {more}{describe(shape)}")
 
-    def _text(self, shape: shapes.TextShape, node: ScalarNode, of: str) -> str | NamedReference | Invalid:
+    def _text(self, shape: shapes.TextShape, node: ScalarNode, of: str) -> str | ScalarNode | Invalid:
         if not shape.matches(node.text):
             return self.wrong(
                 node.source,
                 f'"{of}" is {shown(node)}, not {shape.expected}',
                 shape.hint or f"it takes {shape.expected}",
             )
-        return NamedReference(node.text, node.source) if shape.placed else node.text
+        return node if shape.placed else node.text  # the node of a reference has the place to show
 
     def _topic_name(self, node: ScalarNode) -> str | Invalid:
         if why := illegal_because(node.text):
