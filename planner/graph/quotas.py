@@ -227,13 +227,13 @@ def _too_old(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     for name, cluster in sorted(graph.observed.live.items()):
         if (lacking := cluster.lack(FEATURE_QUOTAS)) is None:
             continue
-        without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.feature.since})"
+        without = f"broker {lacking.broker} of {name} lacks {FEATURE_QUOTAS} (Kafka {lacking.since})"
         declared = [quota for quota in graph.topology.quotas if quota.cluster == name]
         if declared:
             named = few([str(quota.entity) for quota in declared])
             yield error(
                 f"{without}: the quotas of {named} can't be set ({lacking.why})",
-                f"upgrade {name} to Kafka {lacking.feature.since} or newer, or take them out of quotas:"
+                f"upgrade {name} to Kafka {lacking.since} or newer, or take them out of quotas:"
                 " until then kafka-configs.sh --zookeeper sets them",
                 source=declared[0].source,
                 code="version-required",
@@ -246,8 +246,7 @@ def _too_old(graph: ReplicationGraph) -> Iterator[Diagnostic]:
                     error,
                     flow,
                     f"{without}: quotas to mirror can't be {what} there ({lacking.why})",
-                    f"upgrade {name} to Kafka {lacking.feature.since} or newer, or set"
-                    " quotas: {sync: false}",
+                    f"upgrade {name} to Kafka {lacking.since} or newer, or set quotas: {{sync: false}}",
                     "version-required",
                 )
 

@@ -230,7 +230,9 @@ class BrokerFeature(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     `as_source` and `as_destination` are empty where a flow from or to the cluster does not use it. Without a
     `required` feature the flow cannot run; `for_groups`: only flows that sync consumer groups use it.
-    `otherwise` is what happens without a feature that no flow depends on.
+    `otherwise` is what happens without a feature that no flow depends on. `broker` is one that lacks the
+    feature, and `why` names the API with the versions offered and needed; both are empty where every broker
+    that answers has it.
     """
 
     name: str
@@ -240,15 +242,6 @@ class BrokerFeature(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     required: bool = False
     for_groups: bool = False
     otherwise: str = ""
-
-
-class FeatureReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A feature, with a broker that lacks it: `why` names the API with the versions offered and needed.
-
-    Both are empty where every broker that answers has the feature.
-    """
-
-    feature: BrokerFeature
     broker: str = ""
     why: str = ""
 
@@ -289,7 +282,7 @@ class ObservedCluster(
     acls: tuple[AclRule, ...] | None = None
     hidden: frozenset[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    lacking: tuple[FeatureReport, ...] = ()
+    lacking: tuple[BrokerFeature, ...] = ()
     owned: tuple[RegistryEntry, ...] = ()
     sizes: Mapping[str, int] | None = None
     group_topics: Mapping[str, frozenset[str]] | None = None
@@ -308,9 +301,9 @@ class ObservedCluster(
             return f"not authorized to describe {self.name}/{topic}"
         return f"the settings of {self.name}/{topic} could not be read: {why}"
 
-    def lack(self, feature: str) -> FeatureReport | None:
-        """Returns which broker lacks one of the FEATURE_…; None if all have it."""
-        return next((lack for lack in self.lacking if lack.feature.name == feature), None)
+    def lack(self, feature: str) -> BrokerFeature | None:
+        """Returns one of the FEATURE_… with a broker that lacks it; None if all have it."""
+        return next((lack for lack in self.lacking if lack.name == feature), None)
 
     def job(self, name: str) -> LiveJob | None:
         """Returns the job of this name; None if it never reported here."""
@@ -443,7 +436,7 @@ class ClusterReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     name: str
     cluster_id: str
     brokers: tuple[BrokerReport, ...]
-    features: tuple[FeatureReport, ...]
+    features: tuple[BrokerFeature, ...]
     rights: tuple[RightReport, ...]
     clock_offset_ms: float | None
     clock_why: str
@@ -453,15 +446,11 @@ class ClusterReport(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     @property
     def can_be_source(self) -> bool:
         """Whether a flow can copy from the cluster."""
-        return not any(
-            feature.why and feature.feature.required and feature.feature.as_source
-            for feature in self.features
-        )
+        return not any(feature.why and feature.required and feature.as_source for feature in self.features)
 
     @property
     def can_be_destination(self) -> bool:
         """Whether a flow can copy to the cluster."""
         return not any(
-            feature.why and feature.feature.required and feature.feature.as_destination
-            for feature in self.features
+            feature.why and feature.required and feature.as_destination for feature in self.features
         )

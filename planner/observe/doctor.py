@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from planner.graph.routes import router_of
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import ClusterFailure, TooOld, meaning
@@ -20,7 +22,6 @@ from planner.model.observed import (
     BrokerFeature,
     BrokerReport,
     ClusterReport,
-    FeatureReport,
     RightReport,
     TopicRightsReport,
 )
@@ -247,21 +248,21 @@ _RELEASES = (
 )
 
 
-def lacking(brokers: BrokerVersions) -> tuple[FeatureReport, ...]:
+def lacking(brokers: BrokerVersions) -> tuple[BrokerFeature, ...]:
     """Returns the features that a broker lacks, each with the first such broker."""
-    return tuple(report for report in feature_reports(brokers) if report.why)
+    return tuple(feature for feature in features_of(brokers) if feature.why)
 
 
-def feature_reports(brokers: BrokerVersions) -> Iterator[FeatureReport]:
-    """Yields a report on each feature, with the first broker that lacks it."""
+def features_of(brokers: BrokerVersions) -> Iterator[BrokerFeature]:
+    """Yields each feature, with the first broker that lacks it."""
     for feature, needs in BROKER_FEATURES.items():
-        reports = (
-            FeatureReport(feature, broker, why)
+        lacks = (
+            replace(feature, broker=broker, why=why)
             for broker, versions in brokers.items()
             for need in needs
             if (why := _why_lacking(versions, need))
         )
-        yield next(reports, FeatureReport(feature))
+        yield next(lacks, feature)
 
 
 def release_of(versions: Versions) -> str:
@@ -328,7 +329,7 @@ async def examine(client: ClusterClient, timeout_s: float, topology: Topology) -
         identity.id,
         tuple(brokers),
         tuple(
-            feature_reports(
+            features_of(
                 {
                     f"{broker.node} ({broker.address})": broker.versions
                     for broker in brokers

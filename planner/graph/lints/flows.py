@@ -13,7 +13,7 @@ from planner.graph.topics import DesiredTopics
 from planner.model.address import job_address
 from planner.model.desired import Declared
 from planner.model.diagnostic import Diagnostic, error, note, warning
-from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, FeatureReport, ObservedCluster
+from planner.model.observed import FEATURE_SHARE, SHARE, STREAMS, BrokerFeature, ObservedCluster
 from planner.model.topology import Flow, Job, Topology, at_home
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.selection import NamePatterns, SelectionResult, written_out
@@ -326,19 +326,19 @@ def missing_features(graph: ReplicationGraph) -> Iterator[Diagnostic]:
         for name, is_source in ((flow.source_cluster, True), (flow.destination_cluster, False)):
             cluster = graph.cluster(name)
             for lack in cluster.lacking if cluster is not None else ():
-                consequence = lack.feature.as_source if is_source else lack.feature.as_destination
-                if consequence and (flow.groups.sync or not lack.feature.for_groups):
+                consequence = lack.as_source if is_source else lack.as_destination
+                if consequence and (flow.groups.sync or not lack.for_groups):
                     yield _lacking(flow, name, lack, consequence)
 
 
-def _lacking(flow: Flow, cluster: str, lack: FeatureReport, consequence: str) -> Diagnostic:
-    needed = lack.feature.required
+def _lacking(flow: Flow, cluster: str, lack: BrokerFeature, consequence: str) -> Diagnostic:
+    needed = lack.required
     return flow_diagnostic(
         error if needed else note,
         flow,
-        f"broker {lack.broker} of {cluster} lacks {lack.feature.name} (Kafka {lack.feature.since}):"
+        f"broker {lack.broker} of {cluster} lacks {lack.name} (Kafka {lack.since}):"
         f" {consequence} ({lack.why})",
-        f"upgrade {cluster} to Kafka {lack.feature.since} or newer" if needed else "",
+        f"upgrade {cluster} to Kafka {lack.since} or newer" if needed else "",
         code="version-required" if needed else "version-lacks",
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 from rich.text import Text
 
 from planner.model.observed import (
+    BrokerFeature,
     BrokerReport,
     ClusterReport,
-    FeatureReport,
 )
 from planner.render.readable import plural
 from planner.render.reports.fields import json_fields
@@ -95,14 +95,13 @@ def _broker(one: BrokerReport) -> Row:
     return str(one.node), one.address, f"Kafka {one.release}", f"{one.round_trip_ms:.1f} ms"
 
 
-def _feature(one: FeatureReport) -> Row:
-    feature = one.feature
-    if not one.why:
+def _feature(feature: BrokerFeature) -> Row:
+    if not feature.why:
         return feature.name, feature.since, Cell("yes", "green"), "", ""
     parts = (feature.as_source, feature.as_destination, feature.otherwise)
     without = "; ".join(part for part in parts if part)
     style = "red" if feature.required else "yellow"
-    return feature.name, feature.since, Cell("no", style), without, f"broker {one.broker}: {one.why}"
+    return feature.name, feature.since, Cell("no", style), without, f"broker {feature.broker}: {feature.why}"
 
 
 def as_json(report: ClusterReport) -> dict[str, Any]:
@@ -121,10 +120,9 @@ def as_json(report: ClusterReport) -> dict[str, Any]:
         ],
         "features": [
             {
-                **_told(feature.feature, "name", "since"),
+                **_told(feature, "name", "since"),
                 "supported": not feature.why,
-                **_told(feature.feature, "required", "as_source", "as_destination", "otherwise"),
-                **_told(feature, "broker", "why"),
+                **_told(feature, "required", "as_source", "as_destination", "otherwise", "broker", "why"),
             }
             for feature in report.features
         ],

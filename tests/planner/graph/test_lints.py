@@ -12,7 +12,7 @@ from planner.graph.lints.flows import jobs
 from planner.graph.lints.security import CLEAR_TEXT, NOT_USED, UNCHECKED, security
 from planner.graph.routes import router_of
 from planner.model.diagnostic import ExitCode, Severity, worst
-from planner.model.observed import FEATURE_SHARE, BrokerFeature, FeatureReport
+from planner.model.observed import FEATURE_SHARE, BrokerFeature
 from planner.model.topology import Cluster, FileEndpoint, Flow, Job, Selection, Topology
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ConfigsSpec, FlowState, GroupsSpec, Latest
@@ -578,7 +578,7 @@ def test_groups_that_the_default_denials_keep_out(selection, sync, notes) -> Non
     },
 )
 def test_what_becomes_of_share_groups_and_streams_groups(kinds, lacks, selection, lints) -> None:
-    lacking = (FeatureReport(BrokerFeature(FEATURE_SHARE, "4.2"), "1 (b:1)", "not offered"),) if lacks else ()
+    lacking = (BrokerFeature(FEATURE_SHARE, "4.2", broker="1 (b:1)", why="not offered"),) if lacks else ()
     dc1, dc2 = cluster("dc1", "a", "b", group_kinds=kinds), cluster("dc2", lacking=lacking)
     assert codes(expanded(flow(Z, "a", groups=GroupsSpec(*parts(selection))), dc1=dc1, dc2=dc2)) == lints
 
@@ -773,7 +773,7 @@ OLD = {"message.timestamp.difference.max.ms": "1"}
 
 
 def lacking(name: str, *features: BrokerFeature, topics: str = "", **more: Any):
-    lacks = tuple(FeatureReport(one, "1 (a:9092)", "offered in versions 0 to 3") for one in features)
+    lacks = tuple(replace(one, broker="1 (a:9092)", why="offered in versions 0 to 3") for one in features)
     return cluster(name, *topics.split(), lacking=lacks, **more)
 
 

@@ -11,7 +11,6 @@ from planner.model.desired import Desired, DesiredQuota, MirroredBy
 from planner.model.observed import (
     FEATURE_QUOTAS,
     BrokerFeature,
-    FeatureReport,
     ObservedCluster,
     RegistryEntry,
 )
@@ -149,7 +148,7 @@ def test_while_the_quotas_of_the_source_cannot_be_read_nothing_goes() -> None:
     assert desired.unknown == {"flow.dc1-dc2": "the client quotas of dc1 could not be read: no right"}
 
 
-OLD = FeatureReport(BrokerFeature(FEATURE_QUOTAS, "2.6"), "1 (a:9092)", "DescribeClientQuotas is not offered")
+OLD = BrokerFeature(FEATURE_QUOTAS, "2.6", broker="1 (a:9092)", why="DescribeClientQuotas is not offered")
 
 
 def test_a_version_without_quotas_is_named_with_what_follows() -> None:

@@ -36,12 +36,12 @@ def broker(versions: dict[Api, int], name: str = "1 (a:9092)", oldest: int = 0) 
 )
 def test_what_a_flow_needs_and_a_release_lacks(versions: dict[Api, int], required: list[str]) -> None:
     found = lacking(broker(versions))
-    assert [one.feature.name for one in found if one.feature.required] == required
+    assert [one.name for one in found if one.required] == required
 
 
 def test_a_new_release_lacks_nothing_and_an_old_one_is_named_with_the_api() -> None:
     assert lacking(broker(NEWEST)) == ()
-    found = {one.feature.name: one for one in lacking(broker(NEWEST) | broker(KAFKA_2_5, "2 (b:9092)"))}
+    found = {one.name: one for one in lacking(broker(NEWEST) | broker(KAFKA_2_5, "2 (b:9092)"))}
     assert found["topic ids"].broker == "2 (b:9092)"
     assert found["topic ids"].why == "Metadata is offered in versions 0 to 9, needed is 10 or higher"
     assert found["names of open transactions"].why == "DescribeProducers is not offered"
@@ -49,7 +49,7 @@ def test_a_new_release_lacks_nothing_and_an_old_one_is_named_with_the_api() -> N
 
 def test_a_release_that_dropped_our_versions_is_named_too() -> None:
     newer = lacking(broker(dict.fromkeys(Api, 99), oldest=50))
-    assert {one.feature.name for one in newer if one.feature.required} == {
+    assert {one.name for one in newer if one.required} == {
         feature.name for feature in BROKER_FEATURES if feature.required
     }
     assert newer[0].why.endswith("needed is 9 to 12")

@@ -54,7 +54,7 @@ def test_names_tell_who_the_cluster_is_and_what_it_holds(lab: Lab, fresh: Fresh)
     assert cluster.topics[name].id == topic_id(described, name)
     assert cluster.default_partitions == 1
     assert cluster.defaults["retention.ms"] == "604800000"
-    assert {lack.feature.name for lack in cluster.lacking} <= {FEATURE_SHARE}
+    assert {lack.name for lack in cluster.lacking} <= {FEATURE_SHARE}
     assert cluster.hidden == frozenset()
     assert found.diagnostics == ()
     assert found.reachable("dc2") is not None

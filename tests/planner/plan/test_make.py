@@ -8,7 +8,7 @@ from planner.model.address import Kind, flow_address, topic_address
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, MirroredBy
 from planner.model.diagnostic import ExitCode, Severity, SourceLocation, error, warning
-from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, FeatureReport, RegistryEntry, Unreachable
+from planner.model.observed import FEATURE_REASSIGN, BrokerFeature, RegistryEntry, Unreachable
 from planner.model.plan import Mode, Plan
 from planner.model.topology import Acl, OnRemove, Policies, Requirement, Selection, Topic
 from planner.plan.make import adoption, expected_dead, with_diagnostics
@@ -166,7 +166,7 @@ DOOMED_AT = cluster(*(live(one.address.name) for one in DOOMED), owned=DOOMED)
 
 UNREASSIGNED = cluster(
     live("orders", 6, 3),
-    lacking=(FeatureReport(BrokerFeature(FEATURE_REASSIGN, "2.4"), "1 (a:9092)", "not offered"),),
+    lacking=(BrokerFeature(FEATURE_REASSIGN, "2.4", broker="1 (a:9092)", why="not offered"),),
 )
 THEIRS = cluster(live("orders", 6), owned=[owned(wanted("orders", 1), topology="billing")])
 

@@ -16,7 +16,6 @@ from planner.model.observed import (
     BrokerFeature,
     BrokerReport,
     ClusterReport,
-    FeatureReport,
     RightReport,
     TopicRightsReport,
 )
@@ -417,8 +416,21 @@ def loss() -> dict[str, Shown]:
 
 def cluster() -> dict[str, Shown]:
     reading = BrokerFeature("copy from", "2.4", as_source="no flow can read from it", required=True)
-    writing = BrokerFeature("copy to", "2.5", as_destination="no flow can write to it", required=True)
-    ids = BrokerFeature("topic ids", "2.8", as_source="told by its epoch")
+    writing = BrokerFeature(
+        "copy to",
+        "2.5",
+        as_destination="no flow can write to it",
+        required=True,
+        broker="1 (a:9092)",
+        why="InitProducerId is offered in versions 0 to 2",
+    )
+    ids = BrokerFeature(
+        "topic ids",
+        "2.8",
+        as_source="told by its epoch",
+        broker="1 (a:9092)",
+        why="Metadata is offered in versions 0 to 9",
+    )
     old = ClusterReport(
         "dc1",
         "an-id",
@@ -426,11 +438,7 @@ def cluster() -> dict[str, Shown]:
             BrokerReport(1, "a:9092", "2.4", 0.42, {1: (0, 11)}),
             BrokerReport(2, "b:9092", why="connection refused"),
         ),
-        (
-            FeatureReport(reading),
-            FeatureReport(writing, "1 (a:9092)", "InitProducerId is offered in versions 0 to 2"),
-            FeatureReport(ids, "1 (a:9092)", "Metadata is offered in versions 0 to 9"),
-        ),
+        (reading, writing, ids),
         (RightReport("CREATE", False, "create topics"), RightReport("ALTER", None, "change ACLs")),
         None,
         "this version tells no time",
