@@ -22,7 +22,7 @@ from planner.model.step import Result, StepsEnded, StepsSent
 from planner.render.plan.text import steps_text
 from planner.render.reports import applies
 from planner.workflows.interaction import (
-    ApplyEnded,
+    ApplyResult,
     ApplyStarted,
     FlowLosses,
     Interaction,
@@ -199,7 +199,7 @@ class TerminalView:
                 self._bar("apply", "steps", self._steps_ended, len(self._shown))
                 for step, _ in results:
                     self._remove(str(step.address))
-            case ApplyEnded():
+            case ApplyResult():
                 self.close()
 
     def _bar(self, subject: str, what: str, done: int, total: int) -> None:
@@ -232,7 +232,7 @@ class TerminalView:
                 self._plan(plan, approved=approved)
             case FlowLosses() | SubscriptionsRead() | UnsentRecords() | ReplayReady():
                 self._records(event)
-            case StepsSent() | StepWaits() | StepsEnded() | ApplyEnded():
+            case StepsSent() | StepWaits() | StepsEnded() | ApplyResult():
                 self._applying(event)
 
     def _print_count(self, event: WorkProgress) -> None:
@@ -249,7 +249,7 @@ class TerminalView:
         elif not approved:
             show([found for found in plan.diagnostics if found.severity is not Severity.ERROR])
 
-    def _applying(self, event: StepsSent | StepWaits | StepsEnded | ApplyEnded) -> None:
+    def _applying(self, event: StepsSent | StepWaits | StepsEnded | ApplyResult) -> None:
         match event:
             case StepsSent(steps=steps) if not self._as_json:
                 for step in steps:
@@ -265,9 +265,9 @@ class TerminalView:
                         continue  # the closing screen counts them
                     elif step.id in self._shown or result.result is Result.FAILED:
                         say(applies.line(step, result), err=True, colour=_COLOURS[result.result])
-            case ApplyEnded() if self._as_json:
+            case ApplyResult() if self._as_json:
                 emit_event(applies.finished_event(event))
-            case ApplyEnded(complete=complete):
+            case ApplyResult(complete=complete):
                 click.echo()
                 text = applies.closing(event, shlex.join(["repl", *sys.argv[1:]]))
                 say(text, colour="green" if complete else "red", bold=complete)

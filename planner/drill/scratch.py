@@ -25,14 +25,14 @@ from planner.kafka import run as run_workflow
 from planner.kafka.librdkafka import admin, error_of, explain
 from planner.kafka.log import LogWriter, compacted, read
 from planner.model.diagnostic import ExitCode, Failure, error
-from planner.model.plan import Mode, Plan
+from planner.model.plan import ApplyResult, Mode, Plan
 from planner.model.step import Result, Step
 from planner.model.topology import Flow, Job, OnRemove, Policies, Selection, Topic, Topology
 from planner.plan.steps.jobs import StopJob
 from planner.plan.steps.registry import Disown
 from planner.plan.steps.topics import DeleteTopic
 from planner.state.internal_topics import read_registry
-from planner.workflows.applying.apply import ApplyResult, execute, launchers
+from planner.workflows.applying.apply import execute, launchers
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import UNATTENDED
 from planner.workflows.observing import observe

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.model.change import SENSITIVE, Action, Change
 from planner.model.desired import PlannedWave
-from planner.model.diagnostic import Diagnostic, Severity
+from planner.model.diagnostic import Diagnostic, ExitCode, Severity
 from planner.model.observed import Observed
 from planner.model.plain import masked, plain
 from planner.model.restore import RestoredBackup
@@ -25,6 +25,9 @@ from runtime.contract.client.secrets import secret_settings
 from runtime.contract.extras import DISTRIBUTION
 from runtime.contract.results.status import PartitionWaits
 from runtime.contract.spec.topic_settings import InternalSpec
+
+if TYPE_CHECKING:
+    from runtime.contract.results.groups import FlowLoss, GroupTopics
 
 MARK = "repl_plan"  # the first key of a plan file; its value is the format's version
 WAITS = "partition-waits"  # the code of a diagnostic: a partition of a flow waits for a decision
@@ -163,21 +166,34 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyEnded:
-    """How the apply of a plan ended. Of a plan without steps, `apply_id` is None: no history records it.
+class ApplyResult:
+    """How the apply of a plan ended, with the diagnostics that it reported.
 
-    `waits` are partitions that wait for a decision: no apply lets them continue.
+    Of a plan without steps, `apply_id` is None: no history records it. `waits` are partitions that wait for a
+    decision: no apply lets them continue. `subscriptions` are what the groups of flows that ended subscribe
+    to where they go on, and `lost` what had not arrived when they failed over; both are empty where the apply
+    is not complete.
     """
 
     plan: Plan
     summary: ApplySummary = NOTHING_DONE
     apply_id: str | None = None
     waits: tuple[PartitionWaits, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    subscriptions: "tuple[GroupTopics, ...]" = ()
+    lost: "tuple[FlowLoss, ...]" = ()
 
     @property
     def complete(self) -> bool:
         """Returns whether every step is done, everything could be read, and no partition waits."""
         return self.summary.complete and self.plan.complete and not self.waits
+
+    @property
+    def exit_code(self) -> ExitCode:
+        if self.complete:
+            return ExitCode.DONE
+        cut = self.summary.interrupted and not self.summary.complete
+        return ExitCode.INTERRUPTED if cut else ExitCode.ERROR
 
 
 PREFIX = "sha256:"

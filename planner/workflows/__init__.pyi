@@ -1,6 +1,6 @@
 from planner.model.diagnostic import Failure as Failure
+from planner.model.plan import ApplyResult as ApplyResult
 from planner.state.planfile import SavedPlan as SavedPlan
-from planner.workflows.applying.apply import ApplyResult as ApplyResult
 from planner.workflows.applying.apply import apply as apply
 from planner.workflows.applying.apply import destroy as destroy
 from planner.workflows.applying.apply import open_plan as open_plan

@@ -19,9 +19,10 @@ from planner.config.language.reader import ShapeReader
 from planner.config.yaml_tree import documents
 from planner.model.diagnostic import Diagnostic, Failure, error
 from planner.model.observed import Observed, ObservedCluster, Request
+from planner.model.plan import ApplyResult
 from planner.model.topology import Cluster, Flow, Selection, Topology
 from planner.model.topology.resources import CLUSTER_NAME
-from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.applying.apply import execute
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.requests import AdoptRequest, ImportRequest, TakeOver

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.model.plan import ApplyEnded as ApplyEnded
+from planner.model.plan import ApplyResult as ApplyResult
 from planner.model.plan import Plan
 from planner.model.step import Step, StepsEnded, StepsSent
 from runtime.contract.client.secrets import redacted
@@ -173,7 +173,7 @@ ProgressEvent = (
     | StepsSent
     | StepsEnded
     | StepWaits
-    | ApplyEnded
+    | ApplyResult
     | FlowLosses
     | SubscriptionsRead
     | UnsentRecords

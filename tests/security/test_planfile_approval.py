@@ -7,7 +7,7 @@ import pytest
 
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Observed, Unreachable
-from planner.model.plan import Plan, digest
+from planner.model.plan import ApplyResult, Plan, digest
 from planner.model.step import NOTHING_DONE
 from planner.model.topology import Cluster, Policies
 from planner.plan.document import json_tree
@@ -15,7 +15,6 @@ from planner.render.plan.documents import html, markdown
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, key_of
 from planner.workflows.applying import apply as applying
-from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.session import ApplySession
 from tests.fakes.states import with_inputs
 from tests.security.conftest import Command

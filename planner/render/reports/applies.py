@@ -12,7 +12,7 @@ import msgspec
 from planner.graph.messages import few
 from planner.model.address import Address, flow_address
 from planner.model.change import Action
-from planner.model.plan import ApplyEnded, Plan
+from planner.model.plan import ApplyResult, Plan
 from planner.model.step import Result, Step, StepResult
 from planner.plan.make import by_step
 from runtime.contract.results.status import PartitionWaits
@@ -57,7 +57,7 @@ def event(step: Step, outcome: StepResult) -> dict[str, Any]:
     }
 
 
-def finished_event(ended: ApplyEnded) -> dict[str, Any]:
+def finished_event(ended: ApplyResult) -> dict[str, Any]:
     """Returns the JSON event of the apply's end."""
     summary, counts = ended.summary, counted(ended)
     results = Counter(outcome.result.value.replace(" ", "_") for outcome in summary.outcomes.values())
@@ -83,7 +83,7 @@ _COUNTED_AS = {
 }
 
 
-def counted(ended: ApplyEnded) -> Mapping[str, int]:
+def counted(ended: ApplyResult) -> Mapping[str, int]:
     """Returns the number of objects whose every step is done, by what happened to them."""
     done: dict[Address, bool] = {}
     for step in ended.plan.steps:
@@ -102,7 +102,7 @@ def counted(ended: ApplyEnded) -> Mapping[str, int]:
     return counts
 
 
-def closing(ended: ApplyEnded, command: str) -> str:
+def closing(ended: ApplyResult, command: str) -> str:
     """Returns the last screen: what was done, what was not and why, and the command that finishes it."""
     summary, counts = ended.summary, counted(ended)
     resources = (

@@ -6,14 +6,13 @@ Jobs are started by the launchers of this machine, each in the folder for its jo
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from planner.apply.context import Launchers
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
-from planner.model.plan import PREFIX, ApplyEnded, Mode, Plan
+from planner.model.plan import PREFIX, ApplyResult, Mode, Plan
 from planner.plan.make import with_diagnostics
 from planner.state import planfile
 from planner.state.planfile import KEY, KEY_FILE, SavedPlan, Signature, key_of
@@ -39,13 +38,10 @@ from planner.workflows.plans import plan_now, plan_with_warnings
 from planner.workflows.preflight import check_jobs, missing_here, schema_registries
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
-from planner.workflows.topology import checked, folder_of, launcher_home
+from planner.workflows.topology import checked, launcher_home
 from runtime.contract.launching import Launcher
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.schemas import RegistrySpec
-
-if TYPE_CHECKING:
-    from runtime.contract.results.groups import FlowLoss, GroupTopics
 
 _DIGEST = re.compile(rf"{PREFIX}[0-9a-f]{{64}}")
 
@@ -130,26 +126,6 @@ def _refused(saved: SavedPlan, what: str) -> Failure:
             exit=ExitCode.REFUSED,
         )
     )
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyResult(ApplyEnded):
-    """How an apply ended, with the diagnostics that it reported.
-
-    `subscriptions` are what the groups of flows that ended subscribe to where they go on, and `lost` what had
-    not arrived when they failed over; both are empty where the apply is not complete.
-    """
-
-    diagnostics: tuple[Diagnostic, ...] = ()
-    subscriptions: "tuple[GroupTopics, ...]" = ()
-    lost: "tuple[FlowLoss, ...]" = ()
-
-    @property
-    def exit_code(self) -> ExitCode:
-        if self.complete:
-            return ExitCode.DONE
-        cut = self.summary.interrupted and not self.summary.complete
-        return ExitCode.INTERRUPTED if cut else ExitCode.ERROR
 
 
 @Workflow
@@ -261,7 +237,7 @@ async def execute(
         if write is not None:
             write()
         waits = await waiting(plan, request.timeout_ms, only=wait_for, progress=reported)
-        return _ended(ApplyEnded(plan, waits=waits), reported)
+        return _ended(ApplyResult(plan, waits=waits), reported)
     endpoints = endpoints_of(plan.connections.values(), trusted)
     if trusted is not None:
         check_jobs(plan, trusted)
@@ -270,25 +246,22 @@ async def execute(
     registries = _registries(plan, trusted)
     session = ApplySession(
         plan=plan,
+        request=request,
         endpoints=endpoints,
-        timeout_ms=request.timeout_ms,
-        lock_timeout_ms=request.lock_timeout_ms,
         progress=reported,
         interrupts=interaction.interrupts,
-        folder=folder_of(request.path.resolve()),
         launchers=launchers(home),
         restore=SparkRestorer(plan, registries, reported).restore,
-        wait=request.wait,
         registries=registries,
         errors=home.parent / "errors",
         write=write,
     )
     try:
-        ended = await session.carry_out()
-        if ended.summary.complete:
+        result = await session.carry_out()
+        if result.summary.complete:
             waits = await waiting(plan, request.timeout_ms, wait_s, wait_for, reported)
-            ended = replace(ended, waits=waits)
-        return _ended(ended, reported)
+            result = replace(result, waits=waits)
+        return _ended(result, reported)
     except Failure as failure:
         raise with_next_step(failure, stale) from None
 
@@ -303,15 +276,14 @@ def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, Registr
     return schema_registries(plan.inputs.topology, PurePath(plan.inputs.folder), trusted, restored)
 
 
-def _ended(ended: ApplyEnded, reported: DiagnosticCollector) -> ApplyResult:
+def _ended(result: ApplyResult, reported: DiagnosticCollector) -> ApplyResult:
     """Reports the end. What could not be read was not changed: the clusters don't match the topology yet."""
-    reported(ended)
-    plan = ended.plan
-    if ended.summary.complete and not ended.waits:
-        for what, why in sorted(plan.unknown.items()):
+    reported(result)
+    if result.summary.complete and not result.waits:
+        for what, why in sorted(result.plan.unknown.items()):
             left_out = f"{what} was left out, because it could not be read: {why}"
             reported.notice(error(left_out, "correct that and apply again"))
-    return ApplyResult(plan, ended.summary, ended.apply_id, ended.waits, reported.diagnostics)
+    return replace(result, diagnostics=reported.diagnostics)
 
 
 def home_of(plan: Plan, path: Path) -> Path:

@@ -28,7 +28,7 @@ from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure
 from planner.kafka.log import LogWriter
 from planner.model.diagnostic import Failure, error, note, warning
 from planner.model.observed import Observed, ObservedCluster, Unreachable
-from planner.model.plan import ApplyEnded, Plan, digest
+from planner.model.plan import ApplyResult, Plan, digest
 from planner.model.step import (
     DONE,
     ApplyRecord,
@@ -64,6 +64,8 @@ from planner.workflows.interaction import (
     traceback_reporter,
     without_signals,
 )
+from planner.workflows.requests import ChangeRequest
+from planner.workflows.topology import folder_of
 from runtime.contract.records.record_values import printable
 from runtime.contract.spec import naming
 from runtime.contract.spec.schemas import RegistrySpec
@@ -161,22 +163,19 @@ INTERNAL = (naming.REGISTRY, naming.LEASE, naming.HISTORY)
 class ApplySession:
     """One execution of a plan: exactly its steps, under the leases of the clusters that they change.
 
-    `timeout_ms`: how long a cluster may keep silent while it is read; leases, the journal and steps have
-    limits of their own. `folder` is the topology's, whose commit the history records, `errors` that of
-    tracebacks. `write` writes what the plan was made from, before the first step.
+    The timeout of the request says how long a cluster may keep silent while it is read; the journal and steps
+    have limits of their own. `errors` is the folder of tracebacks. `write` writes what the plan was made
+    from, before the first step.
     """
 
     plan: Plan
+    request: ChangeRequest
     endpoints: Mapping[str, ClusterEndpoint]
-    timeout_ms: int
-    lock_timeout_ms: int
     progress: ProgressHandler
-    folder: Path
     interrupts: Interrupts = without_signals
     lease_ttl_ms: int = TTL_MS
     launchers: Launchers = no_launchers
     restore: Restore = no_restore
-    wait: bool = True
     registries: Mapping[str, RegistrySpec] = field(default_factory=dict)
     errors: Path | None = None
     write: Callable[[], None] | None = None
@@ -186,7 +185,7 @@ class ApplySession:
         self._earlier: Mapping[str, StepResult] = {}  # the outcomes of earlier applies of this plan
         self._applied = self._record()
 
-    async def carry_out(self) -> ApplyEnded:
+    async def carry_out(self) -> ApplyResult:
         """Executes the steps. The id is None where an earlier apply did them all, and nothing is recorded.
 
         Failure: the plan does not hold any more, a lease is held by another apply, or the journal can't be
@@ -207,7 +206,7 @@ class ApplySession:
                         name=self._applied.id,
                         topology=self._applied.topology,
                         plan=self._applied.plan,
-                        lock_timeout_ms=self.lock_timeout_ms,
+                        lock_timeout_ms=self.request.lock_timeout_ms,
                         progress=self.progress,
                         ttl_ms=self.lease_ttl_ms,
                     )
@@ -221,9 +220,9 @@ class ApplySession:
             if before is not None and not remaining:
                 done = note(f"all {len(self.plan.steps)} steps of this plan were done by the apply {before}")
                 self.progress(done)
-                return ApplyEnded(self.plan)
+                return ApplyResult(self.plan)
             summary = await self._execute(remaining, clients, leases)
-            return ApplyEnded(self.plan, summary, self._applied.id)
+            return ApplyResult(self.plan, summary, self._applied.id)
 
     def _record(self) -> ApplyRecord:
         now_ms = _now_ms()
@@ -236,7 +235,7 @@ class ApplySession:
             user=user(),
             host=socket.gethostname(),
             pid=os.getpid(),
-            git=git_commit(self.folder, edited=self.write is not None),
+            git=git_commit(folder_of(self.request.path.resolve()), edited=self.write is not None),
             clusters={cluster: self.plan.clusters[cluster] for cluster in self._written},
             total=len(self.plan.steps),
             started_ms=now_ms,
@@ -245,7 +244,7 @@ class ApplySession:
     async def _refuse_others(self) -> None:
         """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
         clusters = {name: self.plan.connections[name] for name in self._written}
-        identified = await identities(clusters, self.endpoints, ReadOptions(self.timeout_ms / 1000))
+        identified = await identities(clusters, self.endpoints, ReadOptions(self.request.timeout_ms / 1000))
         refuse_silent(identified)
         ids = {name: identity for name, identity in identified.items() if isinstance(identity, str)}
         if others := other_clusters(self.plan, ids):
@@ -288,7 +287,7 @@ class ApplySession:
         keys = compared_keys(plan.steps, plan.changes)
         wanted = read_request(plan.connections, keys, required_keys(plan.policies))
         options = ReadOptions(
-            self.timeout_ms / 1000,
+            self.request.timeout_ms / 1000,
             read_registry=read_registry,
             jobs_of=plan.topology,
             registries=self.registries,
@@ -323,7 +322,7 @@ class ApplySession:
                 cluster_id=self.plan.clusters.get(cluster, ""),
                 launchers=self.launchers,
                 restore=self.restore,
-                wait=self.wait,
+                wait=self.request.wait,
                 registries=self.registries,
                 on_wait=lambda step, what: self.progress(StepWaits(step, what)),
             )

@@ -20,9 +20,9 @@ from planner.graph.cutovers import WaveTopics, source_of
 from planner.graph.messages import counted, few
 from planner.graph.routes import pending_failbacks
 from planner.model.diagnostic import ExitCode, Failure, Severity, error, warning, worst
-from planner.model.plan import Plan
+from planner.model.plan import ApplyResult, Plan
 from planner.model.topology import Fence, Topology
-from planner.workflows.applying.apply import ApplyResult, review
+from planner.workflows.applying.apply import review
 from planner.workflows.audit.waves import WaveReader, has_moved, healths_of, waves_seen
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.edits import (

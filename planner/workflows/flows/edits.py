@@ -9,11 +9,11 @@ from planner.config.files import in_form_of, text_to_edit, write_edited
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
-from planner.model.plan import Plan
+from planner.model.plan import ApplyResult, Plan
 from planner.model.topology import Flow, Topology
 from planner.plan.make import with_diagnostics
 from planner.plan.transitions import may_follow
-from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.applying.apply import execute
 from planner.workflows.interaction import Interaction
 from planner.workflows.plans import observe_and_plan
 from planner.workflows.requests import ChangeRequest

@@ -17,9 +17,9 @@ from planner.config.edit import with_reverse_flow
 from planner.graph.cutovers import WaveTopics, stops_jobs
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.diagnostic import ExitCode, Failure, error
+from planner.model.plan import ApplyResult
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import may_follow
-from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.audit.access import flow_accesses
 from planner.workflows.audit.waves import waves_seen
 from planner.workflows.edge import Workflow

@@ -18,14 +18,14 @@ from planner.model.observed import (
     Observed,
     ObservedCluster,
 )
-from planner.model.plan import Mode, Plan
+from planner.model.plan import ApplyResult, Mode, Plan
 from planner.model.restore import RestoredBackup, RestoredGroup, RestoredSubject, RestoredTopic
 from planner.model.topology import AclRule, Cluster, Topology
 from planner.observe.cluster import ReadOptions
 from planner.plan.restore import HELD, WITHOUT_RETENTION, fitting
 from planner.plan.steps.topics import CreateTopic
 from planner.state.internal_topics import read_registry
-from planner.workflows.applying.apply import ApplyResult, execute
+from planner.workflows.applying.apply import execute
 from planner.workflows.audit.access import answered
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.backups import RequestedBackup, time_text

@@ -17,9 +17,9 @@ from planner.graph.routes import router_of
 from planner.kafka import ClusterClient
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warning
+from planner.model.plan import ApplyResult
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import matches_nothing
-from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.edits import TopologyEdits, apply_edited, states_edited, wrong_state

@@ -16,11 +16,11 @@ from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.step import StepsEnded
 from planner.state import planfile
-from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.session import ApplySession
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import ProgressEvent
 from planner.workflows.plans import observe_and_plan
+from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import checked
 
 TIMEOUT_MS = 10_000
@@ -59,18 +59,16 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
     view = Signalling(number, after)
     session = ApplySession(
         plan=plan,
+        request=ChangeRequest(path, timeout_ms=TIMEOUT_MS),
         endpoints=endpoints_of(plan.connections.values()),
-        timeout_ms=TIMEOUT_MS,
-        lock_timeout_ms=60_000,
         progress=view,
         interrupts=interruptible,
-        folder=path.parent,
         lease_ttl_ms=lease_ms,
     )
     try:
-        ended = run(session.carry_out())
-        view(ended)
-        return int(ApplyResult(plan, ended.summary, ended.apply_id, ended.waits).exit_code)
+        result = run(session.carry_out())
+        view(result)
+        return int(result.exit_code)
     except Failure as failure:
         show(failure.diagnostics)
         return int(failure.exit_code)

@@ -17,7 +17,7 @@ from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
 from planner.render.reports import applies
 from planner.workflows.interaction import (
-    ApplyEnded,
+    ApplyResult,
     ApplyStarted,
     ApproveLoss,
     ApprovePlan,
@@ -74,7 +74,7 @@ def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[s
     assert shown(screen, f"{second.address}: it has not reported")
     view(ended)
     assert shown(screen, f"2/{len(applies.shown(plan))}")
-    view(ApplyEnded(plan))
+    view(ApplyResult(plan))
 
     assert screen.getvalue().endswith("\x1b[2K")  # nothing of the bars stays
     assert "it has not reported" not in capsys.readouterr().err
@@ -201,7 +201,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> None:
 def ended(
     plan: Plan, capsys: pytest.CaptureFixture[str], summary: ApplySummary, *, as_json: bool = False
 ) -> str:
-    TerminalView(as_json=as_json)(ApplyEnded(plan, summary))
+    TerminalView(as_json=as_json)(ApplyResult(plan, summary))
     return capsys.readouterr().out.strip()
 
 

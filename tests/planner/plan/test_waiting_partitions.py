@@ -14,7 +14,7 @@ from planner.model.plan import WAITS, Plan
 from planner.model.topology import Cluster
 from planner.plan.make import warnings_of, with_diagnostics
 from planner.render.plan.words import summary_line
-from planner.workflows.interaction import ApplyEnded, DiagnosticCollector, silent
+from planner.workflows.interaction import ApplyResult, DiagnosticCollector, silent
 from planner.workflows.observing import waiting, waits_of
 from planner.workflows.plans import plan_with_warnings
 from runtime.audit.status.facts import TopicFacts
@@ -121,7 +121,7 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 ) -> None:
     plan = replace(nothing(), unknown={})
 
-    TerminalView(as_json=False)(ApplyEnded(plan, waits=(waits(0), waits(1))))
+    TerminalView(as_json=False)(ApplyResult(plan, waits=(waits(0), waits(1))))
 
     assert [one.strip() for one in capsys.readouterr().out.strip().splitlines()] == [
         "Apply not complete.",
@@ -135,7 +135,7 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
 
 
 def test_programs_are_told_what_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    TerminalView(as_json=True)(ApplyEnded(replace(nothing(), unknown={}), waits=(waits(),)))
+    TerminalView(as_json=True)(ApplyResult(replace(nothing(), unknown={}), waits=(waits(),)))
 
     told = json.loads(capsys.readouterr().out)
     assert told["complete"] is False

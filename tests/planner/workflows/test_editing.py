@@ -9,7 +9,8 @@ from planner.config.edit import with_state
 from planner.config.files import topology_files, write_edited
 from planner.kafka import run
 from planner.model.diagnostic import Failure
-from planner.workflows.applying.apply import ApplyResult, execute
+from planner.model.plan import ApplyResult
+from planner.workflows.applying.apply import execute
 from planner.workflows.flows.edits import TopologyEdits
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.requests import ChangeRequest

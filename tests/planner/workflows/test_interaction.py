@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from planner.model.diagnostic import ExitCode, Failure, note, warning
+from planner.model.plan import ApplyResult
 from planner.model.step import NOTHING_DONE, ApplySummary, Result, StepResult
 from planner.state.lease import LeaseHolder, LeaseState
-from planner.workflows.applying.apply import ApplyResult
 from planner.workflows.applying.session import wait_text
 from planner.workflows.interaction import (
     UNATTENDED,
