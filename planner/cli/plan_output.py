@@ -113,7 +113,6 @@ class SavedPlanOutput(PlanOutput, frozen=True):
 
         One that can't be applied is not saved: it could be picked up later and tried. So could an older plan.
         """
-        from planner.state.planfile import Signature
         from planner.workflows.applying.apply import remove_plan, save_plan
 
         if self.out is None:
@@ -122,7 +121,7 @@ class SavedPlanOutput(PlanOutput, frozen=True):
             older = ", and the older plan there was removed" if remove_plan(self.out) else ""
             return f"{self.out} was not written{older}: this plan can't be applied."
         saved = save_plan(plan, self.out)
-        signed = " and signed" if saved.signature is Signature.VALID else ""
+        signed = " and signed" if saved.signed else ""
         return (
             f"Saved to {self.out}{signed}. To do exactly this: repl apply {self.out}\n"
             f"Plan digest: {saved.digest}"

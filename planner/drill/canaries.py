@@ -84,7 +84,7 @@ class CanaryDrill:
         The caller holds the lock of this machine's drills. Nothing is made before every check has passed.
         """
         refuse_touching(self._topology, self._scratch)
-        timeout_s = self._request.timeout_ms / 1000
+        timeout_s = self._request.timeout_s
         self._progress("the rights to make, write, read and delete scratch topics are checked")
         rights: list[str] = []
         for name, endpoint in self._endpoints.items():
@@ -137,7 +137,7 @@ class CanaryDrill:
             apply_scratch(self._scratch, self._request)
             for name, endpoint in self._endpoints.items():
                 asking = partial(missing_on_existing, topics=self._topics_at(name))
-                missing = run_at(endpoint, asking, self._request.timeout_ms / 1000)
+                missing = run_at(endpoint, asking, self._request.timeout_s)
                 _refuse([f"{right} at {name}" for right in missing])
         for flow in flows:
             with run.step(f"{CANARIES} canaries are written for {flow.name}, and arrive"):

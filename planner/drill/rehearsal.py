@@ -5,13 +5,13 @@ from importlib.metadata import version
 
 from msgspec import structs
 
-from planner.config import load
 from planner.drill import features, live, standard
 from planner.drill.routes import clusters_to_lose
 from planner.drill.scenario_record import Progress
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import LIVE, DrillReport
 from planner.workflows.requests import DrillRequest
+from planner.workflows.topology import written
 from runtime.contract.extras import DISTRIBUTION
 
 
@@ -20,7 +20,7 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
 
     Failure: the topology has errors, the lab can't be started, or live clusters do not answer.
     """
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     started = datetime.datetime.now(datetime.UTC)
     if request.features is not None:
         notes, scenarios = features.rehearse_features(request, topology, request.features, progress)

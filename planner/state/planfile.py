@@ -107,6 +107,10 @@ class SavedPlan:
     digest: str
     signature: Signature
 
+    @property
+    def signed(self) -> bool:
+        return self.signature is not Signature.NOT_SIGNED
+
     def plan(self) -> Plan:
         """Returns the plan, made again. Raises Failure if no plan follows from what the file holds."""
         try:

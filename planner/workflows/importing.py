@@ -12,7 +12,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from planner.config import load
 from planner.config.hints import prose
 from planner.config.importing.document import ConvertedTopology
 from planner.config.language.reader import ShapeReader
@@ -26,7 +25,7 @@ from planner.workflows.applying.apply import execute
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.requests import AdoptRequest, ImportRequest, TakeOver
-from planner.workflows.topology import checked, cluster_of
+from planner.workflows.topology import checked, cluster_of, written
 from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, regex
@@ -64,7 +63,7 @@ def declared_clusters(request: ImportRequest) -> dict[str, Cluster]:
         raise Failure(
             error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
         )
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     return {name: cluster_of(topology, name) for name in dict.fromkeys(names)}
 
 
@@ -283,7 +282,7 @@ async def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) ->
     """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
     from planner.workflows.plans import observe_and_plan
 
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     for name in request.clusters:
         cluster_of(topology, name)
     plan = await observe_and_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)

@@ -18,7 +18,7 @@ def rights_resources(request: TopologyRequest) -> "list[Resource]":
     """Returns the accounts and roles of the jobs on Kubernetes. Failure where no job runs there."""
     from runtime.launch.manifest import namespace_of, rights, service_account_of
 
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     launches = [launch_spec(job) for job in topology.jobs.values()]
     accounts = {
         (namespace_of(launch), service_account_of(launch)): launch

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from planner.config import load
 from planner.graph.jobs import destination_spec
 from planner.graph.routes import file_route, router_of
 from planner.kafka import ClusterClient, ClusterEndpoint
@@ -39,7 +38,7 @@ from planner.workflows.interaction import (
 from planner.workflows.preflight import check_registries
 from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
-from planner.workflows.topology import job_flow_of
+from planner.workflows.topology import job_flow_of, written
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.manifest import BackupState
 from runtime.contract.results.transforms import (
@@ -216,7 +215,7 @@ async def try_transform(request: TryFlowRequest, progress: ProgressHandler = sil
 
     Failure: the flow has no transform, Spark refuses it or can't be started, or no records can be read.
     """
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     flow = job_flow_of(topology, request.flow)
     transform = flow.transform
     if transform is None:
@@ -254,7 +253,7 @@ async def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> li
             reach,
             lambda topic: router.destination_topic(flow.name, topic) is not None,
             request.limit,
-            request.timeout_ms / 1000,
+            request.timeout_s,
         )
     )
 

@@ -114,7 +114,7 @@ async def validate(request: TopologyRequest) -> LoadedTopology:
 
     Rules are compiled; Spark's analyzer checks transforms last.
     """
-    loaded = checked(request.path, request.var_files)
+    loaded = checked(request)
     check_rules((*operator_rules(request.policies), *loaded.topology.policies.rules))
     await check_transforms(loaded.topology)
     return loaded
@@ -130,7 +130,7 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
     if request.untrusted:
         check_operator()
         check_options(request.path, request.var_files, request.rollback)
-    loaded = checked(request.path, request.var_files)
+    loaded = checked(request)
     if request.untrusted:
         check_roles(loaded.topology)
         refuse_untrusted(loaded.warnings)
@@ -148,7 +148,7 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
 @Workflow
 async def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns what changed outside the topology since it was applied, as a plan without steps."""
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     return plan_now(Mode.DRIFT, topology, await observe(topology, request.timeout_ms, progress=progress))
 
 

@@ -48,6 +48,10 @@ class TopologyRequest(Struct, frozen=True):
     timeout_ms: Timeout = 10_000
     policies: tuple[Path, ...] = ()
 
+    @property
+    def timeout_s(self) -> float:
+        return self.timeout_ms / 1000
+
     def derive(self, kind: Callable[..., Derived], **fields: Any) -> Derived:
         """Returns a request of another kind about the same topology."""
         return kind(path=self.path, var_files=self.var_files, timeout_ms=self.timeout_ms, **fields)

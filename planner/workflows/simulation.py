@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from planner.config import load
 from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster
@@ -18,6 +17,7 @@ from planner.workflows.audit.replication_status import status_request
 from planner.workflows.edge import Workflow
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import SimulationRequest
+from planner.workflows.topology import written
 from runtime.audit.offsets.locate import offsets_by_time
 from runtime.audit.status.reader import read_status
 from runtime.contract.results.status import FlowHealth, PartitionHealth
@@ -30,9 +30,9 @@ _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 @Workflow
 async def simulate(request: SimulationRequest) -> Simulation:
     """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.runs}
-    status = await read_status(status_request(topology), 0.0, request.timeout_ms / 1000)
+    status = await read_status(status_request(topology), 0.0, request.timeout_s)
     views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}
     volumes = await _volumes(topology, flows, views, request.timeout_ms, unread)

@@ -22,7 +22,7 @@ async def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
 
     Failure: the topology has no such job, it declares no standby for it, or one runs here already.
     """
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     destination = topology.clusters[_destination(topology, request.job)]
     endpoints_of([destination])  # names missing secrets before anything is watched
     watching = Standby(
@@ -59,7 +59,7 @@ def _destination(topology: Topology, name: str) -> str:
 def _spec(request: StandbyRequest, running: JobSpec) -> JobSpec:
     """Returns the spec by which the running job would be started here, by the topology as it is now."""
     try:
-        topology = checked(request.path, request.var_files).topology
+        topology = checked(request).topology
         _destination(topology, request.job)
         if running.topology != topology.name:
             raise StandbyRefused(

@@ -1,11 +1,11 @@
 """The topology that a workflow is about: its place, its offline check, its names, and its folder for jobs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from planner.config import LoadedTopology, in_order, load_with_warnings
+from planner.config import LoadedTopology, in_order, load, load_with_warnings
 from planner.config.files import (
     SUFFIXES,
     decoded,
@@ -21,6 +21,7 @@ from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, Failure, Severity, error
 from planner.model.topology import Cluster, FileEndpoint, Flow, Topology
 from planner.workflows.new_files import new_file
+from planner.workflows.requests import TopologyRequest
 from runtime.contract.spec.shapes import record_of
 
 HOME = "REPL_HOME"
@@ -30,9 +31,13 @@ _SHOWN = 20
 Declared = TypeVar("Declared")
 
 
+def written(request: TopologyRequest) -> Topology:
+    """Returns the topology of a request as it is written. Failure holds every error of its files."""
+    return load(request.path, request.var_files)
+
+
 def checked(
-    path: Path,
-    var_files: Sequence[Path] = (),
+    request: TopologyRequest,
     *,
     may_declare_nothing: bool = False,
     edited: Mapping[Path, str] = NOTHING_EDITED,
@@ -43,7 +48,9 @@ def checked(
     """
     from planner.graph.expansion import lint_offline
 
-    loaded = load_with_warnings(path, var_files, may_declare_nothing=may_declare_nothing, edited=edited)
+    loaded = load_with_warnings(
+        request.path, request.var_files, may_declare_nothing=may_declare_nothing, edited=edited
+    )
     found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
     if any(one.severity is Severity.ERROR for one in found):
         raise Failure(found)

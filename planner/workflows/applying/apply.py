@@ -142,7 +142,7 @@ async def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) ->
     if request.path.is_file() and planfile.is_plan_file(request.path):
         return await _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
-    loaded = checked(request.path, request.var_files)
+    loaded = checked(request)
     plan = await plan_with_warnings(loaded, request.targets, request.timeout_ms, interaction.progress)
     plan = with_diagnostics(plan, missing_here(plan, error))
     return await execute(plan, request, interaction, wait_for=None)
@@ -178,7 +178,7 @@ def with_next_step(failure: Failure, stale: str) -> Failure:
 @Workflow
 async def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Stops the jobs, and deletes what the topology owns with `on_remove: delete`."""
-    loaded = checked(request.path, request.var_files, may_declare_nothing=True)
+    loaded = checked(request, may_declare_nothing=True)
     undeclared = loaded.topology.declaring_nothing()
     observed = await observe(undeclared, request.timeout_ms, progress=interaction.progress)
     plan = with_diagnostics(plan_now(Mode.DESTROY, loaded.topology, observed), loaded.warnings)

@@ -244,7 +244,7 @@ class ApplySession:
     async def _refuse_others(self) -> None:
         """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
         clusters = {name: self.plan.connections[name] for name in self._written}
-        identified = await identities(clusters, self.endpoints, ReadOptions(self.request.timeout_ms / 1000))
+        identified = await identities(clusters, self.endpoints, ReadOptions(self.request.timeout_s))
         refuse_silent(identified)
         ids = {name: identity for name, identity in identified.items() if isinstance(identity, str)}
         if others := other_clusters(self.plan, ids):
@@ -287,7 +287,7 @@ class ApplySession:
         keys = compared_keys(plan.steps, plan.changes)
         wanted = read_request(plan.connections, keys, required_keys(plan.policies))
         options = ReadOptions(
-            self.request.timeout_ms / 1000,
+            self.request.timeout_s,
             read_registry=read_registry,
             jobs_of=plan.topology,
             registries=self.registries,

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from msgspec import Struct
 from msgspec.structs import replace
 
-from planner.config import load
 from planner.graph.expansion import expand
 from planner.kafka import ClusterClient
 from planner.model.diagnostic import ExitCode, Failure, error, note, warning
@@ -40,7 +39,7 @@ from planner.workflows.requests import (
     SalvageRequest,
     VerifyFlowRequest,
 )
-from planner.workflows.topology import flow_of, job_flow_of, launcher_home
+from planner.workflows.topology import flow_of, job_flow_of, launcher_home, written
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.verification import verify_small
@@ -68,7 +67,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
     """
     from runtime import audit
 
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     flow = job_flow_of(topology, request.flow)
     job = await _job_spec(topology, flow, request.timeout_ms, progress)
     spec = job.flow(flow.name)
@@ -82,7 +81,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
         last=request.last,
         sample=request.sample,
         rate=request.rate,
-        within_s=request.timeout_ms / 1000,
+        within_s=request.timeout_s,
         opposite=opposite_of(job, spec),
         registries=job.registries,
     )
@@ -185,10 +184,10 @@ async def salvage(
     These are committed at the source, lie beyond what the flow copied or were given up, and were not filtered
     by provenance. `take` receives each of them, partition by partition, in order.
     """
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     flow = flow_of(topology, request.flow)
     job = await _job_spec(topology, flow, request.timeout_ms, progress)
-    return await answered(read_salvage(job, job.flow(flow.name), request.timeout_ms / 1000, take))
+    return await answered(read_salvage(job, job.flow(flow.name), request.timeout_s, take))
 
 
 @Workflow
@@ -199,12 +198,12 @@ async def replay_salvage(request: SalvageRequest, interaction: Interaction = UNA
     flow still copies, a target topic does not fit, Spark refuses the transform or can't be started, or the
     replay is not approved.
     """
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     flow = flow_of(topology, request.flow)
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state)
     job = await _job_spec(topology, flow, request.timeout_ms, interaction.progress)
-    spec, within_s = job.flow(flow.name), request.timeout_ms / 1000
+    spec, within_s = job.flow(flow.name), request.timeout_s
     seen = await answered(read_salvage(job, spec, within_s, ignore_record))
     if seen.state not in ENDED:
         raise _still_copies(seen.flow, f"{seen.state}, as the ledger says")

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from planner.config import load
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.model.drill import LAB, DrillReport, StoredDrill
 from planner.model.plan import canonical
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
 from planner.workflows.requests import TopologyRequest
-from planner.workflows.topology import launcher_home
+from planner.workflows.topology import launcher_home, written
 from runtime.contract.whole_file import write_whole
 
 _SIGNATURE = "signature"
@@ -51,7 +50,7 @@ def drill_history(request: TopologyRequest, reports: Path | None = None) -> Dril
     They are in the folder `reports`, by default beside the topology's jobs. Drills that only read the live
     clusters are left out: they don't show that a failover works.
     """
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     folder = reports or reports_folder(request.path)
     stored, unread = stored_drills(folder)
     drills = [

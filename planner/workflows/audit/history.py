@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from planner.config import load
 from planner.kafka import ClusterClient
 from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.observed import Unreachable
@@ -17,6 +16,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import DiagnosticCollector, ProgressHandler, silent
 from planner.workflows.requests import HistoryRequest
+from planner.workflows.topology import written
 
 
 class HistoryResult(Struct, frozen=True):
@@ -29,9 +29,9 @@ class HistoryResult(Struct, frozen=True):
 @Workflow
 async def history(request: HistoryRequest, progress: ProgressHandler = silent) -> HistoryResult:
     """Reads which applies wrote to the clusters. A cluster that does not answer is left out and named."""
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     reported = DiagnosticCollector(progress)
-    applies = await histories(topology.clusters, request.timeout_ms / 1000, reported)
+    applies = await histories(topology.clusters, request.timeout_s, reported)
     if request.apply_id is not None:
         applies = (find(applies, request.apply_id),)
     return HistoryResult(applies, reported.diagnostics)

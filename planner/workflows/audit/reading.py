@@ -9,7 +9,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from planner.config import load
 from planner.graph.jobs import files_spec, launch_spec
 from planner.graph.routes import reason_not_synced
 from planner.kafka import ClusterClient, ClusterFailure
@@ -28,7 +27,7 @@ from planner.workflows.requests import (
     OffsetsRequest,
     TopologyRequest,
 )
-from planner.workflows.topology import checked, cluster_of, flow_of, launcher_home
+from planner.workflows.topology import checked, cluster_of, flow_of, launcher_home, written
 from runtime.audit.offsets.locate import locate
 from runtime.audit.offsets.locate_file import locate_in_files
 from runtime.audit.offsets.offsets import group_offsets
@@ -47,22 +46,22 @@ from runtime.contract.results.records import ClusterClients, ClusterContent, Top
 @Workflow
 async def cluster_content(request: ClusterRequest) -> ClusterContent:
     """Reads what a cluster holds, and how far each flow has copied into it."""
-    topology = load(request.path, request.var_files)
-    return await answered(read_cluster(_known(topology, request.cluster), request.timeout_ms / 1000))
+    topology = written(request)
+    return await answered(read_cluster(_known(topology, request.cluster), request.timeout_s))
 
 
 @Workflow
 async def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
     """Reads committed records of a topic, each with its provenance."""
     assert request.topic is not None, "records are read of one topic"
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     known = _known(topology, request.cluster)
     pinned = {cluster.id: name for name, cluster in topology.clusters.items() if cluster.id is not None}
     others: dict[str, KnownCluster] = {}
     for name in topology.clusters.keys() - {request.cluster}:
         with suppress(Failure):  # a secret that is not here: this cluster would only add to the answer
             others[name] = _known(topology, name)
-    within_s = request.timeout_ms / 1000
+    within_s = request.timeout_s
     return await answered(read_records(known, request.topic, start, limit, within_s, pinned, others))
 
 
@@ -72,8 +71,8 @@ async def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
 
     `over_ms`: how far apart two readings are that give the rates; 0 reads once.
     """
-    access = _known(load(request.path, request.var_files), request.cluster).reach
-    return await answered(read_clients(access, request.topic, over_ms / 1000, request.timeout_ms / 1000))
+    access = _known(written(request), request.cluster).reach
+    return await answered(read_clients(access, request.topic, over_ms / 1000, request.timeout_s))
 
 
 def _known(topology: Topology, name: str) -> KnownCluster:
@@ -86,17 +85,17 @@ def _known(topology: Topology, name: str) -> KnownCluster:
 @Workflow
 async def offsets(request: OffsetsRequest) -> GroupOffsets:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     flow = flow_of(topology, request.flow)
-    (access,) = flow_accesses(topology, [flow], request.timeout_ms / 1000)
+    (access,) = flow_accesses(topology, [flow], request.timeout_s)
     return await answered(group_offsets(access, request.group, reason_not_synced(flow, request.group)))
 
 
 @Workflow
 async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow: at the destination, at the source, or in a file."""
-    topology = load(request.path, request.var_files)
-    within_s = request.timeout_ms / 1000
+    topology = written(request)
+    within_s = request.timeout_s
     into_files = topology.file_flows.get(request.flow)
     if into_files is None or into_files.from_files:
         flow = flow_of(topology, request.flow)
@@ -138,10 +137,10 @@ def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
 @Workflow
 async def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     known = cluster_of(topology, request.cluster)
     endpoint = endpoints_of([known])[request.cluster]
-    timeout_s = request.timeout_ms / 1000
+    timeout_s = request.timeout_s
     try:
         async with ClusterClient(endpoint, timeout_s) as client:
             return await examine(client, timeout_s, topology)
@@ -173,20 +172,20 @@ class GroupNames(Struct, frozen=True):
 @Workflow
 async def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
     """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     flows = [known for known in (flow_of(topology, flow),) if known.state != "failed_over"]
-    return tuple(await group_losses(topology, flows, request.timeout_ms / 1000))
+    return tuple(await group_losses(topology, flows, request.timeout_s))
 
 
 @Workflow
 async def group_names(request: TopologyRequest) -> GroupNames:
     """Lists the groups of every cluster. One that does not answer is left out and named."""
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     states: dict[str, dict[str, str]] = {}
     missing: list[Diagnostic] = []
     for name, access in endpoints_of(topology.clusters.values()).items():
         try:
-            states[name], unlisted = await answered(read_groups(access, request.timeout_ms / 1000))
+            states[name], unlisted = await answered(read_groups(access, request.timeout_s))
             missing += [warning(f"{name}: {why}", f"reload once {name} answers") for why in unlisted]
         except Failure as failure:
             missing += [warning(diagnostic.summary, diagnostic.hint) for diagnostic in failure.diagnostics]
@@ -197,7 +196,7 @@ def job_log(request: TopologyRequest, name: str) -> JobLog:
     """Returns the last lines of a job's log. Failure where the launcher has none to show from here."""
     from runtime.launch.choose import launcher_for  # the other questions need no launcher
 
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     job = topology.job(name)
     try:
         launcher = launcher_for(launch_spec(job), launcher_home(request.path) / "jobs")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from planner.config import load
 from planner.config.files import topology_files
 from planner.graph.jobs import flow_spec, launch_spec
 from planner.graph.routes import file_route, route_of
@@ -16,7 +15,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.waves import WaveReader
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
-from planner.workflows.topology import checked
+from planner.workflows.topology import checked, written
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import StatusReader, read_status
 from runtime.contract.results.status import DOWN, JobHealth, ReplicationStatus
@@ -46,8 +45,8 @@ _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others s
 @Workflow
 async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
-    topology = load(request.path, request.var_files)
-    over_s, within_s = request.over_ms / 1000, request.timeout_ms / 1000
+    topology = written(request)
+    over_s, within_s = request.over_ms / 1000, request.timeout_s
     wanted = status_request(topology)
     seen = await read_status(wanted, over_s, within_s, retention=True, every_offset=request.every_offset)
     seen = replace(seen, jobs=await with_launchers(topology, seen.jobs))
@@ -79,9 +78,9 @@ async def watch_status(
     request: TopologyRequest, every_ms: int, *, every_offset: bool = True
 ) -> AsyncGenerator[ReplicationStatus, None]:
     """Yields the status again and again, each with the rates since the one before."""
-    topology = load(request.path, request.var_files)
+    topology = written(request)
     wanted = status_request(topology)
-    within_s = request.timeout_ms / 1000
+    within_s = request.timeout_s
     waves = WaveReader(topology, within_s)
     async with StatusReader(
         wanted, within_s, retention=True, traffic=True, every_offset=every_offset
@@ -97,7 +96,7 @@ async def watch_status(
 
 def watched_topology(request: TopologyRequest) -> Topology:
     """Returns the topology whose status can be followed. Failure holds its errors, and missing secrets."""
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     endpoints_of(topology.clusters.values())
     return topology
 

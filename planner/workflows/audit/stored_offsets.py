@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from planner.config import load
 from planner.config.spark_checkpoint import read_checkpoint, refuse_existing
 from planner.config.stored_offsets import StoredOffset, open_offsets
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import TranslateOffsetsRequest
-from planner.workflows.topology import flow_of
+from planner.workflows.topology import flow_of, written
 from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.translate import (
     OffsetTranslator,
@@ -118,8 +117,8 @@ async def _translate_checkpoint(
 
 
 def _access(request: TranslateOffsetsRequest) -> FlowAccess:
-    topology = load(request.path, request.var_files)
-    (access,) = flow_accesses(topology, [flow_of(topology, request.flow)], request.timeout_ms / 1000)
+    topology = written(request)
+    (access,) = flow_accesses(topology, [flow_of(topology, request.flow)], request.timeout_s)
     return access
 
 

@@ -82,7 +82,7 @@ async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED
         raise Failure(
             error("--switch belongs to --back", f"repl cutover {request.cutover} --wave WAVE --back --switch")
         )
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     waves, status = await _look(topology, request)
     if request.back:
         return await _back(topology, waves, status, request, interaction)
@@ -121,8 +121,8 @@ def _wave_to_move(
 
 async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
     """Returns how far a wave is now, by the topology as it is written."""
-    topology = checked(request.path, request.var_files).topology
-    seen = await WaveReader(topology, request.timeout_ms / 1000).progress(
+    topology = checked(request).topology
+    seen = await WaveReader(topology, request.timeout_s).progress(
         await status_of(topology, request.timeout_ms, every_offset=True)
     )
     place = (wave.cutover.name, wave.wave.name)
@@ -226,11 +226,11 @@ class WaveMove:
         """Waits until the last record is copied; returns whether topics were created meanwhile."""
         if self.wave.is_moved:
             return False
-        timeout_s, within_s = self._request.timeout_ms / 1000, self._request.copied_within_ms / 1000
+        timeout_s, within_s = self._request.timeout_s, self._request.copied_within_ms / 1000
         await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s, self._progress)
         await self._waits.drain()
         await self._waits.let_groups_read()
-        self.topology = checked(self._request.path, self._request.var_files).topology
+        self.topology = checked(self._request).topology
         now = _named(self.wave.wave.name, (await _look(self.topology, self._request))[0])
         if (now.topics, now.moved, now.others) == (self.wave.topics, self.wave.moved, self.wave.others):
             return False
@@ -260,7 +260,7 @@ class WaveMove:
             decisive=sorted(wave.left or wave.topics),
         )
         if applied.complete:
-            moved = checked(self._request.path, self._request.var_files).topology
+            moved = checked(self._request).topology
             flows = [moved.flows[name] for name in sorted(wave.left or wave.topics)]
             groups = await report_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
             self._applied = replace(applied, subscriptions=groups)
@@ -305,7 +305,7 @@ class WaveMove:
 def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:
     """Returns whether the YAML says that a wave is fenced: it is written right before the first step."""
     try:
-        cutovers = checked(request.path, request.var_files).topology.cutovers
+        cutovers = checked(request).topology.cutovers
     except Failure:
         return True
     return any(
@@ -422,7 +422,7 @@ async def _return_moved(
         applied = await apply_edited(states_edited(running, request), request, interaction)
         if not applied.complete:
             return CutoverResult(await _progress(wave, request), applied)
-        topology = checked(request.path, request.var_files).topology
+        topology = checked(request).topology
     failbacks = [back for back in pending_failbacks(topology, source) if back.flow.name in flows]
     applied = await copy_back(topology, failbacks, request, interaction)
     return CutoverResult(await _progress(wave, request), applied, switch_follows=applied.complete)

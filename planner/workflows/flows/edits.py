@@ -136,7 +136,7 @@ async def plan_edited(
     edits: TopologyEdits, request: ChangeRequest, interaction: Interaction, *, given_up: str | None = None
 ) -> Plan:
     """Returns the plan of the edited texts. Failure where an edit has not its effect."""
-    loaded = checked(request.path, request.var_files, edited=edits.texts)
+    loaded = checked(request, edited=edits.texts)
     edits.check(loaded.topology)
     plan = await observe_and_plan(
         loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up
@@ -168,7 +168,7 @@ def wrong_state(flow: Flow, wanted: str) -> Failure:
 
 def states_edited(states: Mapping[str, FlowState], request: ChangeRequest) -> TopologyEdits:
     """Returns the edits of the states of flows, of the topology as it is written now."""
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     edits = TopologyEdits()
     for name, state in states.items():
         edits.set_state(job_flow_of(topology, name), state)

@@ -66,7 +66,7 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
     Reports the cost before it asks. Writes `state: failed_over` into the topology. After an interruption the
     same request finishes the rest. Consumers must read the destination with isolation.level=read_committed.
     """
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     flows, before = await _ending(topology, request, interaction.progress)
     edits = states_edited({flow.name: "failed_over" for flow in flows}, request)
     applied = await apply_edited(edits, request, interaction, given_up=request.cluster)
@@ -82,13 +82,13 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
 @Workflow
 async def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> Rehearsal:
     """Returns what a failover would cost. It changes nothing."""
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     flows, status = await _ending(topology, request, progress)
     left = _left(flows, status)
     jobs = {flow.job for flow in left}
     return Rehearsal.of(
         topology,
-        await group_losses(topology, left, request.timeout_ms / 1000),
+        await group_losses(topology, left, request.timeout_s),
         losses=_losses(left, status),
         jobs=tuple((job.name, job.up) for job in status.jobs if job.name in jobs),
         schemas=await _schemas(topology, flows, request.timeout_ms),
@@ -234,7 +234,7 @@ async def failback(request: FailbackRequest, interaction: Interaction = UNATTEND
     Reports the records that were never sent, writes the reverse flows into the topology, applies, and waits
     until they have copied everything. After an interruption the same request continues.
     """
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     cluster_of(topology, request.cluster)
     failbacks = pending_failbacks(topology, request.cluster)
     if not failbacks:
@@ -267,7 +267,7 @@ async def copy_back(
     fence_edit(edits, fenced, fenced=False)
     applied = await apply_edited(edits, request, interaction, check_plan=partial(check_jobs_may_write, waves))
     if applied.complete and request.wait:
-        edited = checked(request.path, request.var_files).topology
+        edited = checked(request).topology
         for failback in failbacks:
             back = edited.flows[failback.name]
             await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
@@ -294,7 +294,7 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
 
     Producers at the other cluster must be stopped before. Waits until everything is copied back.
     """
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     cluster_of(topology, request.cluster)
     failbacks = failbacks_to_switch(topology, request.cluster)
     applied = await switch_flows(topology, failbacks, request, interaction)
@@ -321,7 +321,7 @@ async def switch_flows(
         if back.state == "active":
             await drained(topology, back, request.copied_within_ms / 1000, interaction.progress)
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
-    topology = checked(request.path, request.var_files).topology  # someone may have edited it meanwhile
+    topology = checked(request).topology  # someone may have edited it meanwhile
     status = await status_of(topology, request.timeout_ms)
     waves = _returning_waves(topology, status, failbacks)
     edits = TopologyEdits()

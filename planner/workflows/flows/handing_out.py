@@ -20,7 +20,7 @@ async def hand_out(wave: WaveTopics, request: CutoverRequest, progress: Progress
     """Writes the files of a wave, and reports each."""
     if not wave.cutover.hand_out:
         return
-    topology = checked(request.path, request.var_files).topology
+    topology = checked(request).topology
     router = router_of(topology)
     destination = topology.clusters[topology.flows[wave.cutover.flows[0]].destination_cluster]
     brokers: list[int] = []

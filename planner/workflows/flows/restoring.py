@@ -62,7 +62,7 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     Failure: the backup can't be read or trusted, holds nothing of what is asked for, or the cluster does not
     answer. What is not allowed is an error of the plan.
     """
-    loaded = checked(request.path, request.var_files)
+    loaded = checked(request)
     topology = loaded.topology
     check_allowed(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
@@ -104,7 +104,7 @@ class _Planned:
         sources = {into: read.topics[name].topic_id for name, into in self._names.items()}
         spec = destination_spec(self._cluster, Path.cwd())
         existing = await answered(
-            restore_targets(spec, self._cluster.name, read.backup.flow, sources, request.timeout_ms / 1000)
+            restore_targets(spec, self._cluster.name, read.backup.flow, sources, request.timeout_s)
         )
         backup = RestoredBackup(
             read.endpoint.name,

@@ -121,7 +121,7 @@ class WaveWaits(Struct, frozen=True):
 
     @property
     def _timeout_s(self) -> float:
-        return self.request.timeout_ms / 1000
+        return self.request.timeout_s
 
     @property
     def _within_s(self) -> float:

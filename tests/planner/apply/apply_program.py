@@ -20,7 +20,7 @@ from planner.workflows.applying.session import ApplySession
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import ProgressEvent
 from planner.workflows.plans import observe_and_plan
-from planner.workflows.requests import ChangeRequest
+from planner.workflows.requests import ChangeRequest, TopologyRequest
 from planner.workflows.topology import checked
 
 TIMEOUT_MS = 10_000
@@ -54,7 +54,9 @@ class Signalling(TerminalView):
 def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -> int:
     known = planfile.is_plan_file(path)
     plan = (
-        planfile.load(path).plan() if known else run(observe_and_plan(checked(path, ()).topology, TIMEOUT_MS))
+        planfile.load(path).plan()
+        if known
+        else run(observe_and_plan(checked(TopologyRequest(path)).topology, TIMEOUT_MS))
     )
     view = Signalling(number, after)
     session = ApplySession(

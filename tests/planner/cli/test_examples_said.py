@@ -18,6 +18,7 @@ from planner.observe.imported import import_topology
 from planner.plan.make import plan_from
 from planner.plan.steps.registry import Disown, Own
 from planner.render.topology import topology_yaml
+from planner.workflows.requests import TopologyRequest
 from planner.workflows.topology import checked
 from tests.fakes.simulated import simulate
 from tests.fakes.states import inputs
@@ -60,7 +61,7 @@ def test_a_command_is_understood_and_says_which_topology_it_means(example: Path,
 
 
 def planned(file: Path, seen: Observed) -> Plan:
-    topology = checked(file, ()).topology
+    topology = checked(TopologyRequest(file)).topology
     plan = plan_from(inputs(topology, seen))
     assert not plan.errored, plan.diagnostics
     return plan
@@ -73,7 +74,7 @@ def applied(file: Path, seen: Observed) -> Observed:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_an_example_comes_to_rest(example: Path) -> None:
     """A topic that one apply makes at a cluster is copied onward by the next."""
-    clusters = checked(example, ()).topology.clusters
+    clusters = checked(TopologyRequest(example)).topology.clusters
     seen = observed(*(cluster(name, acls=[]) for name in clusters))
     for _ in clusters:
         seen = applied(example, seen)
@@ -98,13 +99,15 @@ def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new
     new = seen.reachable("new")
     assert new is not None
     after.write_text(
-        topology_yaml(import_topology("migration", checked(file, ()).topology.clusters, [new])[0])
+        topology_yaml(
+            import_topology("migration", checked(TopologyRequest(file)).topology.clusters, [new])[0]
+        )
     )
     seen = Observed({"new": new})
     plan = planned(after, seen)
 
     assert [step for step in plan.steps if not isinstance(step, Own | Disown)] == []
-    there = checked(after, ()).topology
+    there = checked(TopologyRequest(after)).topology
     assert {topic.name for topic in there.topics} == {
         "audit.log",
         "billing.events",

@@ -13,7 +13,7 @@ from planner.model.plan import ApplyResult
 from planner.workflows.applying.apply import execute
 from planner.workflows.flows.edits import TopologyEdits
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
-from planner.workflows.requests import ChangeRequest
+from planner.workflows.requests import ChangeRequest, TopologyRequest
 from planner.workflows.topology import checked
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
@@ -30,17 +30,17 @@ def test_an_edited_text_is_read_in_place_of_its_file(tmp_path: Path) -> None:
     assert after is not None
 
     for path in (file, tmp_path):
-        assert checked(path, (), edited={file: after}).topology.flows["there"].state == "paused"
-        assert checked(path, ()).topology.flows["there"].state == "active"
+        assert checked(TopologyRequest(path), edited={file: after}).topology.flows["there"].state == "paused"
+        assert checked(TopologyRequest(path)).topology.flows["there"].state == "active"
 
 
 def test_a_state_that_is_set_elsewhere_too_is_no_effect_of_its_edit(tmp_path: Path) -> None:
     file = shop(tmp_path, FLOWS)
-    before = checked(file, ()).topology
+    before = checked(TopologyRequest(file)).topology
     edits = TopologyEdits()
     edits.set_state(before.flows["there"], "paused")
 
-    edits.check(checked(file, (), edited=edits.texts).topology)
+    edits.check(checked(TopologyRequest(file), edited=edits.texts).topology)
     assert edits.flows == ["there"]
     with pytest.raises(Failure, match="the state of flow there is set elsewhere"):
         edits.check(before)
