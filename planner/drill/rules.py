@@ -81,7 +81,7 @@ def rights_needed(flow: Flow, route: DrillRoute) -> Iterator[tuple[str, JobRight
 def _documented_rights(replica: Replica, cluster: str) -> Iterator[JobRight]:
     """Yields the rights of both roles for the topics of a cluster's flows: a failback turns the roles."""
     flows = replica.topology.flows.values()
-    part = [flow for flow in flows if cluster in (flow.source_cluster, flow.destination_cluster)]
+    part = [flow for flow in flows if cluster in flow.ends]
     topics = {route.topic for route in replica.routes if route.source == cluster}
     topics |= {route.mirror for route in replica.routes if route.destination == cluster}
     if replica.topology.file_flows or any(

@@ -124,7 +124,7 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
                 on_remove=OnRemove.DELETE,
                 source=flow.source,
             )
-            for cluster in (flow.source_cluster, flow.destination_cluster)
+            for cluster in flow.ends
         ]
         jobs[job] = Job(job, slots=1, memory=_MEMORY, metrics=None)
         only = Selection(include=(re.escape(topic),))

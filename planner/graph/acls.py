@@ -55,7 +55,7 @@ def _mirrored(
     A rule that a flow made is never mirrored again: it would outlive the rule that it was made from.
     """
     flows = [mirror.flow for mirror in mirrors]
-    ends = {end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)}
+    ends = {end for flow in flows for end in flow.ends}
     rules = {cluster: _own_rules(cluster, graph) for cluster in ends}
     mirrored: dict[AclRule, DesiredAcl] = {}
     fresh = True

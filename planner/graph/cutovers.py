@@ -229,8 +229,7 @@ def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
 
 def _follows(group: str, cutover: Cutover, topology: Topology) -> bool:
     """Returns whether a flow of the cutover syncs a group. Groups in which flows commit never move."""
-    own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
-    return group not in own | {f"repl.{name}" for name in topology.flows} and any(
+    return group not in topology.own_groups and any(
         topology.flows[name].groups.selector.answer(group).taken for name in cutover.flows
     )
 

@@ -87,7 +87,7 @@ def _read_request(
         topic for topic, entry in owned_topics.items() if topic not in (named if entry.flow is None else read)
     )
     keys = EFFECTIVE | {key for topic in declared for key in topic.config}
-    mirrored = [flow for flow in flows if name in (flow.source_cluster, flow.destination_cluster)]
+    mirrored = [flow for flow in flows if name in flow.ends]
     syncing = [flow for flow in graph.flows if flow.source_cluster == name and flow.groups.sync]
     running = [flow for flow in syncing if flow.runs]
     moving = [cutover for cutover in topology.cutovers if source_of(cutover, topology) == name]
@@ -271,7 +271,7 @@ def _unknown(graph: ReplicationGraph) -> dict[str, str]:
         if why := quotas_unknown(flow, graph) or schemas_unknown(flow, graph):
             unknown[address] = why
         elif flow.acls_sync or flow.protect != "off":
-            for cluster in (flow.source_cluster, flow.destination_cluster):
+            for cluster in flow.ends:
                 live = graph.cluster(cluster)
                 if live is not None and "acls" in live.unreadable and not acls_known(flow, graph):
                     unknown[address] = f"the ACLs of {cluster} could not be read: {live.unreadable['acls']}"

@@ -118,7 +118,7 @@ def _reason(
     """Returns why `auto` chose this filter; "" if the topology names one."""
     if flow.provenance != "auto":
         return ""
-    source, destination = flow.source_cluster, flow.destination_cluster
+    source, destination = flow.ends
     match chosen:
         case "off" | "batch" if flow.reverse_of is not None:
             return f"what came from {destination} is not copied back"
@@ -275,7 +275,7 @@ def _spec(
 def registries_of(topology: Topology, flows: Iterable[Flow], folder: PurePath) -> dict[str, RegistrySpec]:
     """Returns the schema registries that the flows need, by cluster."""
     synced = [flow for flow in flows if flow.schemas.sync]
-    names = {cluster for flow in synced for cluster in (flow.source_cluster, flow.destination_cluster)}
+    names = {cluster for flow in synced for cluster in flow.ends}
     return registry_specs(topology, names, folder)
 
 

@@ -29,11 +29,7 @@ def quotas_of(graph: ReplicationGraph) -> tuple[list[DesiredQuota], list[Diagnos
     """Returns the desired quotas of all clusters, with what can't be mirrored or set, and why."""
     diagnostics = list(_too_old(graph))
     lacking = {name for name, cluster in graph.observed.live.items() if cluster.lack(FEATURE_QUOTAS)}
-    flows = [
-        flow
-        for flow in graph.flows
-        if flow.quotas_sync and flow.runs and not {flow.source_cluster, flow.destination_cluster} & lacking
-    ]
+    flows = [flow for flow in graph.flows if flow.quotas_sync and flow.runs and not set(flow.ends) & lacking]
     declared = (
         DesiredQuota(quota.cluster, quota.entity, quota.values, Declared(), quota.source)
         for quota in graph.topology.quotas
@@ -57,7 +53,7 @@ def quotas_of(graph: ReplicationGraph) -> tuple[list[DesiredQuota], list[Diagnos
 
 def quotas_unknown(flow: Flow, graph: ReplicationGraph) -> str:
     """Returns why the quotas of a flow's clusters could not be read; "" if nothing is missing."""
-    for name in (flow.source_cluster, flow.destination_cluster) if flow.quotas_sync else ():
+    for name in flow.ends if flow.quotas_sync else ():
         cluster = graph.cluster(name)
         if cluster is not None and "quotas" in cluster.unreadable:
             return f"the client quotas of {name} could not be read: {cluster.unreadable['quotas']}"
@@ -79,7 +75,7 @@ def _mirrored(
     diagnostics: list[Diagnostic],
 ) -> dict[ClusterEntity, DesiredQuota]:
     topology = graph.topology
-    ends = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
+    ends = sorted({end for flow in flows for end in flow.ends})
     limits = {name: _own_limits(graph.cluster(name), topology, name) for name in ends}
     mirrored: dict[ClusterEntity, DesiredQuota] = {}
     _spread(flows, limits, mirrored, unread)
@@ -239,7 +235,7 @@ def _too_old(graph: ReplicationGraph) -> Iterator[Diagnostic]:
                 code="version-required",
             )
         for flow in graph.flows:
-            ends = (flow.source_cluster, flow.destination_cluster)
+            ends = flow.ends
             if flow.quotas_sync and name in ends and flow.runs:
                 what = "read" if name == flow.source_cluster else "set"
                 yield flow_diagnostic(
@@ -257,7 +253,7 @@ def _without_secrets(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     A flow that mirrors rights or quotas prepares the destination for its source's clients.
     """
     for flow in graph.flows:
-        source, destination = map(graph.cluster, (flow.source_cluster, flow.destination_cluster))
+        source, destination = map(graph.cluster, flow.ends)
         if source is None or destination is None or not (flow.acls_sync or flow.quotas_sync):
             continue
         if not flow.runs or "scram" in {*source.unreadable, *destination.unreadable}:

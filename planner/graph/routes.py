@@ -149,9 +149,7 @@ def without_covered(
     route = router.routes[failback.flow.name]
     opposite = failback.flow.destination_cluster, failback.flow.source_cluster
     others = [
-        other
-        for other in topology.flows.values()
-        if (other.source_cluster, other.destination_cluster) == opposite and other.reverse_of is None
+        other for other in topology.flows.values() if other.ends == opposite and other.reverse_of is None
     ]
     topics = {
         *source_topics,

@@ -50,7 +50,7 @@ def schema_topics(graph: ReplicationGraph, cluster: ObservedCluster) -> dict[str
 
 def schemas_unknown(flow: Flow, graph: ReplicationGraph) -> str:
     """Returns why the schemas of a flow's clusters could not be read; "" if nothing is missing."""
-    ends = (flow.source_cluster, flow.destination_cluster) if flow.schemas.sync else ()
+    ends = flow.ends if flow.schemas.sync else ()
     return next(filter(None, (_unread(graph, name) for name in ends)), "")
 
 
@@ -70,7 +70,7 @@ def subjects_of(graph: ReplicationGraph) -> tuple[list[DesiredSubject], list[Dia
     for edge in graph.live.edges:
         topics[edge.flow].append((edge.source.topic, edge.destination.topic))
     for flow in graph.flows:
-        source, destination = map(graph.cluster, (flow.source_cluster, flow.destination_cluster))
+        source, destination = map(graph.cluster, flow.ends)
         if not flow.schemas.sync or source is None or destination is None or schemas_unknown(flow, graph):
             continue
         made = []
@@ -99,13 +99,9 @@ def subjects_of(graph: ReplicationGraph) -> tuple[list[DesiredSubject], list[Dia
 
 def schema_topic_copied(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Warns of flows that copy the registry's own topic beside schemas that are registered."""
-    synced = {
-        (flow.source_cluster, flow.destination_cluster)
-        for flow in graph.topology.flows.values()
-        if flow.schemas.sync
-    }
+    synced = {flow.ends for flow in graph.topology.flows.values() if flow.schemas.sync}
     for flow in graph.topology.flows.values():
-        ends = flow.source_cluster, flow.destination_cluster
+        ends = flow.ends
         route = graph.router.routes[flow.name]
         copies = flow.runs and route.answer(SCHEMAS_TOPIC).taken
         if copies and ends in synced:

@@ -64,7 +64,7 @@ def json_tree(plan: Plan) -> dict[str, Any]:
     changes = [_change(change) for change in plan.changes]
     drift = plan.mode is Mode.DRIFT
     by_address = {change.address: change for change in plan.changes}
-    ends = (end for flow in plan.job_flows for end in (flow.source_cluster, flow.destination_cluster))
+    ends = (end for flow in plan.job_flows for end in flow.ends)
     clusters = {*plan.connections, *plan.clusters, *plan.labels, *ends}  # whether or not they answered
     return {
         "format_version": FORMAT_VERSION,

@@ -148,7 +148,7 @@ async def waiting(
         flow
         for flow in plan.job_flows
         if flow.runs
-        and {flow.source_cluster, flow.destination_cluster} <= plan.connections.keys()
+        and set(flow.ends) <= plan.connections.keys()
         and (chosen is None or flow_address(flow.name) in chosen)
         and (only is None or flow.name in only)
     ]
@@ -206,7 +206,7 @@ async def _waits(
     from runtime.audit.status.reader import StatusReader
     from runtime.contract.spec.route import Router, routes_of
 
-    clusters = {name for _, flow in running for name in (flow.source_cluster, flow.destination_cluster)}
+    clusters = {name for _, flow in running for name in flow.ends}
     request = StatusRequest(
         topology=plan.topology,
         clusters=endpoints_of(plan.connections[name] for name in sorted(clusters)),

@@ -175,9 +175,7 @@ class DeclaredResources:
                 error(f"there is no topic, ACL or flow of {tool} in it", "name another file or folder")
             )
         used = {key[0] for key in self.topics} | {rule.cluster for rule in self.acls}
-        used |= {
-            end for flow in self.flows.values() for end in (flow.source_cluster, flow.destination_cluster)
-        }
+        used |= {end for flow in self.flows.values() for end in flow.ends}
         clusters = {key: cluster for key, cluster in self.clusters.items() if key in used}
         topology = Topology(
             name, clusters, tuple(self.topics.values()), tuple(self.acls.values()), flows=self.flows

@@ -240,7 +240,7 @@ def share_groups(graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Says what becomes of the positions of share groups when a flow ends."""
     for flow, groups in _of_kind(SHARE, graph):
         which = f"of share group{'s' if len(groups) > 1 else ''} {listed(groups)}"
-        clusters = map(graph.cluster, (flow.source_cluster, flow.destination_cluster))
+        clusters = map(graph.cluster, flow.ends)
         lacks = next(
             (
                 f"broker {lack.broker} of {cluster.name} can't tell or set them ({lack.why})"

@@ -138,6 +138,11 @@ class Flow(FlowSettings, frozen=True):
         return self.runs and not self.has_promoted(topic)
 
     @property
+    def ends(self) -> tuple[str, str]:
+        """The clusters, or endpoints, that the flow copies between: the source and the destination."""
+        return self.source_cluster, self.destination_cluster
+
+    @property
     def from_files(self) -> bool:
         """Whether the flow reads files."""
         return self.topics.to is not None

@@ -406,6 +406,12 @@ class Topology:
         return self.jobs.get(name) or Job(name)
 
     @property
+    def own_groups(self) -> frozenset[str]:
+        """The groups in which flows commit their own progress: no consumer belongs to them."""
+        named = {flow.origin_commits.group for flow in self.flows.values() if flow.origin_commits}
+        return frozenset(named | {f"repl.{name}" for name in self.flows})
+
+    @property
     def job_flows(self) -> dict[str, Flow]:
         """All flows as jobs run them: one with an endpoint has the home cluster of its job at both ends."""
         return {**self.flows, **{name: at_home(flow) for name, flow in self.file_flows.items()}}

@@ -385,7 +385,7 @@ def _clusters(plan: Plan) -> dict[str, dict[str, Any]]:
             counted[change.address.cluster][change.action] += 1
     # Without objects that are unknown by address.
     silent = {name: why for name, why in plan.unknown.items() if "." not in name}
-    ends = {end for flow in _drawn_flows(plan) for end in (flow.source_cluster, flow.destination_cluster)}
+    ends = {end for flow in _drawn_flows(plan) for end in flow.ends}
     return {
         name: {
             "id": plan.clusters.get(name, ""),

@@ -52,11 +52,10 @@ def flow_accesses(
     Failure names every secret that is missing, of all clusters. Groups in which flows commit their own
     progress are left out: no consumer belongs to them.
     """
-    names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
+    names = {name for flow in flows for name in flow.ends}
     endpoints = endpoints_of(topology.clusters[name] for name in sorted(names))
     router = router_of(topology)
-    own = {flow.origin_commits.group for flow in topology.flows.values() if flow.origin_commits}
-    own |= {f"repl.{name}" for name in topology.flows}
+    own = topology.own_groups
 
     def access_of(flow: Flow) -> FlowAccess:
         source = endpoints[flow.source_cluster]

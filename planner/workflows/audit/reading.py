@@ -118,7 +118,7 @@ async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
 
 def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
     """Returns what the request says of the record, and of the flow that copied it."""
-    here, other = flow.source_cluster, flow.destination_cluster
+    here, other = flow.ends
     if request.reverse:
         here, other = other, here
     return LocatedRecord(

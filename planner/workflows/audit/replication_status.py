@@ -25,7 +25,7 @@ from runtime.contract.spec.route import Router
 def status_request(topology: Topology, given_up: str | None = None) -> StatusRequest:
     """Returns the request for the status of every cluster that a flow touches."""
     flows = [flow for _, flow in sorted(topology.job_flows.items())]
-    names = {name for flow in flows for name in (flow.source_cluster, flow.destination_cluster)}
+    names = {name for flow in flows for name in flow.ends}
     clusters = [topology.clusters[name] for name in sorted(names)]
     routes = [route_of(flow, topology) for flow in topology.flows.values()]
     routes += [file_route(flow) for flow in topology.file_flows.values()]

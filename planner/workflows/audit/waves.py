@@ -97,7 +97,7 @@ class WaveReader:
     async def _read(self, waves: Iterable[WaveTopics], status: "ReplicationStatus") -> None:
         topology = self._topology
         flows = [topology.flows[flow] for wave in waves for flow in wave.cutover.flows]
-        names = sorted({end for flow in flows for end in (flow.source_cluster, flow.destination_cluster)})
+        names = sorted({end for flow in flows for end in flow.ends})
         with suppress(Failure):
             self._applies = await histories({name: topology.clusters[name] for name in names}, self._within_s)
         for source in sorted(

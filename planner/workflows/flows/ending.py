@@ -369,7 +369,7 @@ async def warn_of_unread_replays(
 
     reverse = [flow for flow in flows if flow.groups.sync and flow.reverse_of is not None]
     for flow, access in zip(reverse, flow_accesses(topology, reverse, timeout_ms / 1000), strict=True):
-        source, destination = flow.source_cluster, flow.destination_cluster
+        source, destination = flow.ends
         with failures_as_warnings(progress):
             for left in await answered(unread_replays(access, str(flow.reverse_of))):
                 what = (
