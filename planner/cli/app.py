@@ -138,7 +138,7 @@ _WITHOUT_TOPOLOGY = (
 def _next_steps(folder: Path) -> str:
     """Returns the output of `repl` without arguments: the three commands that come next in this folder.
 
-    Only the files of the folder itself are opened, not those below it: it may be somebody's home.
+    Only the files of the folder itself are opened, not those below it: it may be a user's home folder.
     """
     from planner.config.files import declares_topology
 

@@ -193,8 +193,8 @@ def _forced(before: JobSpec, after: JobSpec) -> tuple[FieldChange, ...]:
     """Returns the fields that take effect only after a restart of the job.
 
     These are the launch, the addresses and logins of clusters and schema registries, and the transforms,
-    because a slot evaluates one transform from its start to its end. A cluster that no flow names any more
-    is not compared.
+    because a slot evaluates the same transform as long as it runs. A cluster that no flow names now is not
+    compared.
     """
     names = after.clusters.keys() | after.registries.keys()
     return (

@@ -1,4 +1,4 @@
-"""Reads a partition of a topic to its end, follows it, and appends records to it."""
+"""Reads a partition of a topic up to its end, follows it, and appends records to it."""
 
 import asyncio
 import time
@@ -146,7 +146,7 @@ class _PartitionReader(ABC, Generic[T]):
         return self._leader
 
     async def _offset(self, leader: BrokerConnection, at: int) -> int:
-        """Returns the log start offset, or the end of what is read."""
+        """Returns the log start offset, or the end offset at this isolation level."""
         offsets = await leader.call(ListOffsetsRequest(self.isolation, {self._at: at}))
         listed = offsets.get(self._at, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(listed, ErrorCode):

@@ -240,8 +240,8 @@ class PlannedWave(Struct, frozen=True):
 
     `topics` are those at the source, `left` of them have not moved. `size` is in bytes, None where it may not
     be read. `groups` are those that read its topics. `behind` are the records that its jobs had not copied
-    when they last reported; None where no job has. `copy_ms` is the first copy of what no job copies yet, at
-    `rate` bytes a second.
+    when they last reported; None where no job has. `copy_ms` is how long the first copy of the topics takes
+    that no job copies yet, at `rate` bytes a second.
     """
 
     cutover: str

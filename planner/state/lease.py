@@ -8,7 +8,7 @@ of the machines that apply. Every reader folds the same log to the same holder:
 - The holder claims it again and again, which extends it. So the newest entries alone say who holds it, and
   retention may delete the older ones.
 - A holder whose claim is late, or whose log is no longer the one that it wrote to, continues only if the log
-  shows that nobody else held the lease in between.
+  shows that no other apply held the lease in between.
 - A release by the holder frees the lease.
 
 Kafka does not fence admin requests, so the holder asks `lost()` before each one. Its clock continues during a

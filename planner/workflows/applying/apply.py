@@ -167,7 +167,7 @@ _PLAN_AGAIN = "make the plan again, and apply that one"
 
 
 def with_next_step(failure: Failure, stale: str) -> Failure:
-    """Returns the failure of an apply, with `stale` as the hint of what makes its plan stale."""
+    """Returns the failure of an apply, with `stale` as the hint of each reason why its plan is stale."""
     diagnostics = (
         replace(diagnostic, hint=stale) if diagnostic.exit is ExitCode.STALE else diagnostic
         for diagnostic in failure.diagnostics

@@ -59,8 +59,8 @@ async def restore(request: RestoreBackupRequest, interaction: Interaction = UNAT
 async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns the plan of a restore. Nothing is written to the backup or the cluster.
 
-    Failure: the backup can't be read or trusted, holds nothing of what is asked for, or the cluster does not
-    answer. What is not allowed is an error of the plan.
+    Failure: the backup can't be read or trusted, holds none of the topics that the request names, or the
+    cluster does not answer. What is not allowed is an error of the plan.
     """
     loaded = checked(request)
     topology = loaded.topology
