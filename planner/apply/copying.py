@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from planner.apply.denials import denied
@@ -18,72 +19,115 @@ def _not_ended(flow: FlowSpec, view: FlowView | None) -> str:
     return f"flow.{flow.name} is not {flow.state} yet: {why}"
 
 
-def status_since(table: JobStatusTable, job: str, driver_before: str) -> JobStatus | None:
-    """Returns what the driver of a job reports; None until another one than before has reported."""
-    status = table.jobs.get(job)
-    return status if status is not None and status.driver != driver_before else None
+_NOTHING_KNOWN: Final = -(1 << 63)
 
 
-def not_copying(spec: JobSpec, topics: Mapping[str, int], table: JobStatusTable, driver_before: str) -> str:
-    """Returns what is missing until the job runs this spec and copies every active flow; "" if nothing is.
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """A job that was launched or changed, by what it reports. `spec` is what it is to run by.
 
-    `topics`: how many topics the plan knew, by flow. A driver that ran before does not count.
+    `driver_before` ran the job until then: what it reports does not count.
     """
-    status = status_since(table, spec.job, driver_before)
-    if status is None:
-        return "it has not reported anything yet"
-    if status.state != "running":
-        ships = (
-            f"Spark has copied {status.shipped / 1e6:,.0f} MB of files to its cluster"
-            if status.shipped
-            else ""
+
+    spec: JobSpec
+    table: JobStatusTable
+    driver_before: str = ""
+
+    @property
+    def status(self) -> JobStatus | None:
+        """Returns what the driver reports; None until another one than before has reported."""
+        status = self.table.jobs.get(self.spec.job)
+        return status if status is not None and status.driver != self.driver_before else None
+
+    def not_copying(self, topics: Mapping[str, int]) -> str:
+        """Returns what is missing until the job runs this spec and copies every active flow; "" if nothing.
+
+        `topics`: how many topics the plan knew, by flow.
+        """
+        status, spec = self.status, self.spec
+        if status is None:
+            return "it has not reported anything yet"
+        if status.state != "running":
+            ships = (
+                f"Spark has copied {status.shipped / 1e6:,.0f} MB of files to its cluster"
+                if status.shipped
+                else ""
+            )
+            why = status.trouble or ships
+            return f"it is {status.state}" + (f": {why}" if why else "")
+        if self.table.specs.get(spec.job) != spec:
+            return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
+        if refused := denied(spec, self.table):
+            return refused
+        views = {view.flow: view for view in status.flows}
+        copied = self._copied()
+        for flow in spec.flows:
+            view = views.get(flow.name)
+            if not flow.runs:
+                missing = _not_ended(flow, view)
+            elif view is None or not view.generation:
+                why = view.why if view is not None and view.why else "it is being taken over"
+                missing = f"flow.{flow.name} does not copy yet: {why}"
+            elif flow.state == "active":
+                missing = _not_copied(flow, view, topics.get(flow.name, 0), copied[flow.name], status)
+                if not missing and view.attempts:
+                    missing = f"flow.{flow.name} does not copy yet: {_reason(view) or 'it is starting'}"
+            else:
+                missing = ""
+            if missing:
+                return missing
+        return ""
+
+    def failing_flow(self) -> str:
+        """Returns which active flow of the running job has failed to start, and why; "" if none has."""
+        status = self.status
+        if status is None or self.table.specs.get(self.spec.job) != self.spec:
+            return ""
+        active = {flow.name for flow in self.spec.flows if flow.state == "active"}
+        failing = (view for view in status.flows if view.flow in active and view.attempts > 1)
+        return next(
+            (f"flow.{view.flow} can't start: {why}" for view in failing if (why := _reason(view))), ""
         )
-        why = status.trouble or ships
-        return f"it is {status.state}" + (f": {why}" if why else "")
-    if table.specs.get(spec.job) != spec:
-        return "it does not run by its new spec yet" + (f": {status.trouble}" if status.trouble else "")
-    views = {view.flow: view for view in status.flows}
-    copied = _copied(spec.job, table)
-    if refused := denied(spec, table):
-        return refused
-    for flow in spec.flows:
-        view = views.get(flow.name)
-        if not flow.runs:
-            missing = _not_ended(flow, view)
-        elif view is None or not view.generation:
-            why = view.why if view is not None and view.why else "it is being taken over"
-            missing = f"flow.{flow.name} does not copy yet: {why}"
-        elif flow.state == "active":
-            missing = _not_copied(flow, view, topics.get(flow.name, 0), copied[flow.name], status)
-            if not missing and view.attempts:
-                missing = f"flow.{flow.name} does not copy yet: {_reason(view) or 'it is starting'}"
-        else:
-            missing = ""
-        if missing:
-            return missing
-    return ""
 
+    def lacking_resources(self) -> str:
+        """Returns what the job waits for that Spark's cluster does not give it; "" if it has a core."""
+        status = self.status
+        if status is None:
+            return ""
+        if status.state == "starting":
+            return status.trouble
+        if any(slot.state != "unscheduled" for slot in status.slots):
+            return ""
+        return _slot_reasons(status)
 
-def cannot_start(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
-    """Returns which active flow of the running job has failed to start, and why; "" if none has."""
-    status = status_since(table, spec.job, driver_before)
-    if status is None or table.specs.get(spec.job) != spec:
-        return ""
-    active = {flow.name for flow in spec.flows if flow.state == "active"}
-    failing = (view for view in status.flows if view.flow in active and view.attempts > 1)
-    return next((f"flow.{view.flow} can't start: {why}" for view in failing if (why := _reason(view))), "")
+    def progress(self) -> tuple[int, ...]:
+        """Returns numbers that grow while Spark ships the job's files, and the job starts flows or ends them.
 
+        Flows taken over, and partitions found and copied; flows that have ended; and, below zero, the records
+        that flows which end have left to copy. A job with thousands of partitions may start for minutes, and
+        the last records may take as long: the wait goes on while one of these numbers grows.
+        """
+        status = self.status
+        if status is None:
+            return 0, 0, _NOTHING_KNOWN, 0
+        found = sum((view.generation > 0) + view.partitions for view in status.flows)
+        ending = {flow.name for flow in self.spec.flows if not flow.runs}
+        left = [
+            max(partition.source_end - partition.position, 0)
+            for partition in self.table.partitions(self.spec.job)
+            if partition.flow in ending
+        ]
+        ended = sum(view.ended for view in status.flows)
+        started = found + self._copied().total()
+        return started, ended, -sum(left) if left else _NOTHING_KNOWN, status.shipped
 
-def without_resources(spec: JobSpec, table: JobStatusTable, driver_before: str) -> str:
-    """Returns what the job waits for that Spark's cluster does not give it; "" if it has a core."""
-    status = status_since(table, spec.job, driver_before)
-    if status is None:
-        return ""
-    if status.state == "starting":
-        return status.trouble
-    if any(slot.state != "unscheduled" for slot in status.slots):
-        return ""
-    return _slot_reasons(status)
+    def _copied(self) -> Counter[str]:
+        """Returns how many partitions slots have started to copy, by flow."""
+        return Counter(
+            partition.flow
+            for partition in self.table.partitions(self.spec.job)
+            if partition.state is not PartitionState.STARTING
+        )
 
 
 def _slot_reasons(status: JobStatus) -> str:
@@ -100,40 +144,6 @@ def _slot_reasons(status: JobStatus) -> str:
 def _reason(view: FlowView) -> str:
     """Returns what the job reports of a flow that does not copy; "" if nothing."""
     return "; ".join([view.why, *view.notes]).strip("; ")
-
-
-def _copied(job: str, table: JobStatusTable) -> Counter[str]:
-    """Returns how many partitions slots have started to copy, by flow."""
-    return Counter(
-        partition.flow
-        for partition in table.partitions(job)
-        if partition.state is not PartitionState.STARTING
-    )
-
-
-_NOTHING_KNOWN: Final = -(1 << 63)
-
-
-def start_progress(spec: JobSpec, table: JobStatusTable, driver_before: str) -> tuple[int, ...]:
-    """Returns numbers that grow while Spark ships the job's files, and the job starts flows or ends them.
-
-    Flows taken over, and partitions found and copied; flows that have ended; and, below zero, the records
-    that flows which end have left to copy. A job with thousands of partitions may start for minutes, and the
-    last records may take as long: the wait goes on while one of these numbers grows.
-    """
-    status = status_since(table, spec.job, driver_before)
-    if status is None:
-        return 0, 0, _NOTHING_KNOWN, 0
-    found = sum((view.generation > 0) + view.partitions for view in status.flows)
-    ending = {flow.name for flow in spec.flows if not flow.runs}
-    left = [
-        max(partition.source_end - partition.position, 0)
-        for partition in table.partitions(spec.job)
-        if partition.flow in ending
-    ]
-    ended = sum(view.ended for view in status.flows)
-    started = found + _copied(spec.job, table).total()
-    return started, ended, -sum(left) if left else _NOTHING_KNOWN, status.shipped
 
 
 def _not_copied(flow: FlowSpec, view: FlowView, topics: int, copied: int, status: JobStatus) -> str:

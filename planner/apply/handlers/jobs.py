@@ -4,19 +4,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
 from planner.apply.context import ApplyContext
-from planner.apply.copying import (
-    cannot_start,
-    not_copying,
-    start_progress,
-    status_since,
-    without_resources,
-)
+from planner.apply.copying import JobStart
 from planner.apply.denials import (
     GiveUp,
     LogLines,
@@ -62,21 +56,66 @@ NOT_STARTED = (
 _CHECK_PROCESS_S = 2.0
 
 
-class _Launched(NamedTuple):
-    """A job that was started. `logged` reads its log since then; `driver_before` ran it before."""
+@dataclass(frozen=True, slots=True)
+class LaunchedJob:
+    """A job that was launched, until it copies. `logged` reads its log since then."""
 
     step: LaunchJob
-    spec: JobSpec
+    start: JobStart
     launcher: Launcher
     where: str
     logged: LogLines
-    driver_before: str
+
+    async def wait_until_copying(self, context: ApplyContext, watch: JobWatch) -> StepResult:
+        """Waits until the job copies, and returns how its step has ended."""
+        start, in_log = self.start, denial_in_log(self.logged)
+
+        async def refused() -> str:
+            return denied(start.spec, start.table) if start.status is not None else await in_log()
+
+        why = await watch.wait_until(
+            lambda: start.not_copying(self.step.topics),
+            context.timeouts.copying_s,
+            first_of(self._until_process_ends(context), _while_refused(context, start, refused)),
+            start.progress,
+            lambda what: context.on_wait(self.step, what),
+        )
+        if not why:
+            return DONE
+        if start.failing_flow() or start.lacking_resources():
+            return failed(f"it runs ({self.where}), but {why}")  # its log would only repeat this
+        lines = [line for line in await self.logged() if line.strip()]
+        log = "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
+        return failed(f"it was launched ({self.where}), but {why}{log}")
+
+    def _until_process_ends(self, context: ApplyContext) -> GiveUp:
+        """Returns a check that ends the wait when the process has ended for good, or does not start."""
+        checked_at, seen = time.monotonic(), LaunchStatus(LaunchState.UNKNOWN)
+
+        async def not_started() -> str:
+            return seen.why if seen.runs and self.start.status is None else ""
+
+        not_starting = lasting(context.timeouts.queued_s, not_started, lambda _: NOT_STARTED)
+
+        async def give_up() -> str | None:
+            nonlocal checked_at, seen
+            if (stop_reason := await context.guard.stop_reason()) is not None:
+                return f"it was not waited for: {stop_reason}"
+            if time.monotonic() - checked_at > _CHECK_PROCESS_S:
+                checked_at = time.monotonic()
+                with suppress(LaunchError):
+                    seen = await asyncio.to_thread(self.launcher.find, self.step.job)
+            if seen.runs is False:
+                return f"it ended: {seen.why}" if seen.why else "it ended"
+            return await not_starting()
+
+        return give_up
 
 
 async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str, StepResult]:
     """Starts all jobs, then waits for each until it copies."""
     results: dict[str, StepResult] = {}
-    started: list[_Launched] = []
+    launched: list[LaunchedJob] = []
     async with JobWatch(context.client) as watch:
         for step in steps:
             if (stop_reason := await context.guard.before_request()) is not None:
@@ -84,23 +123,23 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
                 continue
             spec = jobspec.decode(step.spec)
             before = watch.job(step.job)
+            start = JobStart(spec, watch.table, before.driver if before is not None else "")
             try:
                 launcher = context.launcher(spec.launch)
-                where, logged = await _start(context, launcher, spec)
+                where, logged = await _launch(context, launcher, spec)
             except LaunchError as failure:
                 log = "".join(f"\n    {line}" for line in failure.log)
                 results[step.id] = failed(f"{failure.explained}{log}")
                 continue
-            driver_before = before.driver if before is not None else ""
-            started.append(_Launched(step, spec, launcher, where, logged, driver_before))
-        for job in started:
+            launched.append(LaunchedJob(step, start, launcher, where, logged))
+        for job in launched:
             results[job.step.id] = (
-                await _seen(_wait_until_copying(context, watch, job)) if context.wait else DONE
+                await _seen(job.wait_until_copying(context, watch)) if context.wait else DONE
             )
     return results
 
 
-async def _start(context: ApplyContext, launcher: Launcher, spec: JobSpec) -> tuple[str, LogLines]:
+async def _launch(context: ApplyContext, launcher: Launcher, spec: JobSpec) -> tuple[str, LogLines]:
     """Stops what an interrupted apply left of the job, and starts it.
 
     Returns where it runs, and a function that reads what it has logged since.
@@ -111,84 +150,22 @@ async def _start(context: ApplyContext, launcher: Launcher, spec: JobSpec) -> tu
     return str(await asyncio.to_thread(launcher.launch, spec)), logged
 
 
-async def _wait_until_copying(context: ApplyContext, watch: JobWatch, started: _Launched) -> StepResult:
-    spec, driver_before = started.spec, started.driver_before
-
-    def awaited() -> str:
-        return not_copying(spec, started.step.topics, watch.table, driver_before)
-
-    in_log = denial_in_log(started.logged)
-
-    async def refused() -> str:
-        reported = status_since(watch.table, spec.job, driver_before) is not None
-        return denied(spec, watch.table) if reported else await in_log()
-
-    why = await watch.wait_until(
-        awaited,
-        context.timeouts.copying_s,
-        first_of(
-            _until_process_ends(context, watch, started),
-            _while_refused(context, watch, spec, driver_before, refused),
-        ),
-        lambda: start_progress(spec, watch.table, driver_before),
-        lambda what: context.on_wait(started.step, what),
-    )
-    if not why:
-        return DONE
-    if cannot_start(spec, watch.table, driver_before) or without_resources(spec, watch.table, driver_before):
-        return failed(f"it runs ({started.where}), but {why}")  # its log would only repeat this
-    lines = [line for line in await started.logged() if line.strip()]
-    log = "; the last lines of its log:\n" + "\n".join(f"    {line}" for line in lines) if lines else ""
-    return failed(f"it was launched ({started.where}), but {why}{log}")
-
-
-def _while_refused(
-    context: ApplyContext,
-    watch: JobWatch,
-    spec: JobSpec,
-    driver_before: str,
-    refused: Callable[[], Awaitable[str]],
-) -> GiveUp:
+def _while_refused(context: ApplyContext, start: JobStart, refused: Callable[[], Awaitable[str]]) -> GiveUp:
     """Returns a check that ends the wait when a right stays missing, a flow keeps failing to start, or
     Spark's cluster gives the job no resources.
     """
 
     async def failing() -> str:
-        return cannot_start(spec, watch.table, driver_before)
+        return start.failing_flow()
 
     async def queued() -> str:
-        return without_resources(spec, watch.table, driver_before)
+        return start.lacking_resources()
 
     return first_of(
-        lasting(context.timeouts.denied_s, refused, partial(right_to_grant, spec)),
+        lasting(context.timeouts.denied_s, refused, partial(right_to_grant, start.spec)),
         lasting(context.timeouts.failing_s, failing, lambda _: LEFT_RUNNING),
         lasting(context.timeouts.queued_s, queued, lambda _: QUEUED),
     )
-
-
-def _until_process_ends(context: ApplyContext, watch: JobWatch, started: _Launched) -> GiveUp:
-    """Returns a check that ends the wait when the job's process has ended for good, or does not start."""
-    checked_at, seen = time.monotonic(), LaunchStatus(LaunchState.UNKNOWN)
-
-    async def not_started() -> str:
-        reported = status_since(watch.table, started.spec.job, started.driver_before) is not None
-        return seen.why if seen.runs and not reported else ""
-
-    not_starting = lasting(context.timeouts.queued_s, not_started, lambda _: NOT_STARTED)
-
-    async def give_up() -> str | None:
-        nonlocal checked_at, seen
-        if (stop_reason := await context.guard.stop_reason()) is not None:
-            return f"it was not waited for: {stop_reason}"
-        if time.monotonic() - checked_at > _CHECK_PROCESS_S:
-            checked_at = time.monotonic()
-            with suppress(LaunchError):
-                seen = await asyncio.to_thread(started.launcher.find, started.spec.job)
-        if seen.runs is False:
-            return f"it ended: {seen.why}" if seen.why else "it ended"
-        return await not_starting()
-
-    return give_up
 
 
 async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) -> dict[str, StepResult]:
@@ -233,10 +210,12 @@ async def _send_spec(context: ApplyContext, step: ReconfigureJob, command: Recon
 async def _wait_until_applied(
     context: ApplyContext, watch: JobWatch, step: ReconfigureJob, command: Reconfigure
 ) -> StepResult:
+    start = JobStart(command.spec, watch.table)
+
     def awaited() -> str:
         if missing := not_acknowledged(watch.job(step.job), command):
             return missing
-        return not_copying(command.spec, step.topics, watch.table, "") if context.wait else ""
+        return start.not_copying(step.topics) if context.wait else ""
 
     async def refused() -> str:
         return denied(command.spec, watch.table)
@@ -247,9 +226,9 @@ async def _wait_until_applied(
         first_of(
             refusal_of(watch, step.job, command),
             _until_heartbeats_stop(context, watch, step.job, context.timeouts.silent_s),
-            *((_while_refused(context, watch, command.spec, "", refused),) if context.wait else ()),
+            *((_while_refused(context, start, refused),) if context.wait else ()),
         ),
-        lambda: start_progress(command.spec, watch.table, ""),
+        start.progress,
         lambda what: context.on_wait(step, what),
     )
     # Only a spec that the job took over: a new start by another one would do what no plan shows.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from planner.apply.copying import cannot_start, not_copying, start_progress, without_resources
+from planner.apply.copying import JobStart
 from planner.apply.denials import lasting
 from planner.apply.job_watch import JobWatch
 from planner.kafka import run
@@ -108,7 +108,7 @@ def of_flow(**changes: object) -> JobStatusTable:
     ],
 )
 def test_it_does_not_copy_yet(seen: JobStatusTable, missing: str) -> None:
-    assert not_copying(SPEC, {"x": 1}, seen, "old") == missing
+    assert JobStart(SPEC, seen, "old").not_copying({"x": 1}) == missing
 
 
 @pytest.mark.parametrize(
@@ -124,20 +124,20 @@ def test_it_does_not_copy_yet(seen: JobStatusTable, missing: str) -> None:
 def test_progress_is_flows_taken_over_and_partitions_found_and_copied(
     seen: JobStatusTable, progress: int
 ) -> None:
-    assert start_progress(SPEC, seen, "old")[:2] == (progress, 0)
+    assert JobStart(SPEC, seen, "old").progress()[:2] == (progress, 0)
 
 
 def test_an_archive_that_is_copied_to_the_cluster_is_progress() -> None:
     ships = [table(replace(STATUS, state="starting", shipped=size)) for size in (0, 10, 20)]
-    assert [start_progress(SPEC, seen, "old")[-1] for seen in ships] == [0, 10, 20]
+    assert [JobStart(SPEC, seen, "old").progress()[-1] for seen in ships] == [0, 10, 20]
 
 
 def test_progress_of_an_end_is_that_fewer_records_are_left() -> None:
     ending = replace(SPEC, flows=[replace(FLOW, state="promoted")])
     seen = table(slot=report(partition(0, lag=7), partition(1, lag=2)))
-    assert start_progress(ending, seen, "old") == (1 + 2 + 2, 0, -9, 0)
+    assert JobStart(ending, seen, "old").progress() == (1 + 2 + 2, 0, -9, 0)
     ended = table(replace(STATUS, flows=[replace(VIEW, state="promoted", partitions=0, ended=True)]))
-    assert start_progress(ending, ended, "old")[1] == 1
+    assert JobStart(ending, ended, "old").progress()[1] == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_progress_of_an_end_is_that_fewer_records_are_left() -> None:
     ],
 )
 def test_a_flow_cannot_start_where_its_attempts_fail(view: FlowView, driver_before: str, why: str) -> None:
-    assert cannot_start(SPEC, table(replace(STATUS, flows=[view])), driver_before) == why
+    assert JobStart(SPEC, table(replace(STATUS, flows=[view])), driver_before).failing_flow() == why
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,10 @@ def test_a_job_is_without_resources_where_its_cluster_gives_it_none(
 ) -> None:
     views = [SlotView(number, slot, 0, why=lacks) for number, slot in enumerate(slots)]
     status = replace(STATUS, state=state, slots=views, trouble="the queue is full")
-    assert without_resources(SPEC, table(status), "old") == why
-    assert without_resources(SPEC, table(status), STATUS.driver) == ""  # the driver before, which ends
+    assert JobStart(SPEC, table(status), "old").lacking_resources() == why
+    assert (
+        JobStart(SPEC, table(status), STATUS.driver).lacking_resources() == ""
+    )  # the driver before, which ends
 
 
 def test_a_reason_ends_the_wait_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +280,7 @@ def test_a_flow_that_is_to_pause_or_to_end_is_waited_for(flow, view, missing) ->
     spec = replace(SPEC, flows=[replace(FLOW, **flow)])
     slot = report() if "state" in flow else None
     seen = table(replace(STATUS, flows=[replace(VIEW, **view)]), spec, slot)
-    found = not_copying(spec, {}, seen, "old")
+    found = JobStart(spec, seen, "old").not_copying({})
     assert found.removeprefix("flow.x").lstrip(": ") == missing
     assert found.startswith("flow.x") is bool(missing)
 
