@@ -6,9 +6,9 @@ Everything is derived: from the YAML, the logs and ledgers of both clusters, and
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from planner.diff.record import recorded_flow
 from planner.graph.cutovers import (
@@ -80,7 +80,8 @@ class WaveReader:
         self._read_s = -math.inf
         self._applies: tuple[ApplyRecord, ...] = ()
         self._clients: dict[str, ClusterClients] = {}
-        self._fences: dict[tuple[str, Fence], SourceFences] = {}
+        # What the registry of a source remembers, and the names of the fences that it shows.
+        self._fences: dict[tuple[str, Fence], tuple[Sequence[RegistryEntry], frozenset[str]]] = {}
 
     async def progress(self, status: "ReplicationStatus") -> list[WaveProgress]:
         """Returns how far each wave of each cutover is."""
@@ -90,9 +91,7 @@ class WaveReader:
         if waves and now_s - self._read_s > _AGAIN_S:
             self._read_s = now_s
             await self._read(waves, status)
-        return [
-            _progress(wave, topology, status, self._applies, self._clients, self._fences) for wave in waves
-        ]
+        return [self._progress_of(wave, status) for wave in waves]
 
     async def _read(self, waves: Iterable[WaveTopics], status: "ReplicationStatus") -> None:
         topology = self._topology
@@ -111,7 +110,35 @@ class WaveReader:
                 with suppress(Failure):
                     async with source_client(topology, source, self._within_s) as client:
                         shown = await fences_shown(client, fence)
-                        self._fences[source, fence] = SourceFences(await read_registry(client), shown)
+                        self._fences[source, fence] = await read_registry(client), shown
+
+    def _progress_of(self, wave: WaveTopics, status: "ReplicationStatus") -> WaveProgress:
+        topology, gate = self._topology, wave.wave.gate
+        healths = healths_of(wave, status)
+        known = all(topic.lag_is_known for topic in healths)
+        moved = has_moved(wave, status)
+        source = source_of(wave.cutover, topology)
+        owned, shown = self._fences.get((source, wave.cutover.fence), (None, frozenset[str]()))
+        stops, fence = fence_at_source(wave, topology, owned, shown)
+        state = state_of(wave, topology, status, fenced=stops)
+        made_ms = fenced_at(wave, topology, self._applies) if state is not WaveState.WAITING else []
+        fenced_ms, moved_ms = (
+            pause_of(wave, made_ms, self._applies) if moved else (max(made_ms, default=None), None)
+        )
+        until_ms = status.at_ms if state is WaveState.FENCED else moved_ms
+        return WaveProgress(
+            cutover=wave.cutover.name,
+            wave=wave.wave.name,
+            state=state,
+            fence=fence,
+            topics=tuple(wave.names),
+            left=sum(topic.lag_records or 0 for topic in healths) if known else None,
+            gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
+            pause_ms=until_ms - fenced_ms if fenced_ms is not None and until_ms is not None else None,
+            stragglers=stragglers(healths, self._clients[source].topics, moved_ms)
+            if source in self._clients and state is WaveState.MOVED
+            else (),
+        )
 
 
 def source_client(topology: Topology, source: str, timeout_s: float) -> ClusterClient:
@@ -166,39 +193,6 @@ async def clients_of(topology: Topology, source: str, within_s: float) -> "Clust
     return await answered(read_clients(endpoint, None, 0.0, within_s))
 
 
-def _progress(
-    wave: WaveTopics,
-    topology: Topology,
-    status: "ReplicationStatus",
-    applies: Sequence[ApplyRecord],
-    clients: "Mapping[str, ClusterClients]",
-    fences: "Mapping[tuple[str, Fence], SourceFences]",
-) -> WaveProgress:
-    gate = wave.wave.gate
-    healths = healths_of(wave, status)
-    known = all(topic.lag_is_known for topic in healths)
-    moved = has_moved(wave, status)
-    source = source_of(wave.cutover, topology)
-    stops, fence = fence_at_source(wave, topology, fences.get((source, wave.cutover.fence)))
-    state = state_of(wave, topology, status, fenced=stops)
-    made_ms = fenced_at(wave, topology, applies) if state is not WaveState.WAITING else []
-    fenced_ms, moved_ms = pause_of(wave, made_ms, applies) if moved else (max(made_ms, default=None), None)
-    until_ms = status.at_ms if state is WaveState.FENCED else moved_ms
-    return WaveProgress(
-        cutover=wave.cutover.name,
-        wave=wave.wave.name,
-        state=state,
-        fence=fence,
-        topics=tuple(wave.names),
-        left=sum(topic.lag_records or 0 for topic in healths) if known else None,
-        gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
-        pause_ms=until_ms - fenced_ms if fenced_ms is not None and until_ms is not None else None,
-        stragglers=stragglers(healths, clients[source].topics, moved_ms)
-        if source in clients and state is WaveState.MOVED
-        else (),
-    )
-
-
 def state_of(wave: WaveTopics, topology: Topology, status: "ReplicationStatus", *, fenced: bool) -> WaveState:
     """Returns how far a wave is. The ledgers say whether a topic that the topology promotes is promoted."""
     if has_moved(wave, status):
@@ -211,30 +205,24 @@ def state_of(wave: WaveTopics, topology: Topology, status: "ReplicationStatus", 
     return WaveState.FENCED if fenced else WaveState.WAITING
 
 
-class SourceFences(NamedTuple):
-    """What the registry of a source remembers, and the names of the fences that it shows."""
-
-    owned: Sequence[RegistryEntry]
-    shown: frozenset[str]
-
-
 def fence_at_source(
-    wave: WaveTopics, topology: Topology, source_has: SourceFences | None
+    wave: WaveTopics, topology: Topology, owned: Sequence[RegistryEntry] | None, shown: Collection[str]
 ) -> tuple[bool, str]:
     """Returns whether the part of a wave's fence that exists at its source stops producers, and a text of it.
 
-    `source_has` is None where the source could not be read: then the key `fenced` decides.
+    `owned` is what the registry of the source remembers, and `shown` are the names of `fences_of` there. It
+    is None where the source could not be read: then the key `fenced` decides.
     """
     source, declared = source_of(wave.cutover, topology), wave.wave.fenced
     if wave.cutover.fence is Fence.NONE:
         return declared, "none"
-    if source_has is None:
+    if owned is None:
         return declared, f"{source} could not be read"
-    if not is_fenced(wave, topology, *source_has):
+    if not is_fenced(wave, topology, owned, shown):
         return False, f"missing at {source}" if declared else "not made"
     fence = {address.name for address in fence_addresses(wave, topology)}
     kind = "rules" if wave.cutover.fence is Fence.ACL else "quotas"
-    made = len(fence & source_has.shown)
+    made = len(fence & set(shown))
     here = f"{made} of {len(fence)} {kind} at {source}"
     return True, here if declared else f"{here}, though the topology has no fence"
 

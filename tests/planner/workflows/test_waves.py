@@ -20,7 +20,6 @@ from planner.model.topology import Cluster, Cutover, Fence, Topology, Wave
 from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.registry import Own
 from planner.workflows.audit.waves import (
-    SourceFences,
     fence_at_source,
     fenced_at,
     pause_of,
@@ -455,10 +454,9 @@ def test_no_wave_returns_while_the_ledgers_do_not_say_whether_it_has_moved(named
 def test_the_status_shows_the_fence_that_is_at_the_source(fenced, fence, shown, stops, text) -> None:
     producers = ("shop", "desk") if fence is Fence.QUOTA else ()
     made = (recorded(FENCED_TOPIC), limited("shop", "cutover to-cloud, wave billing"))
-    owned = () if shown is not None and "of others" in shown else made
-    source_has = SourceFences(owned, frozenset(shown)) if shown is not None else None
+    owned = None if shown is None else () if "of others" in shown else made
     moving = wave(producers=producers, fenced=fenced, fence=fence)
-    assert fence_at_source(moving, shop(), source_has) == (stops, text)
+    assert fence_at_source(moving, shop(), owned, shown or ()) == (stops, text)
 
 
 @pytest.mark.parametrize(
