@@ -131,13 +131,14 @@ async def import_files(
     converted = reader.read(files, name or usual)
     if take_over is None:
         return _copy(converted, files, reader.tool)
-    from planner.workflows.predecessor import continue_mirror_maker, continue_replicator
+    from planner.workflows.predecessor import Predecessor, commits_of
 
-    timeout_ms, force = take_over.timeout_ms, take_over.force
     if option == "mm2":
-        topology, positions = await continue_mirror_maker(converted, timeout_ms, force=force)
+        before = Predecessor("MirrorMaker 2", converted.positions, take_over.force)
     else:
-        topology, positions = await continue_replicator(converted, take_over.groups, timeout_ms, force=force)
+        commits = commits_of(converted.topology, take_over.groups)
+        before = Predecessor("Replicator", commits, take_over.force)
+    topology, positions = await before.continued(converted.topology, take_over.timeout_ms)
     return _copy(replace(converted, topology=topology), files, reader.tool, positions)
 
 

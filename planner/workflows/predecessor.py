@@ -1,6 +1,7 @@
 """Flows begin where the tool that they replace stopped: `repl import --take-over` and `--from-group`.
 
-The positions are read of live clusters and become `start: {offsets: …}`. `start_of` decides; it is pure.
+The positions are read of live clusters and become `start: {offsets: …}`: `Predecessor.start_of`
+decides that, and is pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +9,6 @@ from dataclasses import replace
 
 from msgspec import Struct, structs
 
-from planner.config.importing.document import ConvertedTopology
 from planner.graph.messages import few
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, warning
 from planner.model.topology import Flow, Topology
@@ -31,85 +31,103 @@ class Predecessor(Struct, frozen=True):
     positions: Mapping[str, StoredPositions]
     force: bool = False
 
+    async def continued(self, topology: Topology, timeout_ms: int) -> tuple[Topology, tuple[Diagnostic, ...]]:
+        """Reads the positions of each flow. Returns the topology whose flows begin there, and diagnostics.
 
-async def continue_mirror_maker(
-    converted: ConvertedTopology, timeout_ms: int, *, force: bool = False
-) -> tuple[Topology, tuple[Diagnostic, ...]]:
-    """Lets the flows of MirrorMaker 2 begin where its source connectors stopped. Failure as below."""
-    predecessor = Predecessor("MirrorMaker 2", converted.positions, force)
-    return await continue_flows(converted.topology, predecessor, timeout_ms)
+        Failure: a cluster can't be read, the tool still runs (refused), or a flow has no position at all.
+        """
+        flows = dict(topology.flows)
+        accesses = flow_accesses(topology, [flows[name] for name in self.positions], timeout_ms / 1000)
+        all_progress = await answered(progress_of_all(zip(accesses, self.positions.values(), strict=True)))
+        diagnostics: list[Diagnostic] = []
+        for name, progress in zip(self.positions, all_progress, strict=True):
+            start, remarks = self.start_of(flows[name], progress)
+            flows[name] = structs.replace(flows[name], start=start)
+            diagnostics += remarks
+        if errors := [problem for problem in diagnostics if problem.severity is Severity.ERROR]:
+            raise Failure(errors)
+        return replace(topology, flows=flows), tuple(diagnostics)
+
+    def start_of(self, flow: Flow, progress: PredecessorProgress) -> tuple[Start, list[Diagnostic]]:
+        """Returns where the flow begins: each partition at the first record that the tool has not copied.
+
+        A partition without a position begins at earliest, or at its present end where the tool would.
+        """
+        diagnostics = list(self._refusals(flow, progress))
+        offsets: dict[str, dict[int, int]] = {}
+        for partition in progress.partitions:
+            begin = _begin(partition, late=flow.start == Latest())
+            if begin is not None:
+                offsets.setdefault(partition.topic, {})[partition.partition] = begin
+        if not any(partition.next_offset is not None for partition in progress.partitions):
+            diagnostics.append(self._no_position(flow, progress))
+            return flow.start, diagnostics
+        diagnostics += _about_records(flow, progress.partitions, self.tool)
+        diagnostics += _about_deleted(flow, progress.partitions, self.tool)
+        diagnostics += _without_position(flow, progress.partitions, self.tool)
+        return (AtOffsets(offsets) if offsets else Earliest()), diagnostics
+
+    def _refusals(self, flow: Flow, progress: PredecessorProgress) -> Iterable[Diagnostic]:
+        """Yields what is refused, or with `force` only warned of."""
+        if progress.running:
+            what = f"flow {flow.name}: {self.tool} still runs: {progress.running}"
+            yield _refused(
+                what,
+                f"stop {self.tool} and run this again; --force takes its positions as they are now",
+                "what it copies from now on arrives twice",
+                self.force,
+            )
+        if beyond := [partition for partition in progress.partitions if _beyond(partition)]:
+            ends = [
+                f"{_name(partition)} ({partition.next_offset}, the log ends at {partition.log_end})"
+                for partition in beyond
+            ]
+            what = (
+                f"flow {flow.name}: the position of {self.tool} is beyond the end of the log at"
+                f" {flow.source_cluster}: {few(ends, _SHOWN)}"
+            )
+            yield _refused(
+                what,
+                "the topic was recreated, or the log was truncated; --force begins there at earliest",
+                "these partitions begin at earliest",
+                self.force,
+            )
+
+    def _no_position(self, flow: Flow, progress: PredecessorProgress) -> Diagnostic:
+        match self.positions[flow.name]:
+            case ConnectOffsets(topic=topic, alias=alias):
+                where = f"{topic} at {flow.destination_cluster} has none of the source cluster {alias}"
+            case GroupCommits(group=group):
+                where = f"group {group} has committed none at {flow.source_cluster}"
+        selected = len({partition.topic for partition in progress.partitions})
+        return error(
+            f"flow {flow.name}: {self.tool} has no position in its {selected} topics: {where}",
+            "if nothing was copied yet, leave --take-over or --from-group away; else look at the names in the"
+            " file",
+        )
 
 
-async def continue_replicator(
-    converted: ConvertedTopology, groups: Sequence[str], timeout_ms: int, *, force: bool = False
-) -> tuple[Topology, tuple[Diagnostic, ...]]:
-    """Lets the flows of Replicator begin where these groups have committed at the source.
+def commits_of(topology: Topology, groups: Sequence[str]) -> dict[str, GroupCommits]:
+    """Returns the group by whose commits each flow of Replicator begins.
 
     The group of a single flow may be any. Of several flows, each needs the group of its own connector.
     """
+    if len(topology.flows) == 1 and len(groups) == 1:
+        return {name: GroupCommits(groups[0]) for name in topology.flows}
     own = {
         flow.name: flow.origin_commits.group
-        for flow in converted.topology.flows.values()
+        for flow in topology.flows.values()
         if flow.origin_commits is not None
     }
-    if len(converted.topology.flows) == 1 and len(groups) == 1:
-        (name,) = converted.topology.flows
-        chosen = {name: groups[0]}
-    else:
-        chosen = {flow: group for flow, group in own.items() if group in groups}
-        if left := [group for group in groups if group not in chosen.values()]:
-            known = ", ".join(f"{group} ({flow})" for flow, group in own.items()) or "none"
-            raise Failure(
-                error(f"no connector of the files commits by group {left[0]}", f"theirs are {known}")
-            )
-        if left := [name for name in converted.topology.flows if name not in chosen]:
-            groups_left = [f"--from-group {own[name]}" for name in left if name in own]
-            hint = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
-            raise Failure(error(f"flow {left[0]} has no group to begin from", hint))
-    positions = {flow: GroupCommits(group) for flow, group in chosen.items()}
-    return await continue_flows(converted.topology, Predecessor("Replicator", positions, force), timeout_ms)
-
-
-async def continue_flows(
-    topology: Topology, before: Predecessor, timeout_ms: int
-) -> tuple[Topology, tuple[Diagnostic, ...]]:
-    """Reads the positions of each flow. Returns the topology whose flows begin there, and what to know of it.
-
-    Failure: a cluster can't be read, the tool still runs (refused), or a flow has no position at all.
-    """
-    flows = dict(topology.flows)
-    accesses = flow_accesses(topology, [flows[name] for name in before.positions], timeout_ms / 1000)
-    all_progress = await answered(progress_of_all(zip(accesses, before.positions.values(), strict=True)))
-    diagnostics: list[Diagnostic] = []
-    for name, progress in zip(before.positions, all_progress, strict=True):
-        start, remarks = start_of(flows[name], progress, before)
-        flows[name] = structs.replace(flows[name], start=start)
-        diagnostics += remarks
-    if errors := [problem for problem in diagnostics if problem.severity is Severity.ERROR]:
-        raise Failure(errors)
-    return replace(topology, flows=flows), tuple(diagnostics)
-
-
-def start_of(
-    flow: Flow, progress: PredecessorProgress, before: Predecessor
-) -> tuple[Start, list[Diagnostic]]:
-    """Returns where the flow begins: each partition at the first record that the tool has not copied.
-
-    A partition without a position begins at earliest, or at its present end where the tool would.
-    """
-    tool, diagnostics = before.tool, list(_refusals(flow, progress, before))
-    offsets: dict[str, dict[int, int]] = {}
-    for partition in progress.partitions:
-        begin = _begin(partition, late=flow.start == Latest())
-        if begin is not None:
-            offsets.setdefault(partition.topic, {})[partition.partition] = begin
-    if not any(partition.next_offset is not None for partition in progress.partitions):
-        diagnostics.append(_no_position(flow, progress, before))
-        return flow.start, diagnostics
-    diagnostics += _about_records(flow, progress.partitions, tool)
-    diagnostics += _about_deleted(flow, progress.partitions, tool)
-    diagnostics += _without_position(flow, progress.partitions, tool)
-    return (AtOffsets(offsets) if offsets else Earliest()), diagnostics
+    chosen = {flow: group for flow, group in own.items() if group in groups}
+    if left := [group for group in groups if group not in chosen.values()]:
+        known = ", ".join(f"{group} ({flow})" for flow, group in own.items()) or "none"
+        raise Failure(error(f"no connector of the files commits by group {left[0]}", f"theirs are {known}"))
+    if left := [name for name in topology.flows if name not in chosen]:
+        groups_left = [f"--from-group {own[name]}" for name in left if name in own]
+        hint = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
+        raise Failure(error(f"flow {left[0]} has no group to begin from", hint))
+    return {flow: GroupCommits(group) for flow, group in chosen.items()}
 
 
 def _begin(partition: CopiedPartition, *, late: bool) -> int | None:
@@ -167,49 +185,8 @@ def _about_deleted(flow: Flow, partitions: Iterable[CopiedPartition], tool: str)
         )
 
 
-def _refusals(flow: Flow, progress: PredecessorProgress, before: Predecessor) -> Iterable[Diagnostic]:
-    """Yields what is refused, or with `force` only warned of."""
-    if progress.running:
-        what = f"flow {flow.name}: {before.tool} still runs: {progress.running}"
-        yield _refused(
-            what,
-            f"stop {before.tool} and run this again; --force takes its positions as they are now",
-            "what it copies from now on arrives twice",
-            before.force,
-        )
-    if beyond := [partition for partition in progress.partitions if _beyond(partition)]:
-        ends = [
-            f"{_name(partition)} ({partition.next_offset}, the log ends at {partition.log_end})"
-            for partition in beyond
-        ]
-        what = (
-            f"flow {flow.name}: the position of {before.tool} is beyond the end of the log at"
-            f" {flow.source_cluster}: {few(ends, _SHOWN)}"
-        )
-        yield _refused(
-            what,
-            "the topic was recreated, or the log was truncated; --force begins there at earliest",
-            "these partitions begin at earliest",
-            before.force,
-        )
-
-
 def _refused(what: str, hint: str, consequence: str, force: bool) -> Diagnostic:
     return warning(what, consequence) if force else error(what, hint, exit=ExitCode.REFUSED)
-
-
-def _no_position(flow: Flow, progress: PredecessorProgress, before: Predecessor) -> Diagnostic:
-    match before.positions[flow.name]:
-        case ConnectOffsets(topic=topic, alias=alias):
-            where = f"{topic} at {flow.destination_cluster} has none of the source cluster {alias}"
-        case GroupCommits(group=group):
-            where = f"group {group} has committed none at {flow.source_cluster}"
-    selected = len({partition.topic for partition in progress.partitions})
-    return error(
-        f"flow {flow.name}: {before.tool} has no position in its {selected} topics: {where}",
-        "if nothing was copied yet, leave --take-over or --from-group away; else look at the names in the"
-        " file",
-    )
 
 
 def _without_position(flow: Flow, partitions: Iterable[CopiedPartition], tool: str) -> Iterable[Diagnostic]:

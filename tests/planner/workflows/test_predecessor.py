@@ -7,12 +7,7 @@ from planner.config.importing.mm2 import convert
 from planner.kafka import run
 from planner.model.diagnostic import ExitCode, Failure
 from planner.model.topology import Flow, Selection
-from planner.workflows.predecessor import (
-    Predecessor,
-    continue_mirror_maker,
-    continue_replicator,
-    start_of,
-)
+from planner.workflows.predecessor import Predecessor, commits_of
 from runtime.audit.predecessor.alignment import CopiedPartition
 from runtime.audit.predecessor.progress import PredecessorProgress
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits
@@ -31,7 +26,7 @@ def orders(stored: int | None, start: int = 0, end: int = 100, **more: object) -
 
 
 def began(*partitions: CopiedPartition, flow: Flow = FLOW) -> tuple[object, list[str]]:
-    start, diagnostics = start_of(flow, PredecessorProgress(partitions), TOOL)
+    start, diagnostics = TOOL.start_of(flow, PredecessorProgress(partitions))
     return start, [f"{one.severity}: {one.summary}" for one in diagnostics]
 
 
@@ -69,33 +64,33 @@ def test_a_partition_without_a_position_begins_at_earliest_or_where_the_tool_wou
 
 def test_a_tool_that_runs_is_refused_and_with_force_warned_of() -> None:
     running = PredecessorProgress((orders(42),), "group A-mm2 at B has members (its state is Stable)")
-    _, (refused,) = start_of(FLOW, running, TOOL)
+    _, (refused,) = TOOL.start_of(FLOW, running)
     assert refused.exit is ExitCode.REFUSED
     assert "MirrorMaker 2 still runs: group A-mm2 at B has members" in refused.summary
     assert "--force" in refused.hint
-    start, (warned,) = start_of(FLOW, running, FORCED)
+    start, (warned,) = FORCED.start_of(FLOW, running)
     assert start == AtOffsets({"orders": {0: 42}})
     assert "arrives twice" in str(warned)
 
 
 def test_a_position_beyond_the_end_is_refused_and_with_force_begins_at_earliest() -> None:
     recreated = PredecessorProgress((orders(500, end=20), CopiedPartition("other", 1, 7, 0, 9)))
-    _, (refused,) = start_of(FLOW, recreated, TOOL)
+    _, (refused,) = TOOL.start_of(FLOW, recreated)
     assert refused.exit is ExitCode.REFUSED
     assert "orders-0 (500, the log ends at 20)" in refused.summary
-    start, (warned,) = start_of(FLOW, recreated, FORCED)
+    start, (warned,) = FORCED.start_of(FLOW, recreated)
     assert start == AtOffsets({"other": {1: 7}})
     assert "begin at earliest" in warned.hint
-    alone, _ = start_of(FLOW, PredecessorProgress((orders(500, end=20),)), FORCED)
+    alone, _ = FORCED.start_of(FLOW, PredecessorProgress((orders(500, end=20),)))
     assert alone == Earliest()
 
 
 def test_a_flow_without_any_position_is_an_error_that_names_where_it_was_looked_for() -> None:
-    _, (wrong,) = start_of(FLOW, PredecessorProgress((orders(None),)), FORCED)
+    _, (wrong,) = FORCED.start_of(FLOW, PredecessorProgress((orders(None),)))
     assert wrong.exit is ExitCode.ERROR
     assert "mm2-offsets.A.internal at B has none of the source cluster A" in wrong.summary
     by_group = Predecessor("Replicator", {"a-to-b": GroupCommits("g")})
-    _, (wrong,) = start_of(FLOW, PredecessorProgress((orders(None),)), by_group)
+    _, (wrong,) = by_group.start_of(FLOW, PredecessorProgress((orders(None),)))
     assert "group g has committed none at A" in wrong.summary
 
 
@@ -126,7 +121,7 @@ def test_the_workers_of_a_flow_as_mirror_maker_names_them(more: str, topic: str,
 def test_groups_that_do_not_fit_the_connectors(connectors, groups, why) -> None:
     found = replicators(*({"name": name, "config": CONNECTOR} for name in connectors))
     with pytest.raises(Failure, match=why):
-        run(continue_replicator(found, groups, 1_000))
+        commits_of(found.topology, groups)
 
 
 def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +132,4 @@ def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) 
     )
     found = convert([("mm2.properties", BASE + login)], "mm2")
     with pytest.raises(Failure, match="A_SASL_PASSWORD"):
-        run(continue_mirror_maker(found, 1_000))
+        run(Predecessor("MirrorMaker 2", found.positions).continued(found.topology, 1_000))
