@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from planner.model.drill import DrillReport
 from planner.render import readable
-from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing, Measures, draw
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Drawing
 from planner.render.page import page_environment
 from planner.render.readable import one_line
 from planner.render.reports.drill import rpo_text, rto_text
@@ -110,11 +110,8 @@ def _flow_order(one: FlowHealth) -> tuple[int, bool, int, str]:
 def drawings(status: ReplicationStatus) -> list[tuple[str, Drawing[DrawnFlows]]]:
     """Returns the topology in two layouts. The page's style shows the one that fits."""
     names = [cluster.name for cluster in status.clusters]
-    layouts: list[tuple[str, Measures, int]] = [
-        ("wide", ACROSS_THE_SCREEN, MOST_ARROWS),
-        ("tall", DOWN_THE_SCREEN, MOST_ARROWS_DOWN),
-    ]
-    return [(css, draw(names, _arrows(status.flows, most), measures)) for css, measures, most in layouts]
+    layouts = ((ACROSS_THE_SCREEN, MOST_ARROWS), (DOWN_THE_SCREEN, MOST_ARROWS_DOWN))
+    return [(layout.css, layout.draw(names, _arrows(status.flows, most))) for layout, most in layouts]
 
 
 def _arrows(flows: Sequence[FlowHealth], most: int) -> list[DrawnFlows]:

@@ -18,7 +18,7 @@ from planner.model.forecast import FlowForecast, Simulation
 from planner.model.plan import Mode, Plan, digest
 from planner.model.topology import Flow
 from planner.plan.document import ChangeSummary
-from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, Measures, draw
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN
 from planner.render.page import page_environment
 from planner.render.plan.words import (
     WORDS,
@@ -331,7 +331,6 @@ def _cut_text(text: str) -> str:
 
 
 # The page's style shows the layout that fits.
-_LAYOUTS: Sequence[tuple[str, Measures]] = (("wide", ACROSS_THE_SCREEN), ("tall", DOWN_THE_SCREEN))
 
 
 def html(plan: Plan, simulation: Simulation | None = None) -> str:
@@ -346,7 +345,10 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         summary=ChangeSummary.of(plan.changes),
         filters=_counts(Counter(change.action for change in changes)),
         groups=grouped(changes),
-        drawings=[(css, draw(clusters, _drawn_flows(plan), measures)) for css, measures in _LAYOUTS],
+        drawings=[
+            (layout.css, layout.draw(clusters, _drawn_flows(plan)))
+            for layout in (ACROSS_THE_SCREEN, DOWN_THE_SCREEN)
+        ],
         clusters=clusters,
         diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
         errors=sum(1 for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR),

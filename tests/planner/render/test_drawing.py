@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, draw, layers_of
+from planner.render.drawing import ACROSS_THE_SCREEN, DOWN_THE_SCREEN, layers_of
 from tests.planner.graph.build import flow
 
 
@@ -32,11 +32,10 @@ PAIRS = list(itertools.permutations(CLUSTERS, 2))
 
 
 @given(st.lists(st.sampled_from(PAIRS), max_size=8), st.sampled_from([ACROSS_THE_SCREEN, DOWN_THE_SCREEN]))
-def test_everything_is_inside_and_apart(ends, measures) -> None:
-    drawing = draw(
+def test_everything_is_inside_and_apart(ends, layout) -> None:
+    drawing = layout.draw(
         CLUSTERS,
         [flow(f"{number}={source}>{destination}") for number, (source, destination) in enumerate(ends)],
-        measures,
     )
 
     assert len(drawing.boxes) == len(CLUSTERS)
@@ -53,6 +52,6 @@ def test_everything_is_inside_and_apart(ends, measures) -> None:
 
 
 def test_the_two_ways_of_a_pair_do_not_lie_on_each_other() -> None:
-    one, back = draw("ab", [flow("a>b"), flow("b>a")], ACROSS_THE_SCREEN).arrows
+    one, back = ACROSS_THE_SCREEN.draw("ab", [flow("a>b"), flow("b>a")]).arrows
 
     assert abs(one.label_y - back.label_y) >= 40
