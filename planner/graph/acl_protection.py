@@ -84,13 +84,56 @@ def made_by_protection(entries: Iterable[RegistryEntry]) -> set[str]:
     }
 
 
-class _Findings(Struct):
-    """What `protect: acl` can't do for one flow, by the reason, and the rules that it replaces."""
+class _FlowProtection(Struct):
+    """What `protect: acl` can't do for one flow, by the reason."""
 
+    flow: Flow
     unknown: set[str] = field(default_factory=set)  # principals that may be the job
     declared: dict[str, set[str]] = field(default_factory=dict)  # mirrors by a rule that stays
     shared: set[str] = field(default_factory=set)
     open_topics: set[str] = field(default_factory=set)  # everyone may write them, and the job is unknown
+
+    def warnings(self) -> Iterator[Diagnostic]:
+        """Yields a warning for each kind of topic that can't be protected."""
+        flow, to = self.flow, self.flow.destination_cluster
+        declare = (
+            f"declare clusters.{to}.principal, or write sasl.username under clusters.{to}.client as plain"
+            " text (the password stays a reference); foreign records are found and shown in any case"
+        )
+        if self.unknown:
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"protect: acl has no effect: the topology does not name the principal of the job, and one of"
+                f" {listed(self.unknown)} may be it",
+                declare,
+                "protect-unknown-principal",
+            )
+        if self.open_topics:
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"protect: acl does not apply to {counted(self.open_topics)}, which everyone may write: the"
+                " topology does not name the principal of the job",
+                declare,
+                "protect-unknown-principal",
+            )
+        for rule, topics in sorted(self.declared.items()):
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"protect: acl can't protect {counted(topics)}: everyone may write by {rule}",
+                f"narrow that rule at {to}; foreign records are found and shown in any case",
+                "protect-everyone",
+            )
+        if self.shared:
+            yield flow_diagnostic(
+                warning,
+                flow,
+                f"protect: acl does not apply to {counted(self.shared)}: clients write it at both sides",
+                "nothing needs to be done; set protect: off to silence this",
+                "protect-shared",
+            )
 
 
 class _ClusterProtection:
@@ -118,7 +161,7 @@ class _ClusterProtection:
         self._mirrored = TopicRules(rule for rule in mirrored if rule.cluster == cluster.name)
         self._index = TopicRules(self._rules)
         self._mirrors: dict[str, list[tuple[Flow, CopyEdge]]] = {}
-        self._found = {flow.name: (flow, _Findings()) for flow in flows}
+        self._flows = {flow.name: _FlowProtection(flow) for flow in flows}
         self._replaced: dict[AclRule, set[str]] = {}
         self._find_mirrors(flows)
         self._find_open_rules()
@@ -142,7 +185,7 @@ class _ClusterProtection:
         for flow in flows:
             for edge in self._graph.live.by_flow.get(flow.name, ()):
                 if edge.destination in shared:  # both sides write it: no writer is foreign there
-                    self._found[flow.name][1].shared.add(edge.destination.topic)
+                    self._flows[flow.name].shared.add(edge.destination.topic)
                 else:
                     self._mirrors.setdefault(edge.destination.topic, []).append((flow, edge))
 
@@ -156,7 +199,7 @@ class _ClusterProtection:
                 stays = f"owned by the topology {owner!r}" if owner is not None else ""
                 stays = "declared in this topology" if rule in self._declared else stays
                 for flow, _ in flows:
-                    findings = self._found[flow.name][1]
+                    findings = self._flows[flow.name]
                     if stays:
                         findings.declared.setdefault(f"{rule.name} ({stays})", set()).add(topic)
                     elif self._job is None:
@@ -171,7 +214,7 @@ class _ClusterProtection:
             for flow, edge in flows:
                 for principal in principals:
                     if self._job is None:
-                        self._found[flow.name][1].unknown.add(principal)
+                        self._flows[flow.name].unknown.add(principal)
                     else:
                         rule = denial(self._cluster.name, topic, principal)
                         yield DesiredAcl(rule, MirroredBy(flow.name, *edge.source), flow.source)
@@ -181,7 +224,7 @@ class _ClusterProtection:
         live = set(self._cluster.acls or ())
         for rule, flows in sorted(self._replaced.items()):
             origin = protection_origin(flows)
-            source = self._found[min(flows)][0].source
+            source = self._flows[min(flows)].flow.source
             yield DesiredAcl(rule, origin, source, replaced=True)
             for substitute in self._substitutes(rule):
                 if substitute not in self._rules:  # a rule that exists without a flow stays unowned
@@ -219,7 +262,7 @@ class _ClusterProtection:
                 continue
             if self._job is None:
                 for flow, _ in flows:
-                    self._found[flow.name][1].open_topics.add(topic)
+                    self._flows[flow.name].open_topics.add(topic)
                 continue
             flow = flows[0][0]
             origin = protection_origin({flow.name for flow, _ in flows}, instead=WITHOUT_RULES)
@@ -236,15 +279,15 @@ class _ClusterProtection:
 
     def warnings(self) -> Iterator[Diagnostic]:
         """Yields a warning for each kind of topic that can't be protected, and for each rule to replace."""
-        for flow, findings in self._found.values():
-            yield from _not_protected(flow, findings)
+        for findings in self._flows.values():
+            yield from findings.warnings()
         live = set(self._cluster.acls or ())
         for rule, flows in sorted(self._replaced.items()):
             if rule in live:
                 yield self._replaces(rule, flows)
 
     def _replaces(self, rule: AclRule, flows: Collection[str]) -> Diagnostic:
-        flow = self._found[min(flows)][0]
+        flow = self._flows[min(flows)].flow
         others = (
             self._other_topics(rule) if rule.resource == EVERY_TOPIC or rule.pattern == "PREFIXED" else []
         )
@@ -258,46 +301,4 @@ class _ClusterProtection:
             "it is restored when the flow is promoted or failed over; a topic that is created later may be"
             " written by everyone after the next apply",
             "protect-replaces",
-        )
-
-
-def _not_protected(flow: Flow, findings: _Findings) -> Iterator[Diagnostic]:
-    to = flow.destination_cluster
-    declare = (
-        f"declare clusters.{to}.principal, or write sasl.username under clusters.{to}.client as plain text"
-        " (the password stays a reference); foreign records are found and shown in any case"
-    )
-    if findings.unknown:
-        yield flow_diagnostic(
-            warning,
-            flow,
-            f"protect: acl has no effect: the topology does not name the principal of the job, and one of"
-            f" {listed(findings.unknown)} may be it",
-            declare,
-            "protect-unknown-principal",
-        )
-    if findings.open_topics:
-        yield flow_diagnostic(
-            warning,
-            flow,
-            f"protect: acl does not apply to {counted(findings.open_topics)}, which everyone may write: the"
-            " topology does not name the principal of the job",
-            declare,
-            "protect-unknown-principal",
-        )
-    for rule, topics in sorted(findings.declared.items()):
-        yield flow_diagnostic(
-            warning,
-            flow,
-            f"protect: acl can't protect {counted(topics)}: everyone may write by {rule}",
-            f"narrow that rule at {to}; foreign records are found and shown in any case",
-            "protect-everyone",
-        )
-    if findings.shared:
-        yield flow_diagnostic(
-            warning,
-            flow,
-            f"protect: acl does not apply to {counted(findings.shared)}: clients write it at both sides",
-            "nothing needs to be done; set protect: off to silence this",
-            "protect-shared",
         )
