@@ -97,7 +97,7 @@ class ScenarioRecord:
         """Raises PromiseBroken, with the sentence of the last broken promise, if it was not kept."""
         if not kept:
             broken = next(promise for promise in reversed(self.scenario.promises) if not promise.kept)
-            raise PromiseBroken(f"{broken.text}: {broken.measured} (wanted: {broken.wanted}); {broken.why}")
+            raise PromiseBroken(f"{broken}; {broken.why}")
 
     @contextmanager
     def recording_problem(self) -> Iterator[None]:

@@ -30,6 +30,9 @@ class Promise:
     kept: bool
     why: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.text}: {self.measured} (wanted: {self.wanted})"
+
 
 @dataclass(frozen=True, slots=True)
 class CanaryFigures:
@@ -134,11 +137,7 @@ class DrillReport:
         """Returns each broken promise, and why a scenario could not be finished."""
         faults = []
         for scenario in self.scenarios:
-            faults += [
-                f"{scenario.name}: {promise.text}: {promise.measured} (wanted: {promise.wanted})"
-                for promise in scenario.promises
-                if not promise.kept
-            ]
+            faults += [f"{scenario.name}: {promise}" for promise in scenario.promises if not promise.kept]
             faults += [f"{scenario.name}: {scenario.problem}"] if scenario.problem else []
         return tuple(faults)
 
