@@ -20,7 +20,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Annotated, Self
@@ -83,12 +83,29 @@ class LeaseState:
     renewed_ms: int
     ttl_ms: int
 
+    def after(self, entry: LeaseEntry) -> "LeaseState | None":
+        """Returns the holder after one more entry."""
+        if entry.at_ms > self.renewed_ms + self.ttl_ms:
+            return granted(entry)
+        if entry.holder.id != self.holder.id:
+            return self
+        if entry.verb is LeaseVerb.RELEASE:
+            return None
+        return replace(self, renewed_ms=entry.at_ms, ttl_ms=entry.ttl_ms)
+
+
+def granted(entry: LeaseEntry) -> LeaseState | None:
+    """Returns the holder after the entry of a lease that was free before."""
+    if entry.verb is LeaseVerb.RELEASE:
+        return None
+    return LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+
 
 def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
     """Returns the holder right after the last entry. The caller's own claim tells the time."""
     held: LeaseState | None = None
     for entry in entries:
-        held = _after(held, entry)
+        held = held.after(entry) if held is not None else granted(entry)
     return held
 
 
@@ -97,28 +114,12 @@ def held_without_another(entries: Iterable[LeaseEntry], holder: str, since_ms: i
     held: LeaseState | None = None
     found = False
     for entry in entries:
-        held = _after(held, entry)
+        held = held.after(entry) if held is not None else granted(entry)
         if entry.holder.id == holder and entry.at_ms == since_ms:
             found = True
         elif found and held is not None and held.holder.id != holder:
             return False
     return found and held is not None and held.holder.id == holder
-
-
-def _after(held: LeaseState | None, entry: LeaseEntry) -> LeaseState | None:
-    """Returns the holder after one more entry."""
-    if held and entry.at_ms > held.renewed_ms + held.ttl_ms:
-        held = None
-    mine = held is not None and held.holder.id == entry.holder.id
-    match entry.verb:
-        case LeaseVerb.CLAIM if held is None:
-            return LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
-        case LeaseVerb.CLAIM if mine and held is not None:
-            return LeaseState(held.holder, held.since_ms, entry.at_ms, entry.ttl_ms)
-        case LeaseVerb.RELEASE if mine:
-            return None
-        case _:
-            return held
 
 
 def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
