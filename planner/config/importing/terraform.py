@@ -61,10 +61,57 @@ _OTHERS = (
 
 
 class _Resource(NamedTuple):
+    """A resource. `provider` is its configuration: alias and module, as the file writes them."""
+
     kind: str
     address: str
-    provider: str  # its configuration: alias and module, as the file writes them
+    provider: str
     values: Fields
+
+    def convert(self, addresses: dict[tuple[str, ...], str], declared: DeclaredResources) -> None:
+        """Adds a topic or an ACL; another kind has a note."""
+        kind, values = self.kind, self.values
+        cluster_of = self._confluent if kind.startswith("confluent_") else self._kafka
+        if kind in _TOPICS:
+            name, partitions, replication = _TOPICS[kind]
+            cluster = cluster_of(addresses, declared)
+            numbers = values.number(partitions), values.number(replication) if replication else None
+            declared.topic(values, values.text(name), cluster, *numbers, values.settings("config"))
+        elif kind in _ACLS:
+            names, operations = _ACLS[kind]
+            cluster = cluster_of(addresses, declared)
+            parts = {part: values.text(*keys) for part, keys in names.items()}
+            declared.acl(values, cluster, operations=values.texts(operations), **parts)
+        elif kind.startswith(("kafka_", "confluent_")) and kind not in _OF_CLUSTERS:
+            hint = next(
+                (hint for kinds, hint in _OTHERS if re.fullmatch(kinds, kind)), "it has no counterpart"
+            )
+            values.note_at(values.line, self.address[:200], hint)
+
+    def _kafka(self, addresses: Mapping[tuple[str, ...], str], declared: DeclaredResources) -> str:
+        """Returns the cluster of a resource of Mongey/kafka: one for each configuration of the provider."""
+        values, provider = self.values, self.provider
+        alias = _ALIAS.search(provider)
+        short = alias["alias"] if alias else "kafka"
+        modules = "-".join(_MODULE.findall(provider))
+        candidates = (short, f"{short}-{modules}" if modules else short, f"{short}-{Path(values.file).stem}")
+        identity = (values.file, provider)
+        name = declared.name(identity, values, *candidates)
+        return declared.cluster(name, values, addresses.get(identity, ""))
+
+    def _confluent(self, addresses: dict[tuple[str, ...], str], declared: DeclaredResources) -> str:
+        """Returns the cluster of a resource of Confluent Cloud, at the host of its REST endpoint."""
+        values = self.values
+        endpoint = values.text("rest_endpoint") or ""
+        host = re.match(r"(?:https?://)?([A-Za-z0-9.-]+)", endpoint)
+        known = values.below("kafka_cluster").text("id")
+        identity = (known,) if known else (values.file, self.provider, endpoint)
+        name = declared.name(identity, values, known or "confluent")
+        if host and not addresses.get(identity):
+            addresses[identity] = f"{host[1]}:9092"
+        return declared.cluster(
+            name, values, addresses.get(identity, ""), declared.login(name, "PLAIN", tls=True)
+        )
 
 
 def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
@@ -94,7 +141,7 @@ def convert(files: Sequence[tuple[str, str]], name: str) -> ConvertedTopology:
             if identity := values.text("id"):
                 addresses[(identity,)] = bootstrap
     for resource in resources:
-        _convert(resource, addresses, declared)
+        resource.convert(addresses, declared)
     return declared.topology(name, "the providers Mongey/kafka and confluent")
 
 
@@ -147,50 +194,3 @@ def _addresses(configuration: Fields) -> dict[tuple[str, ...], str]:
         if servers and (provider.text("name") or name) == "kafka":
             addresses[(configuration.file, name)] = ",".join(servers)
     return addresses
-
-
-def _convert(resource: _Resource, addresses: dict[tuple[str, ...], str], declared: DeclaredResources) -> None:
-    kind, values = resource.kind, resource.values
-    cluster_of = _confluent if kind.startswith("confluent_") else _kafka
-    if kind in _TOPICS:
-        name, partitions, replication = _TOPICS[kind]
-        cluster = cluster_of(resource, addresses, declared)
-        numbers = values.number(partitions), values.number(replication) if replication else None
-        declared.topic(values, values.text(name), cluster, *numbers, values.settings("config"))
-    elif kind in _ACLS:
-        names, operations = _ACLS[kind]
-        cluster = cluster_of(resource, addresses, declared)
-        parts = {part: values.text(*keys) for part, keys in names.items()}
-        declared.acl(values, cluster, operations=values.texts(operations), **parts)
-    elif kind.startswith(("kafka_", "confluent_")) and kind not in _OF_CLUSTERS:
-        hint = next((hint for kinds, hint in _OTHERS if re.fullmatch(kinds, kind)), "it has no counterpart")
-        values.note_at(values.line, resource.address[:200], hint)
-
-
-def _kafka(resource: _Resource, addresses: Mapping[tuple[str, ...], str], declared: DeclaredResources) -> str:
-    """Returns the cluster of a resource of Mongey/kafka: one for each configuration of the provider."""
-    values, provider = resource.values, resource.provider
-    alias = _ALIAS.search(provider)
-    short = alias["alias"] if alias else "kafka"
-    modules = "-".join(_MODULE.findall(provider))
-    candidates = (short, f"{short}-{modules}" if modules else short, f"{short}-{Path(values.file).stem}")
-    identity = (values.file, provider)
-    name = declared.name(identity, values, *candidates)
-    return declared.cluster(name, values, addresses.get(identity, ""))
-
-
-def _confluent(
-    resource: _Resource, addresses: dict[tuple[str, ...], str], declared: DeclaredResources
-) -> str:
-    """Returns the cluster of a resource of Confluent Cloud. Its broker has the host of its REST endpoint."""
-    values = resource.values
-    endpoint = values.text("rest_endpoint") or ""
-    host = re.match(r"(?:https?://)?([A-Za-z0-9.-]+)", endpoint)
-    known = values.below("kafka_cluster").text("id")
-    identity = (known,) if known else (values.file, resource.provider, endpoint)
-    name = declared.name(identity, values, known or "confluent")
-    if host and not addresses.get(identity):
-        addresses[identity] = f"{host[1]}:9092"
-    return declared.cluster(
-        name, values, addresses.get(identity, ""), declared.login(name, "PLAIN", tls=True)
-    )
