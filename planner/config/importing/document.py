@@ -51,6 +51,12 @@ class NoCounterpart:
     loss: bool = False
     without_effect: str | None = None
 
+    def reason_for(self, value: str) -> str | None:
+        """Returns why a key with this value becomes none of ours; None where it needs no note."""
+        if self.without_effect is not None and re.fullmatch(self.without_effect, value, re.IGNORECASE):
+            return None
+        return self.reason.replace("{class}", value.rpartition(".")[2])
+
 
 _NO_ROW = NoCounterpart(".*", "it has no counterpart", loss=True)
 
@@ -285,8 +291,8 @@ class Fields:
         node = self.values[name]
         value = node.text if isinstance(node, ScalarNode) else ""
         row = next((row for row in rows if re.fullmatch(row.keys, key)), _NO_ROW)
-        if row.without_effect is None or not re.fullmatch(row.without_effect, value, re.IGNORECASE):
-            self.note(name, row.reason.replace("{class}", value.rpartition(".")[2]), loss=row.loss)
+        if (reason := row.reason_for(value)) is not None:
+            self.note(name, reason, loss=row.loss)
 
     def _path(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
