@@ -76,6 +76,68 @@ class Parameter(NamedTuple):
     mark: Option | Argument | TopologyArgument
     default: Any  # NODEFAULT where it must be given
 
+    @property
+    def repeated(self) -> bool:
+        return get_origin(self.type) is tuple
+
+    def argument(self) -> click.Argument:
+        mark = self.mark
+        assert isinstance(mark, Argument)
+        default: dict[str, Any] = {} if self.default is NODEFAULT else {"default": self.default}
+        return click.Argument(
+            [self.name],
+            type=self._type(),
+            nargs=-1 if self.repeated else 1,
+            required=self.default is NODEFAULT and not self.repeated,
+            metavar=mark.metavar,
+            **default,
+        )
+
+    def option(self, mark: Option) -> click.Option:
+        names = [self.name, *mark.flag.split("/")]
+        if self.type is bool:
+            return click.Option(names, is_flag=True, hidden=mark.hidden, help=mark.help)
+        default = None if self.default in (NODEFAULT, None, ()) else self.default
+        if default is not None and mark.kind is not None:
+            default = mark.kind.text(default)
+        # For click, None is a default too: an option that must be given has none at all.
+        optional: dict[str, Any] = {} if self.default is NODEFAULT else {"default": default}
+        return click.Option(
+            names,
+            type=self._type(),
+            multiple=self.repeated,
+            required=self.default is NODEFAULT,
+            **optional,
+            show_default=default is not None,
+            metavar=mark.metavar,
+            envvar=mark.variable,
+            show_envvar=mark.variable is not None,
+            hidden=mark.hidden,
+            help=mark.help,
+        )
+
+    def _type(self) -> click.ParamType[Any]:
+        """Returns how click reads one value of a self."""
+        mark = self.mark
+        assert not isinstance(mark, TopologyArgument)
+        if mark.kind is not None:
+            return _TextParam(mark.kind, mark.least)
+        base = next(one for one in (*get_args(self.type), self.type) if one is not type(None))
+        if base is Path:
+            return click.Path(
+                path_type=Path,
+                file_okay=mark.path != "folder",
+                dir_okay=mark.path != "file",
+                exists=mark.exists,
+            )
+        if mark.choices:
+            return click.Choice(mark.choices)
+        if base is int:
+            return click.IntRange(mark.least, mark.most)
+        if base is float:
+            return click.FloatRange(mark.least, mark.most)
+        return click.STRING
+
 
 def command(
     function: Callable[..., int],
@@ -207,13 +269,13 @@ def _field_values(offered: Mapping[str, Parameter], values: Mapping[str, Any]) -
 
 
 def _parameters(offered: Iterable[Parameter], arguments: Sequence[Parameter]) -> list[click.Parameter]:
-    parameters: list[click.Parameter] = [_argument(field) for field in arguments]
+    parameters: list[click.Parameter] = [field.argument() for field in arguments]
     for field in offered:
         match field.mark:
             case Option():
-                parameters.append(_option(field, field.mark))
+                parameters.append(field.option(field.mark))
             case TopologyArgument():
-                if not (arguments and _repeated(arguments[-1])):
+                if not (arguments and arguments[-1].repeated):
                     parameters.insert(
                         len(arguments),
                         click.Argument(["path_word"], type=_PATH, required=False, metavar="[PATH]"),
@@ -228,48 +290,6 @@ def _parameters(offered: Iterable[Parameter], arguments: Sequence[Parameter]) ->
                     )
                 )
     return parameters
-
-
-def _repeated(field: Parameter) -> bool:
-    return get_origin(field.type) is tuple
-
-
-def _argument(field: Parameter) -> click.Argument:
-    assert isinstance(field.mark, Argument)
-    required = field.default is NODEFAULT and not _repeated(field)
-    default: dict[str, Any] = {} if field.default is NODEFAULT else {"default": field.default}
-    return click.Argument(
-        [field.name],
-        type=_type(field),
-        nargs=-1 if _repeated(field) else 1,
-        required=required,
-        metavar=field.mark.metavar,
-        **default,
-    )
-
-
-def _option(field: Parameter, mark: Option) -> click.Option:
-    names = [field.name, *mark.flag.split("/")]
-    if field.type is bool:
-        return click.Option(names, is_flag=True, hidden=mark.hidden, help=mark.help)
-    default = None if field.default in (NODEFAULT, None, ()) else field.default
-    if default is not None and mark.kind is not None:
-        default = mark.kind.text(default)
-    # For click, None is a default too: an option that must be given has none at all.
-    optional: dict[str, Any] = {} if field.default is NODEFAULT else {"default": default}
-    return click.Option(
-        names,
-        type=_type(field),
-        multiple=_repeated(field),
-        required=field.default is NODEFAULT,
-        **optional,
-        show_default=default is not None,
-        metavar=mark.metavar,
-        envvar=mark.variable,
-        show_envvar=mark.variable is not None,
-        hidden=mark.hidden,
-        help=mark.help,
-    )
 
 
 class _TextParam(click.ParamType[Any]):
@@ -295,26 +315,6 @@ class _TextParam(click.ParamType[Any]):
 _PATH = click.Path(path_type=Path)
 
 
-def _type(field: Parameter) -> click.ParamType[Any]:
-    """Returns how click reads one value of a field."""
-    mark = field.mark
-    assert not isinstance(mark, TopologyArgument)
-    if mark.kind is not None:
-        return _TextParam(mark.kind, mark.least)
-    base = next(one for one in (*get_args(field.type), field.type) if one is not type(None))
-    if base is Path:
-        return click.Path(
-            path_type=Path, file_okay=mark.path != "folder", dir_okay=mark.path != "file", exists=mark.exists
-        )
-    if mark.choices:
-        return click.Choice(mark.choices)
-    if base is int:
-        return click.IntRange(mark.least, mark.most)
-    if base is float:
-        return click.FloatRange(mark.least, mark.most)
-    return click.STRING
-
-
 def _topology_path(values: dict[str, Any], before: Parameter | None) -> Path:
     """Returns the topology that is named as the last word or by --path; both must be the same.
 
@@ -323,7 +323,7 @@ def _topology_path(values: dict[str, Any], before: Parameter | None) -> Path:
     """
     word: Path | None = values.pop("path_word", None)
     option: Path | None = values.pop("path_option")
-    if word is None and before is not None and (_repeated(before) or before.default is not NODEFAULT):
+    if word is None and before is not None and (before.repeated or before.default is not NODEFAULT):
         last = values[before.name]
         words = last if isinstance(last, tuple) else (last,) if last is not None else ()
         if words and _is_path(words[-1]):
