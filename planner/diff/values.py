@@ -41,6 +41,26 @@ def normal(key: str, value: str | None) -> Normal:
     return value
 
 
+def as_brokers_read(config: Mapping[str, str | None]) -> dict[str, object]:
+    """Returns settings as brokers read them: numbers, flags and lists. Another text stays as it is.
+
+    A number of more than 64 bits stays a text, too, which no broker takes.
+    """
+    return {key: _as_data(value, normal(key, value)) for key, value in config.items()}
+
+
+def _as_data(text: str | None, value: Normal) -> object:
+    match value:
+        case Decimal() if not value.is_finite() or not -(1 << 63) <= value < 1 << 63:
+            return text
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case tuple():
+            return list(value)
+        case _:
+            return value
+
+
 def trimmed(value: str) -> str:
     """Returns the value without what the broker takes off its ends: all controls, too."""
     return value.strip(_BLANKS)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from planner.diff.fields import displayed, displayed_values
+from planner.diff.values import as_brokers_read
 from planner.model.address import Kind
 from planner.model.change import SENSITIVE, Action, Change, FieldChange
 from planner.model.diagnostic import Diagnostic
@@ -105,9 +106,7 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
 
 def _change(change: Change) -> dict[str, Any]:
     address = change.address
-    # What a flow or a job will be as data, for rules: what `after` shows as text has parts here.
-    has_values = address.kind in (Kind.FLOW, Kind.JOB) and change.after is not None
-    values = {"values": plain(change.after)} if has_values else {}
+    values = _values(address.kind, change.after)
     return {
         "address": str(address),
         "type": address.kind.value,
@@ -117,7 +116,7 @@ def _change(change: Change) -> dict[str, Any]:
             "actions": list(ACTIONS[change.action]),
             "before": _state(change.before),
             "after": _state(change.after),
-            **values,
+            **({} if values is None else {"values": values}),
             "fields": [_field(field, change.action) for field in change.fields],
         },
         "reason": change.reason,
@@ -125,6 +124,18 @@ def _change(change: Change) -> dict[str, Any]:
         "unchanged": change.unchanged,
         "notes": list(change.notes),
     }
+
+
+def _values(kind: Kind, after: Mapping[str, object] | None) -> Any:
+    """Returns what a topic, a flow or a job will be as data, for rules: `after` has texts in its place.
+
+    A broker reads several texts as one value: "-1", "-01" and " -1" are all no limit.
+    """
+    if after is None or kind not in (Kind.TOPIC, Kind.FLOW, Kind.JOB):
+        return None
+    if kind is Kind.TOPIC and isinstance(config := after.get("config"), Mapping):
+        after = {**after, "config": as_brokers_read(config)}
+    return plain(after)
 
 
 def _state(values: Mapping[str, object] | None) -> Any:

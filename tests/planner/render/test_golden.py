@@ -20,8 +20,16 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def shorten(entry: dict[str, Any]) -> None:
-    """Leaves what a flow or a job has of its own: what a new one will be, or the fields that change."""
+    """Leaves what a flow or a job has of its own: what a new one will be, or the fields that change.
+
+    Of the values of a topic it leaves those that are not the texts of `after`.
+    """
     change = entry["change"]
+    if entry["type"] == "topic":
+        after = change["after"] or {}
+        own = {name: value for name, value in change.pop("values", {}).items() if after[name] != value}
+        change |= {"values": own} if own else {}
+        return
     if "values" not in change or change["actions"] != ["create"]:
         for name in ("before", "after", "values") if entry["type"] in ("flow", "job") else ():
             change.pop(name, None)
@@ -41,7 +49,7 @@ def document(plan: Plan) -> str:
             shorten(entry)
             change = entry["change"]
             sensitive = any(field["sensitive"] for field in change["fields"])
-            own = entry["type"] if "values" in change else ""
+            own = entry["type"] if "values" in change and entry["type"] != "topic" else ""
             first.setdefault((*change["actions"], sensitive, own), entry)
         tree[part] = list(first.values())
     steps: dict[str, Any] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from planner.config.load import load_rules
+from planner.diff.values import as_brokers_read
 from planner.model.address import Kind, topic_address
 from planner.model.change import Action, Change
 from planner.model.diagnostic import ExitCode, Failure, Severity, worst
@@ -112,6 +113,38 @@ def test_a_flow_that_leaves_the_eu_masks_email(on, transform, region, passes: bo
         assert [change.address.name for change in made.changes if change.address.kind is Kind.FLOW]
         found = refused(judged(made, [FILE]))
         assert ["(rule masked-from-eu-to-us)" in one for one in found] == ([] if passes else [True])
+
+
+ENDLESS = """
+resource.type == "topic" && has(resource.change.values)
+&& resource.change.values.config[?"retention.ms"].orValue(0) == -1
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "broken"), [("-1", True), ("-01", True), (" -1", True), ("1", False), ("9" * 40, False)]
+)
+def test_a_rule_sees_a_setting_as_brokers_read_it(on, written: str, broken: bool) -> None:
+    topic = change("a", config={"retention.ms": written})
+    assert bool(refused(judged(planned(topic, rules=(rule(ENDLESS),))))) is broken
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "read"),
+    [
+        ("retention.ms", " 604800000", 604_800_000),
+        ("min.cleanable.dirty.ratio", "0.50", 0.5),
+        ("preallocate", "TRUE", True),
+        ("cleanup.policy", "delete, compact", ["compact", "delete"]),
+        ("compression.type", "lz4", "lz4"),
+        ("vendor.limit", "-01", "-01"),
+        ("retention.ms", "NaN", "NaN"),
+        ("retention.ms", "1e999999999", "1e999999999"),
+        ("retention.ms", None, None),
+    ],
+)
+def test_a_setting_as_data(key: str, written: str | None, read: object) -> None:
+    assert as_brokers_read({key: written}) == {key: read}
 
 
 def test_a_refusal_names_the_changes_the_message_and_the_place(on, tmp_path: Path) -> None:
