@@ -9,7 +9,6 @@ mark such requests with Sec-Fetch-Site on loopback and https; elsewhere the cook
 
 import hashlib
 import hmac
-import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from planner.model.diagnostic import Failure, error
+from runtime.contract.http_host import names_this_server
 
 COOKIE = "repl_ui"
 LOGIN, OPEN_PATHS = "/login", ("/login", "/static/")
@@ -65,34 +65,12 @@ def read_token(file: Path) -> str:
     return token
 
 
-def is_loopback(address: str) -> bool:
-    """Returns whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """Decides about requests. `hosts` are names under which the server is known, beside addresses."""
 
     token: str | None = field(default=None, repr=False)
     hosts: Sequence[str] = ()
-
-    def serves(self, host: str) -> bool:
-        """Returns whether a Host header names this server. An address does: rebinding needs a name."""
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-        except ValueError:
-            return False
-        if name == "localhost" or name in (one.lower() for one in self.hosts):
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
 
     def session(self) -> str:
         """Returns the value of the cookie: it proves the token without holding it."""
@@ -140,7 +118,7 @@ class Gate:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self._policy.serves(host):
+        if not names_this_server(host, self._policy.hosts):
             return PlainTextResponse(
                 f"This server is not known as {host[:200]!r}. If it should be, start it with --allow-host.\n",
                 status_code=421,

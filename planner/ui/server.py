@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from planner.model.diagnostic import Diagnostic, Failure, error
-from planner.ui.access import AccessPolicy, is_loopback, read_token
+from planner.ui.access import AccessPolicy, read_token
 from planner.ui.app import Site, application
 from planner.ui.connections import KEEP_ALIVE_S, LIMITS, BoundedConnection, ConnectionLimits
 from planner.ui.feed import StatusFeed
@@ -21,6 +21,7 @@ from planner.workflows.audit.replication_status import topology_stamp, watch_sta
 from planner.workflows.interaction import traceback_reporter
 from planner.workflows.requests import TopologyRequest
 from planner.workflows.topology import launcher_home
+from runtime.contract.http_host import is_loopback
 
 _BACKLOG = 128
 _END_WITHIN_S = 3

@@ -15,6 +15,7 @@ from prometheus_client import Metric, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from runtime.contract.http_host import is_loopback, names_this_server
 from runtime.metrics.families import FAMILIES, UP, Scrape
 from runtime.metrics.snapshot import JobSnapshot, SlotMetrics
 
@@ -57,8 +58,13 @@ class _Handler(MetricsHandler):
 
     timeout: ClassVar[float] = _CONNECTION_TIMEOUT_S
     unready: ClassVar[Callable[[], list[str]]]
+    any_host: ClassVar[bool]
 
     def do_GET(self) -> None:  # noqa: N802 - the standard library's name
+        host = self.headers.get("Host", "")
+        if host and not self.any_host and not names_this_server(host):
+            self._respond(HTTPStatus.MISDIRECTED_REQUEST, ["ask for it by its address"])
+            return
         match urlsplit(self.path).path:
             case "/metrics":
                 super().do_GET()
@@ -100,7 +106,9 @@ class _Server(ThreadingMixIn, TCPServer):
 class MetricsEndpoint:
     """A MetricsEndpoint serves from its creation until `close`.
 
-    Its constructor raises OSError where it can't listen.
+    On loopback, a request whose Host names another server is refused: a page in a browser of this machine
+    could read the metrics otherwise (DNS rebinding). Elsewhere the whole network may read them, by any name.
+    The constructor raises OSError where it can't listen.
     """
 
     def __init__(
@@ -109,7 +117,11 @@ class MetricsEndpoint:
         registry = CollectorRegistry()
         for collector in collectors:
             registry.register(collector)
-        members = {"registry": registry, "unready": staticmethod(unready)}
+        members = {
+            "registry": registry,
+            "unready": staticmethod(unready),
+            "any_host": not is_loopback(host),
+        }
         handler = type("Handler", (_Handler,), members)
         self._server = _Server(host, port, handler)
         self.port: int = self._server.server_address[1]

@@ -7,8 +7,9 @@ from starlette.datastructures import Headers
 
 from planner.model.diagnostic import Failure
 from planner.ui import app
-from planner.ui.access import COOKIE, AccessPolicy, is_loopback, read_token
+from planner.ui.access import COOKIE, AccessPolicy, read_token
 from planner.ui.server import access_policy, listen, url_of
+from runtime.contract.http_host import is_loopback, names_this_server
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import fresh, serving
 
@@ -103,7 +104,7 @@ def test_a_wrong_address_is_said(address, said) -> None:
     ],
 )
 def test_only_its_own_names_are_served(host, served) -> None:
-    assert GUARDED.serves(host) is served
+    assert names_this_server(host, GUARDED.hosts) is served
 
 
 def test_a_rebound_name_reads_nothing() -> None:

@@ -63,6 +63,25 @@ def test_elsewhere_it_says_what_there_is(endpoint: MetricsEndpoint):
     assert get(endpoint, "/") == (404, b"/metrics\n/healthz\n/readyz\n")
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost:9404", 200), ("127.0.0.1", 200), ("[::1]:9404", 200), ("pages.example.org", 421)],
+)
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
+def test_a_page_does_not_read_it_by_a_name_of_its_own(
+    endpoint: MetricsEndpoint, path: str, host: str, status: int
+):
+    assert get(endpoint, path, Host=host)[0] == status
+
+
+def test_on_a_network_it_is_scraped_by_any_name():
+    made = MetricsEndpoint("0.0.0.0", 0, [], list)
+    try:
+        assert get(made, "/healthz", Host="repl-dc2.monitoring.svc:9404") == (200, b"alive\n")
+    finally:
+        made.close()
+
+
 READY = picture(flow(), slots=[running()], reports=[report(partition())])
 
 
