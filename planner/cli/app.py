@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
@@ -202,13 +203,21 @@ def _run(arguments: Sequence[str] | None) -> int:
     return int(outcome) if isinstance(outcome, int) else int(ExitCode.DONE)
 
 
+def _errors_folder() -> Path | None:
+    """Returns where tracebacks are kept; None where a link stands there, which a checkout may bring."""
+    if home := os.environ.get("REPL_HOME"):
+        return Path(home) / "errors"
+    folder = Path(".repl", "errors")
+    return None if folder.is_symlink() or folder.parent.is_symlink() else folder
+
+
 def _unexpected(wrong: Exception) -> Diagnostic:
     """Writes the traceback of an unexpected exception to a file, and returns the line for the user."""
     from planner.workflows.interaction import traceback_reporter
     from runtime.contract.client.secrets import redacted
 
-    folder = Path(os.environ.get("REPL_HOME") or ".repl") / "errors"
-    report = traceback_reporter(folder, f"command-{os.getpid()}", lambda text: click.echo(text, err=True))
+    show = partial(click.echo, err=True)
+    report = traceback_reporter(_errors_folder(), f"command-{os.getpid()}", show)
     where = report(wrong)
     text = redacted(str(wrong).splitlines()[0]) if str(wrong) else "no reason given"
     return error(

@@ -17,6 +17,8 @@ from urllib.parse import quote
 import msgspec
 
 from runtime.contract.launching import LaunchError
+from runtime.contract.records import record_values
+from runtime.contract.records.record_values import MAX_TEXT_BYTES, UnreadableValue
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.whole_file import write_private
@@ -45,6 +47,15 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     since_ms: int = 0
     why: str = ""
+
+
+_supervision = msgspec.json.Decoder(Supervision)
+
+
+def read_bounded(file: Path) -> bytes:
+    """Reads no more of a file than `record_values.decode` takes: a checkout may bring any. Raises OSError."""
+    with file.open("rb") as opened:
+        return opened.read(MAX_TEXT_BYTES + 1)
 
 
 class JobFolder:
@@ -88,7 +99,7 @@ class JobFolder:
 
     def read_spec(self) -> JobSpec:
         """Reads the spec. Raises OSError, BadJobSpec."""
-        return jobspec.decode(self.spec.read_bytes())
+        return jobspec.decode(read_bounded(self.spec))
 
     def note(self, state: Supervision) -> None:
         """Writes the supervisor's state. Raises OSError."""
@@ -100,13 +111,13 @@ class JobFolder:
         Raises LaunchError.
         """
         try:
-            return msgspec.json.decode(self.state.read_bytes(), type=Supervision)
+            return record_values.decode(_supervision, read_bounded(self.state))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             hint = "call repl as the user that started the job"
             raise LaunchError(f"{self.state} can't be read: {error.strerror or error}", hint) from error
-        except msgspec.DecodeError as error:
+        except UnreadableValue as error:
             hint = "kill the job's supervisor if it still runs, remove the file, and apply again"
             raise LaunchError(f"{self.state} can't be read: {error}", hint) from error
 
