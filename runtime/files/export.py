@@ -244,10 +244,12 @@ class _PartitionExport:
             for member, text, seen in _seen(answer, sets, begin):
                 if self._files.full:
                     break
+                behind = member.next_offset
                 if seen:
-                    records += self._files.write(member, text, begin)
-                    size += member.size
-                position = member.next_offset
+                    written, behind = self._files.write(member, text, begin)
+                    records += written
+                    size += member.size if behind == member.next_offset else 0
+                position = behind
         finally:
             self._move(position, records, size)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROW_GROUP_BYTES: Final = 16 << 20  # of keys, values and headers: bounds the memory of an open file (R8)
 _MOST_OPEN: Final = 4  # folders of one partition that are written at a time
 PARTITION_FILES: Final = 4_096  # of a partition in a round: a commit names all of them
+ROWS_AT_ONCE: Final = 4_096  # each may need a file of its own: between them a round may end
 _HOUR_MS: Final = 3_600_000
 
 Row = tuple[Record, int]  # a record, and the type of its timestamp
@@ -290,17 +291,21 @@ class PartitionFiles:
         self._by_time = by_time(spec.layout)
         self.done: list[DataFile] = []
 
-    def write(self, member: RecordSet, text: memoryview, begin: int) -> int:
-        """Writes a batch, of which `text` are the bytes, and returns how many records it holds.
+    def write(self, member: RecordSet, text: memoryview, begin: int) -> tuple[int, int]:
+        """Writes a batch, of which `text` are the bytes, and returns how many records, and the offset behind.
 
-        Records before the offset `begin` are left out, except in raw files, which hold whole batches. Raises
-        BatchFailure, before it has written anything of the batch, and OSError.
+        Records before the offset `begin` are left out, except in raw files, which hold whole batches. The
+        timestamps of a batch are its producer's, so that it may fill the round: then the rest of it is left.
+        Raises BatchFailure, before it has written anything of the batch, and OSError.
         """
         if self._spec.format == "raw":
-            return self._write_raw(member, text, begin)
+            return self._write_raw(member, text, begin), member.next_offset
         rows = rows_of(member, self._where, begin)
-        self.write_rows(rows)
-        return len(rows)
+        for at in range(0, len(rows), ROWS_AT_ONCE):
+            if at and self.full:
+                return at, rows[at][0].offset
+            self.write_rows(rows[at : at + ROWS_AT_ONCE])
+        return len(rows), member.next_offset
 
     def write_rows(self, rows: Sequence[Row], values: pa.Array | None = None) -> None:
         """Writes records that a transform lets through, with their decoded values. Raises OSError."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from runtime.batch import BadRecord, BatchFailure, RecordSet, TopicPartition
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
-from runtime.files.formats import Row, rows_of, size_of
+from runtime.files.formats import ROWS_AT_ONCE, Row, rows_of, size_of
 from runtime.sql.rows import DECODED, FLAG
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from runtime.sql.transformer import Evaluates
 
-_WINDOW_RECORDS: Final = 4_096
 _WINDOW_BYTES: Final = 4 << 20  # of keys, values and headers that are evaluated at a time (R8)
 
 
@@ -44,7 +43,7 @@ class Window(NamedTuple):
 
 
 def windows(members: Iterable[RecordSet], where: TopicPartition, begin: int) -> Iterator[Window]:
-    """Yields the records of batches from the offset `begin` on."""
+    """Yields the records of batches from the offset `begin` on, some ROWS_AT_ONCE at a time (R8)."""
     rows: list[Row] = []
     held, size, through = 0, 0, begin
     for member in members:
@@ -53,11 +52,16 @@ def windows(members: Iterable[RecordSet], where: TopicPartition, begin: int) -> 
         except BatchFailure as failure:
             yield Window(rows, through, size, failure)
             return
+        while len(found) > ROWS_AT_ONCE:
+            rows += found[:ROWS_AT_ONCE]
+            found = found[ROWS_AT_ONCE:]
+            yield Window(rows, found[0][0].offset, size)
+            rows, held, size = [], 0, 0
         rows += found
         through = max(through, member.next_offset)
         held += sum(size_of(record) for record, _ in found)
         size += member.size
-        if len(rows) >= _WINDOW_RECORDS or held >= _WINDOW_BYTES:
+        if len(rows) >= ROWS_AT_ONCE or held >= _WINDOW_BYTES:
             yield Window(rows, through, size)
             rows, held, size = [], 0, 0
     if rows:

@@ -23,10 +23,12 @@ BATCHES = [batch_bytes([record(at, b"v")]) for at in range(4)]
 
 
 async def exported(
-    folder: Path, log: PartitionLog, end: int, form: Format = "raw", layout: str = "{topic}/"
+    folder: Path, log: PartitionLog, end: int, form: Format = "raw", layout: str = "{topic}/", begin: int = 1
 ) -> ExportPartition:
     logs = PartitionLogs({AT: log}, {AT.topic: ID})
-    position = FilePosition(topic=AT.topic, topic_id=ID.hex(), partition=AT.partition, position=1, records=7)
+    position = FilePosition(
+        topic=AT.topic, topic_id=ID.hex(), partition=AT.partition, position=begin, records=7
+    )
     ticket = ExportTicket(
         flow="f",
         generation=1,
@@ -63,6 +65,28 @@ def test_an_answer_without_records_does_not_end_a_partition(tmp_path: Path) -> N
     """A broker that did not load them in time sends none, and no error: what it has is not passed over."""
     found = asyncio.run(exported(tmp_path, PartitionLog(BATCHES[:2], end=9), 9))
     assert (found.position.position, found.position.records, found.stopped) == (2, 8, "failed")
+
+
+def test_a_round_ends_inside_a_batch_whose_records_want_more_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer chooses the timestamps. No commit could name a file for each record of a large batch."""
+    monkeypatch.setattr(formats, "PARTITION_FILES", 8)
+    monkeypatch.setattr(formats, "ROWS_AT_ONCE", 4)
+    batch = batch_bytes([record(at, b"v", timestamp=at * 3_600_000) for at in range(40)])
+    log = PartitionLog([batch, *(batch_bytes([record(40, b"v")]),)])
+    begin, copied_through = 1, []
+    while begin < 41:
+        found = asyncio.run(exported(tmp_path, log, 41, "json", "{topic}/{date}-{hour}/", begin))
+        assert found.stopped == ""
+        assert len(found.files) <= 8 + 4 + 4  # one chunk, and the files that are open
+        assert [(file.first, file.end) for file in found.files] == [
+            (at, at + 1) for at in range(begin, found.position.position)
+        ]
+        assert found.position.records == 7 + found.position.position - begin
+        begin = found.position.position
+        copied_through.append(begin)
+    assert copied_through == [13, 25, 37, 41]
 
 
 @pytest.mark.parametrize("most", [1, 2])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from msgspec.structs import replace
 
 from runtime.batch import BadRecord, CorruptBatch, Record, TopicPartition
@@ -14,11 +15,12 @@ from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
+from runtime.files import transformed
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
 from runtime.files.transformed import FileTransform, Window, windows
 from runtime.sql.rows import DECODED, FLAG
-from tests.runtime.batch.forge import batch_bytes, sets, summed
+from tests.runtime.batch.forge import batch_bytes, record, sets, summed
 
 WHERE = TopicPartition("customers", 0)
 NOON = 1_700_049_600_000  # 2023-11-15T12:00:00Z
@@ -150,6 +152,18 @@ def test_each_day_has_the_values_of_its_own_records(tmp_path: Path) -> None:
         for file in files
     }
     assert seen == {"date=2023-11-15": [{"id": 0}], "date=2023-11-16": [{"id": 1}, {"id": 2}]}
+
+
+def test_a_large_batch_is_in_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformed, "ROWS_AT_ONCE", 3)
+    members = sets(batch_bytes([record(at) for at in range(1, 8)]), batch_bytes([record(9)]))
+    found = list(windows(members, WHERE, 0))
+    assert [([one.offset for one, _ in part.rows], part.through) for part in found] == [
+        ([1, 2, 3], 4),
+        ([4, 5, 6], 7),
+        ([7, 9], 10),
+    ]
+    assert sum(part.bytes for part in found) == sum(member.size for member in members)
 
 
 def test_windows_are_whole_batches_up_to_one_that_can_not_be_read() -> None:
