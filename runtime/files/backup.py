@@ -93,13 +93,15 @@ class Backup:
         """Adds files of the checkpoint, in their order. Raises ManifestProblem."""
         for file in files:
             lineages = self.lineages.get(file.topic, ())
-            known = next((one for one in reversed(lineages) if file.topic_id in one.ids), None)
-            if known is None:
+            lineage = next(
+                (candidate for candidate in reversed(lineages) if file.topic_id in candidate.ids), None
+            )
+            if lineage is None:
                 raise ManifestProblem(
                     f"the checkpoint {self.commit} of {self.flow} lists {file.path}, and not its topic:"
                     " restore the folder from a copy"
                 )
-            known.files.setdefault(file.partition, []).append(file)
+            lineage.files.setdefault(file.partition, []).append(file)
 
     def take(self, commit: Commit, digest: str) -> None:
         """Applies the next commit."""
@@ -113,8 +115,8 @@ class Backup:
             self.take_merged(commit)
             return
         for file in commit.files:
-            known = self._lineage(file.topic, file.topic_id, commit.at_ms)
-            known.files.setdefault(file.partition, []).append(file)
+            files = self._lineage(file.topic, file.topic_id, commit.at_ms).files
+            files.setdefault(file.partition, []).append(file)
 
     def take_merged(self, commit: Commit) -> None:
         """Puts the merged files of a commit in the place of those that they replace, where these are known.
@@ -128,16 +130,16 @@ class Backup:
 
     def _lineage(self, topic: str, topic_id: str, at_ms: int) -> TopicLineage:
         """Returns the lineage of a topic. A topic that got its first id in an upgrade continues its own."""
-        some = self.lineages.setdefault(topic, [])
-        for one in reversed(some):
-            if one.topic_id == topic_id:
-                return one
-        if some and not is_other_topic(bytes.fromhex(some[-1].topic_id), bytes.fromhex(topic_id)):
-            some[-1].topic_id = topic_id
-            some[-1].ids.append(topic_id)
-            return some[-1]
-        some.append(TopicLineage(topic, topic_id, at_ms, ids=[topic_id]))
-        return some[-1]
+        lineages = self.lineages.setdefault(topic, [])
+        for lineage in reversed(lineages):
+            if lineage.topic_id == topic_id:
+                return lineage
+        if lineages and not is_other_topic(bytes.fromhex(lineages[-1].topic_id), bytes.fromhex(topic_id)):
+            lineages[-1].topic_id = topic_id
+            lineages[-1].ids.append(topic_id)
+            return lineages[-1]
+        lineages.append(TopicLineage(topic, topic_id, at_ms, ids=[topic_id]))
+        return lineages[-1]
 
 
 def put_merged(files: list[DataFile], merged: DataFile, replaced: Container[str]) -> bool:
@@ -201,11 +203,11 @@ def read_backup(
             backup.begin(checkpoint)
             for ref in checkpoint.lists:
                 backup.add_files(folder.listed_files(ref))
-        for found, seal in folder.chained(numbers, backup.digest):
-            if commit is None or found.number <= commit:
-                backup.take(found, seal)
-            elif found.replaced:
-                backup.take_merged(found)
+        for next_commit, seal in folder.chained(numbers, backup.digest):
+            if commit is None or next_commit.number <= commit:
+                backup.take(next_commit, seal)
+            elif next_commit.replaced:
+                backup.take_merged(next_commit)
     if commit is not None and (backup.commit, backup.digest) != (commit, digest):
         raise _not_planned(endpoint, flow)
     return backup
@@ -231,7 +233,7 @@ def windows(path: StoredFile, where: TopicPartition) -> Iterator[list[RecordSet]
                 return
             view = memoryview(rest + text if rest else text)
             walked = walk(view, where)
-            taken = sum(one.size for one in walked.sets)
+            taken = sum(record_set.size for record_set in walked.sets)
             if walked.needed and not text:
                 raise DamagedFile(f"{path} ends inside a batch: restore it from a copy")
             if walked.failure is not None and not walked.needed:
@@ -327,12 +329,12 @@ def _first_later(
             ):
                 before, newest = before + member.records, max(newest, member.max_timestamp)
                 continue
-            for one in records(member, where):
-                if not file.first <= one.offset < file.end:
+            for record in records(member, where):
+                if not file.first <= record.offset < file.end:
                     continue
-                if until_ms is not None and one.timestamp > until_ms:
-                    return one.offset, before, newest
-                before, newest = before + 1, max(newest, one.timestamp)
+                if until_ms is not None and record.timestamp > until_ms:
+                    return record.offset, before, newest
+                before, newest = before + 1, max(newest, record.timestamp)
     return None, before, newest
 
 
@@ -342,16 +344,16 @@ def files_up_to(files: Iterable[DataFile], end: int) -> list[DataFile]:
     Where the source had lost records, and the flow went back, a later file begins before the end of an
     earlier one, perhaps in its place: then the records of the later one count, as they do at the source.
     """
-    found: list[DataFile] = []
+    kept: list[DataFile] = []
     for file in files:
         if file.first >= end:
             continue
-        while found and found[-1].first >= file.first:
-            found.pop()
-        if found and found[-1].end > file.first:
-            found[-1] = replace(found[-1], end=file.first)
-        found.append(replace(file, end=min(file.end, end)))
-    return found
+        while kept and kept[-1].first >= file.first:
+            kept.pop()
+        if kept and kept[-1].end > file.first:
+            kept[-1] = replace(kept[-1], end=file.first)
+        kept.append(replace(file, end=min(file.end, end)))
+    return kept
 
 
 class BackedUpRecords:
@@ -415,8 +417,8 @@ class BackedUpRecords:
                     if isinstance(member, Batch) and inside and not member.log_append_time:
                         yield self._change(member)
                         continue
-                    found = raw_records(member, self._where)
-                    if kept := [one for one in found if file.first <= one[0] < file.end]:
+                    raw = raw_records(member, self._where)
+                    if kept := [record for record in raw if file.first <= record[0] < file.end]:
                         data, first, latest = join(kept)
                         body = memoryview(data)
                         plain = batch_of(kept[0][0], len(kept), Codec.NONE, body, first, latest)

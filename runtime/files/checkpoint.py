@@ -45,7 +45,7 @@ class CurrentFiles:
 
     def apply(self, commit: Commit) -> None:
         """Applies the next commit. Raises ManifestProblem, OSError."""
-        merged = {_begin(one): one for one in commit.files} if commit.replaced else {}
+        merged = {_begin(file): file for file in commit.files} if commit.replaced else {}
         for path in commit.replaced:
             while path not in self._places and self._lists:
                 self._read_last_list()
@@ -97,14 +97,16 @@ def write_checkpoint(folder: ManifestFolder, state: ManifestState) -> Checkpoint
     assert last is not None, "there is no commit"
     with as_unavailable(folder.store):
         before, numbers = folder.base(last.number)
-        known = Backup(last.flow)
+        backup = Backup(last.flow)
         files = CurrentFiles(folder, before.lists if before is not None else ())
         if before is not None:
-            known.begin(before)
-        for commit, digest in folder.chained([one for one in numbers if one <= last.number], known.digest):
-            known.take(commit, digest)
+            backup.begin(before)
+        for commit, digest in folder.chained(
+            [number for number in numbers if number <= last.number], backup.digest
+        ):
+            backup.take(commit, digest)
             files.apply(commit)
-        if known.digest != state.digest:
+        if backup.digest != state.digest:
             raise ManifestProblem(f"the commit {last.number} was exchanged: restore the folder")
         return folder.add_checkpoint(
             ManifestCheckpoint(
@@ -116,14 +118,14 @@ def write_checkpoint(folder: ManifestFolder, state: ManifestState) -> Checkpoint
                 format=last.format,
                 topics=[
                     CheckpointTopic(
-                        name=one.name,
-                        ids=one.ids,
-                        since_ms=one.since_ms,
-                        begins=one.begins,
-                        positions=list(one.positions.values()),
+                        name=lineage.name,
+                        ids=lineage.ids,
+                        since_ms=lineage.since_ms,
+                        begins=lineage.begins,
+                        positions=list(lineage.positions.values()),
                     )
-                    for some in known.lineages.values()
-                    for one in some
+                    for lineages in backup.lineages.values()
+                    for lineage in lineages
                 ],
                 lists=files.store(last.flow),
             )

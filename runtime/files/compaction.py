@@ -45,8 +45,8 @@ class FileIndex:
     def __init__(self, below: int, files: Iterable[DataFile] = ()) -> None:
         self.below = below
         self._groups: dict[_Group, list[DataFile]] = {}
-        for one in files:
-            self._groups.setdefault(_group(one), []).append(one)
+        for file in files:
+            self._groups.setdefault(_group(file), []).append(file)
 
     def apply(self, commit: Commit) -> None:
         """Applies the next commit."""
@@ -57,14 +57,14 @@ class FileIndex:
         gone = set(replaced)
         for file in files:
             key = _group(file)
-            known = self._groups.pop(key, [])  # the group that was written last is the last one
-            known = [one for one in known if one.path != file.path]
-            if not put_merged(known, file, gone):
-                known.append(file)
+            group = self._groups.pop(key, [])  # the group that was written last is the last one
+            group = [member for member in group if member.path != file.path]
+            if not put_merged(group, file, gone):
+                group.append(file)
             kept: list[DataFile] = []  # the small files, and one larger file between two of them
-            for one in known:
-                if one.size < self.below or (kept and kept[-1].size < self.below):
-                    kept.append(one)
+            for member in group:
+                if member.size < self.below or (kept and kept[-1].size < self.below):
+                    kept.append(member)
             self._groups[key] = kept
         self._trim()
 
@@ -81,15 +81,15 @@ class FileIndex:
 
     def small(self) -> SmallFiles:
         """Returns the state as a commit records it."""
-        return SmallFiles(below=self.below, files=[one for some in self._groups.values() for one in some])
+        return SmallFiles(below=self.below, files=[file for group in self._groups.values() for file in group])
 
     def merges(self, size: int) -> list[list[DataFile]]:
         """Returns the files that are to be merged, each list into one file of at most `size` bytes."""
         most = min(size, _MOST_BYTES)
         return [
             chosen
-            for known in self._groups.values()
-            for run in _runs(known, self.below, most)
+            for group in self._groups.values()
+            for run in _runs(group, self.below, most)
             for chosen in _worthwhile(run, self.below)
         ]
 
@@ -98,20 +98,20 @@ def _group(file: DataFile) -> _Group:
     return file.topic, file.topic_id, file.partition, str(PurePath(file.path).parent)
 
 
-def _runs(known: Sequence[DataFile], below: int, size: int) -> Iterator[list[DataFile]]:
+def _runs(files: Sequence[DataFile], below: int, size: int) -> Iterator[list[DataFile]]:
     """Yields the runs of small neighbours that fit into one file.
 
     Offsets that go back, after the source had lost records, end a run.
     """
     run: list[DataFile] = []
     total = 0
-    for one in known:
-        if run and (one.size >= below or total + one.size > size or one.first < run[-1].end):
+    for file in files:
+        if run and (file.size >= below or total + file.size > size or file.first < run[-1].end):
             yield run
             run, total = [], 0
-        if one.size < below:
-            run.append(one)
-            total += one.size
+        if file.size < below:
+            run.append(file)
+            total += file.size
     if run:
         yield run
 
@@ -124,7 +124,7 @@ def _worthwhile(run: list[DataFile], below: int) -> Iterator[list[DataFile]]:
     if len(run) < 2:
         return
     largest = max(range(len(run)), key=lambda at: run[at].size)
-    total = sum(one.size for one in run)
+    total = sum(file.size for file in run)
     if total >= min(2 * run[largest].size, below):
         yield run
         return
@@ -136,13 +136,13 @@ def one_pass(merges: Sequence[list[DataFile]], tasks: int) -> list[list[list[Dat
     """Returns the merges of the next pass, spread over at most so many tasks."""
     loads: list[tuple[int, list[list[DataFile]]]] = [(0, []) for _ in range(tasks)]
     files = 0
-    for some in merges:
+    for merge in merges:
         least = min(range(tasks), key=lambda at: loads[at][0])
         load, chosen = loads[least]
-        if files and (load >= PASS_BYTES or files + len(some) > _PASS_FILES):
+        if files and (load >= PASS_BYTES or files + len(merge) > _PASS_FILES):
             break
-        files += len(some)
-        loads[least] = load + sum(one.size for one in some), [*chosen, some]
+        files += len(merge)
+        loads[least] = load + sum(file.size for file in merge), [*chosen, merge]
     return [chosen for _, chosen in loads if chosen]
 
 
@@ -214,7 +214,7 @@ def _merged(
     """Merges files. Where one of them is not as the manifest says, all stay as they are. Raises OSError."""
     where = TopicPartition(files[0].topic, files[0].partition)
     try:
-        paths = [check_file(folder, one) for one in files]
+        paths = [check_file(folder, file) for file in files]
         parts = [files]
         if spec.format == "raw":
             parts = [files[: _joinable(files, paths, where)]]
@@ -226,8 +226,8 @@ def _merged(
         return [MergedFiles(files)]
     if len(parts[0]) < 2:
         return [MergedFiles(parts[0], None, f"{paths[0]} can't be joined with the file after it")]
-    at = {one.path: path for one, path in zip(files, paths, strict=True)}
-    return [_joined(folder, spec, part, [at[one.path] for one in part], generation) for part in parts]
+    at = {file.path: path for file, path in zip(files, paths, strict=True)}
+    return [_joined(folder, spec, part, [at[file.path] for file in part], generation) for part in parts]
 
 
 def _alike(files: Sequence[DataFile], paths: Sequence[StoredFile], spec: FilesSpec) -> list[list[DataFile]]:
@@ -240,16 +240,16 @@ def _alike(files: Sequence[DataFile], paths: Sequence[StoredFile], spec: FilesSp
 
     runs: list[list[DataFile]] = []
     last: pa.Schema | None = None
-    for one, path in zip(files, paths, strict=True):
+    for data_file, path in zip(files, paths, strict=True):
         try:
             with path.open() as file:
                 schema = pq.read_schema(file)
         except pa.ArrowException as error:
             raise DamagedFile(f"{path} can't be read as Parquet: {error}") from error
         if last is not None and schema.equals(last):
-            runs[-1].append(one)
+            runs[-1].append(data_file)
         else:
-            runs.append([one])
+            runs.append([data_file])
         last = schema
     if len(runs) == 1 or spec.compact is None:
         return [run for run in runs if len(run) > 1]
@@ -314,7 +314,7 @@ def _join_parquet(staged: StagedFile, paths: Sequence[StoredFile], records: int)
                 with path.open() as file, pq.ParquetFile(file) as rows:
                     for number in range(rows.num_row_groups):
                         held.append(rows.read_row_group(number))
-                        if sum(one.nbytes for one in held) >= ROW_GROUP_BYTES:
+                        if sum(table.nbytes for table in held) >= ROW_GROUP_BYTES:
                             written += _write(writer, held)
             if held:
                 written += _write(writer, held)

@@ -219,19 +219,20 @@ class ParquetRows:
         if self._values:
             values = pa.concat_arrays(self._values)
         else:
-            values = pa.array([one.value for one, _ in rows], pa.binary())
+            values = pa.array([record.value for record, _ in rows], pa.binary())
         columns = [
-            pa.array([one.key for one, _ in rows], pa.binary()),
+            pa.array([record.key for record, _ in rows], pa.binary()),
             values,
             pa.array(
-                [[{"key": key, "value": value} for key, value in one.headers] for one, _ in rows],
+                [[{"key": key, "value": value} for key, value in record.headers] for record, _ in rows],
                 schema.field("headers").type,
             ),
             pa.array([self._where.topic] * count, pa.string()),
             pa.array([self._where.partition] * count, pa.int32()),
-            pa.array([one.offset for one, _ in rows], pa.int64()),
+            pa.array([record.offset for record, _ in rows], pa.int64()),
             pa.array(
-                [None if one.timestamp == NO_TIMESTAMP else one.timestamp for one, _ in rows], pa.int64()
+                [None if record.timestamp == NO_TIMESTAMP else record.timestamp for record, _ in rows],
+                pa.int64(),
             ).cast(pa.timestamp("ms", "UTC")),
             pa.array([kind for _, kind in rows], pa.int32()),
         ]
@@ -313,12 +314,12 @@ class PartitionFiles:
             self._write_rows(rows, values, 0)
             return
         at = 0
-        for hour, some in groupby(rows, lambda row: row[0].timestamp // _HOUR_MS):
-            run = list(some)
-            own = values
+        for hour, group in groupby(rows, lambda row: row[0].timestamp // _HOUR_MS):
+            run = list(group)
+            run_values = values
             if values is not None and len(run) < len(rows):  # a copy: a slice would hold all of the values
-                own = values.take(list(range(at, at + len(run))))
-            self._write_rows(run, own, hour * _HOUR_MS)
+                run_values = values.take(list(range(at, at + len(run))))
+            self._write_rows(run, run_values, hour * _HOUR_MS)
             at += len(run)
 
     def _write_rows(self, rows: Sequence[Row], values: pa.Array | None, timestamp: int) -> None:

@@ -66,7 +66,7 @@ class ManifestState:
 
     def apply(self, commit: Commit, digest: str) -> None:
         """Applies the next commit."""
-        self.positions |= {one.key: one for one in commit.positions}
+        self.positions |= {position.key: position for position in commit.positions}
         self.last, self.digest = commit, digest
 
     @property
@@ -123,14 +123,14 @@ class ManifestFolder:
         """
         if first is None:
             first = max((number for number, _ in self._checkpoints()), default=1)
-        found = self._listed(first)
-        if _gap(found, first) is not None:
-            found = self._listed(first)  # commits that were added during a look may be seen out of order
-        if (missing := _gap(found, first)) is not None:
+        numbers = self._listed(first)
+        if _gap(numbers, first) is not None:
+            numbers = self._listed(first)  # commits that were added during a look may be seen out of order
+        if (missing := _gap(numbers, first)) is not None:
             raise ManifestProblem(
                 f"the commit {missing} is missing in {self.store.path(self._log)}: restore the folder"
             )
-        return found
+        return numbers
 
     def _listed(self, first: int) -> list[int]:
         names = self.store.names(self._log, f"{first - 1:0{_DIGITS}d}.json" if first > 1 else "")
@@ -152,18 +152,18 @@ class ManifestFolder:
         if not numbers:
             return None, numbers
         ref = self.commit(numbers[-1] if last is None else last)[0].checkpoint
-        if ref is not None and (found := self._whole_checkpoint(ref)) is not None:
-            return found, self.numbers(ref.number + 1)
+        if ref is not None and (checkpoint := self._whole_checkpoint(ref)) is not None:
+            return checkpoint, self.numbers(ref.number + 1)
         return None, self.numbers(1)
 
     def _whole_checkpoint(self, ref: CheckpointRef) -> ManifestCheckpoint | None:
         """Returns a checkpoint; None where it or a list of it is gone. Raises ManifestProblem, OSError."""
         try:
-            found = self.checkpoint(ref)
+            checkpoint = self.checkpoint(ref)
         except FileNotFoundError:
             return None
-        sizes = self.store.sizes([self._list_name(one.digest) for one in found.lists])
-        return found if None not in sizes else None
+        sizes = self.store.sizes([self._list_name(file_list.digest) for file_list in checkpoint.lists])
+        return checkpoint if None not in sizes else None
 
     def checkpoint(self, ref: CheckpointRef) -> ManifestCheckpoint:
         """Returns the checkpoint that a commit names. Raises ManifestProblem, OSError."""
@@ -246,14 +246,14 @@ class ManifestFolder:
     def _decoded(self, number: int, text: bytes) -> tuple[Commit, str]:
         path = self._path(number)
         try:
-            found = manifest.decode(text)
+            commit = manifest.decode(text)
         except UnreadableCommit as error:
             raise ManifestProblem(f"{path} can't be read: {error}; restore the folder") from error
-        if found.number != number:
-            raise ManifestProblem(f"{path} holds the commit {found.number}: restore the folder")
-        if found.flow != self.flow:
-            raise ManifestProblem(f"{path} is a commit of {found.flow}: restore the folder")
-        return found, manifest.digest_of(text)
+        if commit.number != number:
+            raise ManifestProblem(f"{path} holds the commit {commit.number}: restore the folder")
+        if commit.flow != self.flow:
+            raise ManifestProblem(f"{path} is a commit of {commit.flow}: restore the folder")
+        return commit, manifest.digest_of(text)
 
     def _folded(self, numbers: Sequence[int]) -> ManifestState:
         """Returns the state after the commits, read from the newest complete one on."""
@@ -276,8 +276,8 @@ class ManifestFolder:
         Returns None where none does. Raises ManifestProblem where one does not follow the commit before it;
         OSError.
         """
-        found = (at for at in reversed(range(len(numbers))) if begins(self.commit(numbers[at])[0]))
-        first = next(found, None)
+        newest_first = reversed(range(len(numbers)))
+        first = next((at for at in newest_first if begins(self.commit(numbers[at])[0])), None)
         return None if first is None else self.chained(numbers[first:])
 
     def chained(self, numbers: Sequence[int], before: str | None = None) -> Iterator[tuple[Commit, str]]:
@@ -301,7 +301,7 @@ class ManifestFolder:
         EndpointUnavailable, and ManifestProblem for a commit that could not be read again.
         """
         if commit.number % _COMPLETE_EVERY == 1 or commit.complete:
-            moved = {one.key: one for one in commit.positions}
+            moved = {position.key: position for position in commit.positions}
             commit = replace(commit, complete=True, positions=list((state.positions | moved).values()))
         commit = replace(commit, previous=state.digest, checkpoint=commit.checkpoint or state.checkpoint)
         text = self._encoded(self._name(commit.number), commit)
@@ -315,7 +315,7 @@ class ManifestFolder:
         Raises ManifestProblem for a file that is in neither place, and EndpointUnavailable.
         """
         with as_unavailable(self.store):
-            missing = self.store.move([(self.staged(one), one.path) for one in files])
+            missing = self.store.move([(self.staged(file), file.path) for file in files])
             for path, size in zip(missing, self.store.sizes(missing), strict=True):
                 if size is None:
                     raise ManifestProblem(
@@ -337,11 +337,11 @@ class ManifestFolder:
 
         It is staged until its commit is finished, and a file that was replaced stays for a while.
         """
-        own = file.path
-        for name in (own, self.staged(file), own, f"{self.own}/{_REPLACED}/{file.path}"):
+        published = file.path
+        for name in (published, self.staged(file), published, f"{self.own}/{_REPLACED}/{file.path}"):
             if self.store.sizes([name])[0] is not None:
                 return self.store.file(name)
-        return self.store.file(own)
+        return self.store.file(published)
 
     def staged(self, file: DataFile) -> str:
         """Returns the name of a file before its commit is finished."""
@@ -376,13 +376,13 @@ class ManifestFolder:
         """Checks that the driver sees the files that tasks have staged. Raises EndpointUnavailable."""
         wanted = list(files)
         with as_unavailable(self.store):
-            sizes = self.store.sizes([self.staged(one) for one in wanted])
-        for one, size in zip(wanted, sizes, strict=True):
-            if size != one.size:
-                what = "is not there" if size is None else f"has {size} bytes in place of {one.size}"
+            sizes = self.store.sizes([self.staged(file) for file in wanted])
+        for file, size in zip(wanted, sizes, strict=True):
+            if size != file.size:
+                what = "is not there" if size is None else f"has {size} bytes in place of {file.size}"
                 raise EndpointUnavailable(
-                    f"{self.store.path(self.staged(one))} {what} for the driver: all machines of the job must"
-                    f" share {self.store.address}"
+                    f"{self.store.path(self.staged(file))} {what} for the driver: all machines of the job"
+                    f" must share {self.store.address}"
                 )
 
     def _encoded(self, name: str, value: Commit | ManifestCheckpoint) -> bytes:
@@ -445,4 +445,4 @@ def _gap(numbers: Sequence[int], first: int) -> int | None:
     """Returns the first number that is missing; None where each follows the one before it."""
     if first > 1 and not numbers:
         return first
-    return next((number for number, one in enumerate(numbers, first) if one != number), None)
+    return next((expected for expected, number in enumerate(numbers, first) if number != expected), None)

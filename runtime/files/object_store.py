@@ -118,18 +118,18 @@ class ObjectStore(FileStore):
         if after:
             with self._named(folder):
                 behind = obstore.list(self._store(), folder, offset=f"{folder}/{after}").collect()
-            return [one["path"].rpartition("/")[2] for one in behind]
+            return [meta["path"].rpartition("/")[2] for meta in behind]
         with self._named(folder):
-            found = obstore.list_with_delimiter(self._store(), folder)
-            paths = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+            listing = obstore.list_with_delimiter(self._store(), folder)
+            paths = [*listing["common_prefixes"], *(meta["path"] for meta in listing["objects"])]
         return [path.rpartition("/")[2] for path in paths]
 
     def read(self, name: str) -> bytes:
         with self._named(name):
-            found = obstore.get(self._store(), name)
-            if found.meta["size"] > MOST_READ:
+            result = obstore.get(self._store(), name)
+            if result.meta["size"] > MOST_READ:
                 raise too_long(self.path(name))
-            return bytes(found.bytes())
+            return bytes(result.bytes())
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
         return self._each(self.read, names)
@@ -214,19 +214,19 @@ class ObjectStore(FileStore):
     def remove_older(self, folder: str, age_s: float, keep: Collection[str] = ()) -> int:
         """The clock is the store's: an object that is written now shows it."""
         with self._named(folder):
-            found = obstore.list(self._store(), folder).collect()
-            if not found:
+            objects = obstore.list(self._store(), folder).collect()
+            if not objects:
                 return 0
             probe = f"{folder}/.now"
             obstore.put(self._store(), probe, b"", use_multipart=False)
             # Listings of some stores have milliseconds, and the answer about one object has whole seconds.
             now = obstore.head(self._store(), probe)["last_modified"] + _WHOLE_SECOND
         old = [
-            one["path"]
-            for one in found
-            if one["path"] != probe
-            and one["path"] not in keep
-            and (now - one["last_modified"]).total_seconds() >= age_s
+            meta["path"]
+            for meta in objects
+            if meta["path"] != probe
+            and meta["path"] not in keep
+            and (now - meta["last_modified"]).total_seconds() >= age_s
         ]
         self.remove(old)
         return len(old)
@@ -234,14 +234,14 @@ class ObjectStore(FileStore):
     def remove_folder(self, folder: str) -> None:
         try:
             with self._named(folder):
-                found = [one["path"] for one in obstore.list(self._store(), folder).collect()]
-            self.remove(found)
+                paths = [meta["path"] for meta in obstore.list(self._store(), folder).collect()]
+            self.remove(paths)
         except OSError:
             return  # no commit names these files, and they are removed before a later round
 
     def _each(self, work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
         if len(items) < 2:
-            return [work(one) for one in items]
+            return [work(item) for item in items]
         with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "store") as pool:
             return list(pool.map(work, items))
 
@@ -359,15 +359,15 @@ def _connect_azure(at: StoreAddress, settings: Mapping[str, str], more: Any) -> 
     if stores.ENDPOINT in settings:
         url = f"{settings[stores.ENDPOINT].rstrip('/')}/{at.account}"  # it names the account in the path
     config: Any = {"account_name": at.account, "endpoint": url, "use_emulator": False}
-    found: Any = None
+    credential: Any = None
     if stores.ACCOUNT_KEY in settings:
-        found = {"access_key": settings[stores.ACCOUNT_KEY], "expires_at": None}
+        credential = {"access_key": settings[stores.ACCOUNT_KEY], "expires_at": None}
     elif stores.SAS_TOKEN in settings:
-        found = {"sas_token": settings[stores.SAS_TOKEN], "expires_at": None}
-    if found is None:
+        credential = {"sas_token": settings[stores.SAS_TOKEN], "expires_at": None}
+    if credential is None:
         return AzureStore(at.bucket, config=config, **more)
     config["skip_signature"] = False  # whatever the environment says
-    return AzureStore(at.bucket, config=config, credential_provider=lambda: found, **more)
+    return AzureStore(at.bucket, config=config, credential_provider=lambda: credential, **more)
 
 
 _CONNECT_BY_KIND: Final[Mapping[str, Callable[[StoreAddress, Mapping[str, str], Any], _Store]]] = {
@@ -384,14 +384,14 @@ def declared(settings: Mapping[str, str]) -> Callable[[], S3Credential] | None:
     """
     if stores.ACCESS_KEY not in settings:
         return None
-    found: S3Credential = {
+    credential: S3Credential = {
         "access_key_id": settings[stores.ACCESS_KEY],
         "secret_access_key": settings[stores.SECRET_KEY],
         "expires_at": None,
     }
     if stores.SESSION_TOKEN in settings:
-        found["token"] = settings[stores.SESSION_TOKEN]
-    return lambda: found
+        credential["token"] = settings[stores.SESSION_TOKEN]
+    return lambda: credential
 
 
 def endpoint_of(url: str) -> dict[str, str]:
@@ -433,8 +433,8 @@ class _Upload:
 
 def _code_of(text: str) -> str:
     """Returns S3's code of an error, or the HTTP status where there is none."""
-    if (found := _CODE.search(text)) is not None:
-        return found[1]
+    if (code := _CODE.search(text)) is not None:
+        return code[1]
     status = _STATUS.search(text)
     return status[1] if status is not None else ""
 

@@ -37,14 +37,14 @@ class SchemaFolder:
     def _decoded(self, name: str, number: int, text: bytes) -> StoredSchemas:
         path = self._store.path(f"{self._folder}/{name}")
         try:
-            found = manifest.decode_schemas(text)
+            schemas = manifest.decode_schemas(text)
         except UnreadableCommit as error:
             raise ManifestProblem(f"{path} can't be read: {error}; restore it from a copy") from error
-        if (name, found.number, found.flow) != (_name(number), number, self._flow):
+        if (name, schemas.number, schemas.flow) != (_name(number), number, self._flow):
             raise ManifestProblem(
                 f"{path} is not file {number} of these schemas: restore the folder from a copy"
             )
-        return found
+        return schemas
 
     def add(self, addition: StoredSchemas) -> None:
         """Writes an addition behind the last one. Raises ManifestTaken, EndpointUnavailable."""

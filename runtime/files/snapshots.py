@@ -59,16 +59,16 @@ class SnapshotFolder:
         with as_unavailable(self.store):
             text = self.store.read(f"{self._folder}/{_name(at_ms)}")
         try:
-            found = manifest.decode_snapshot(text)
+            snapshot = manifest.decode_snapshot(text)
         except UnreadableCommit as error:
             raise ManifestProblem(
                 f"{path} can't be read: {error}; restore it from a copy, or remove it"
             ) from error
-        if (found.at_ms, found.flow) != (at_ms, self._flow):
+        if (snapshot.at_ms, snapshot.flow) != (at_ms, self._flow):
             raise ManifestProblem(
                 f"{path} holds the snapshot of another time or flow: restore it from a copy, or remove it"
             )
-        return found
+        return snapshot
 
     def describing(
         self, topic: str, topic_id: str, until_ms: int | None = None
@@ -83,9 +83,9 @@ class SnapshotFolder:
         for at_ms in (*reversed(before), *times[len(before) :]):
             if at_ms not in self._read:
                 self._read[at_ms] = self.read(at_ms)
-            for one in self._read[at_ms].topics:
-                if (one.name, one.topic_id) == (topic, topic_id):
-                    return self._read[at_ms], one
+            for snapshot_topic in self._read[at_ms].topics:
+                if (snapshot_topic.name, snapshot_topic.topic_id) == (topic, topic_id):
+                    return self._read[at_ms], snapshot_topic
         return None
 
     def add(self, snapshot: Snapshot) -> bool:

@@ -234,10 +234,10 @@ class LocalFolder(FileStore):
     def _size(self, name: str) -> int | None:
         try:
             with self._parent(name) as (folder, last):
-                found = os.stat(last, dir_fd=folder, follow_symlinks=False)
+                status = os.stat(last, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def add(self, name: str, text: bytes) -> None:
         with self._parent(name, make=True) as (folder, last), self._explained(name):
@@ -293,10 +293,10 @@ class LocalFolder(FileStore):
     def _move(self, old: str, new: str, *, make: bool) -> None:
         """Moves a file. Raises FileNotFoundError where it is not there, before a folder is made."""
         with self._parent(old) as (source, name), self._explained(old):
-            found = os.stat(name, dir_fd=source, follow_symlinks=False)
-            if stat.S_ISLNK(found.st_mode):
+            status = os.stat(name, dir_fd=source, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
                 raise self._link(old)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "it is no regular file")
             with self._parent(new, make=make) as (folder, last):
                 os.utime(name, dir_fd=source, follow_symlinks=False)
@@ -446,8 +446,8 @@ def _remove_older(root: int, folder: str, age_s: float, keep: Collection[str]) -
             path = os.path.normpath(f"{folder}/{below}/{name}")
             if path == f"{folder}/{_PROBE}" or path in keep:
                 continue
-            found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-            if now - found.st_mtime >= age_s:
+            status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            if now - status.st_mtime >= age_s:
                 os.unlink(name, dir_fd=handle)
                 removed += 1
         for name in folders:

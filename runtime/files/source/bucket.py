@@ -61,8 +61,8 @@ class ObjectPage:
     @property
     def last(self) -> str:
         """The name behind which the next page begins."""
-        names = [one.name for one in self.objects[-1:]]
-        return max([*names, *(f"{one}/{_LAST}" for one in self.folders[-1:])], default="")
+        names = [bucket_object.name for bucket_object in self.objects[-1:]]
+        return max([*names, *(f"{folder}/{_LAST}" for folder in self.folders[-1:])], default="")
 
 
 class Bucket(Protocol):
@@ -79,7 +79,7 @@ class Bucket(Protocol):
     def newest(self, name: str) -> BucketObject:
         """Returns an object as it is now."""
 
-    def read_version(self, one: BucketObject, start: int, length: int) -> bytes:
+    def read_version(self, version: BucketObject, start: int, length: int) -> bytes:
         """Returns a range. Raises FileNotFoundError where the object has another ETag, or is gone."""
 
 
@@ -92,8 +92,8 @@ class StoredObject(OpenFile):
     complete = True
     page = 512 << 10
 
-    def __init__(self, bucket: Bucket, one: BucketObject) -> None:
-        self._bucket, self._object = bucket, one
+    def __init__(self, bucket: Bucket, version: BucketObject) -> None:
+        self._bucket, self._object = bucket, version
         self._head = b""
         self._kept_from, self._kept = 0, b""
 
@@ -197,14 +197,14 @@ class BucketSource(FileSource):
             if more and page.last <= last:
                 raise OSError(errno.EIO, "the store lists the same objects again and again")
             last = max(last, page.last)
-            for one in page.objects:
-                hidden = any(part.startswith(HIDDEN) for part in one.name.split("/"))
-                if hidden or not one.name or one.name.endswith("/"):
+            for bucket_object in page.objects:
+                hidden = any(part.startswith(HIDDEN) for part in bucket_object.name.split("/"))
+                if hidden or not bucket_object.name or bucket_object.name.endswith("/"):
                     continue  # the last two are markers of folders
-                if why := _why_ignored(one):
+                if why := _why_ignored(bucket_object):
                     ignored[why] += 1
                 else:
-                    files[one.name] = one.state
+                    files[bucket_object.name] = bucket_object.state
         return Listing(files, ignored), last
 
     def open(self, name: str, version: str = "") -> StoredObject:
@@ -217,15 +217,15 @@ class BucketSource(FileSource):
         super().recheck(name)
         self._listed_at = float("-inf")
 
-    def _is_unchanged(self, state: FileState, known: KnownFile) -> bool:
-        return state.identity == known.identity or super()._is_unchanged(state, known)
+    def _is_unchanged(self, state: FileState, known_file: KnownFile) -> bool:
+        return state.identity == known_file.identity or super()._is_unchanged(state, known_file)
 
 
-def _why_ignored(one: BucketObject) -> str:
-    if "" in one.name.split("/"):
+def _why_ignored(bucket_object: BucketObject) -> str:
+    if "" in bucket_object.name.split("/"):
         return "objects whose keys have an empty part (//)"
-    if any(sign < " " or sign == "\x7f" for sign in one.name):
+    if any(sign < " " or sign == "\x7f" for sign in bucket_object.name):
         return "objects whose keys have control characters"
-    if one.name.endswith(PACKED):
+    if bucket_object.name.endswith(PACKED):
         return "compressed files"
-    return "" if one.etag else "objects without an ETag"
+    return "" if bucket_object.etag else "objects without an ETag"

@@ -57,20 +57,20 @@ class FileSource(ABC):
         """Discards what was compared: it is compared again."""
         self.verified.clear()
 
-    def _is_unchanged(self, state: FileState, known: KnownFile) -> bool:
+    def _is_unchanged(self, state: FileState, known_file: KnownFile) -> bool:
         """Returns whether the state shows that the file has not changed, so that it need not be read."""
-        return self.verified.get(known.name) == (state, known)
+        return self.verified.get(known_file.name) == (state, known_file)
 
     def look(self) -> Listing:
         """Returns the files now, with their sizes in the unit of positions. Raises EndpointUnavailable."""
-        found = self.listing()
-        return found if self.footers is None else self.footers.look(found)
+        listing = self.listing()
+        return listing if self.footers is None else self.footers.look(listing)
 
     def covers(self, name: str) -> bool:
         """Returns whether a look would show a file of this name."""
         return self.recursive or "/" not in name
 
-    def holds(self, files: Mapping[str, FileState], name: str, known: KnownFile) -> bool:
+    def holds(self, files: Mapping[str, FileState], name: str, known_file: KnownFile) -> bool:
         """Returns whether the file of this name holds what was read of the known file.
 
         A file that can't be opened is taken for what it was: its task says why it is not read. So is a
@@ -78,19 +78,19 @@ class FileSource(ABC):
         EndpointUnavailable.
         """
         state = files[name]
-        if self.footers is None and state.size < known.position:
+        if self.footers is None and state.size < known_file.position:
             return False
-        if name == known.name and self._is_unchanged(state, known):
+        if name == known_file.name and self._is_unchanged(state, known_file):
             return True
         try:
             with self.open(name, state.version) as file:
                 of = fingerprint if self.footers is None else self.footers.fingerprint
-                same = of(file, known.position) == known.fingerprint
+                same = of(file, known_file.position) == known_file.fingerprint
         except FileNotFoundError:
             self.recheck(name)
-            return bool(state.version) and name == known.name
+            return bool(state.version) and name == known_file.name
         except OSError:
-            return name == known.name
-        if same and name == known.name:
-            self.verified[name] = state, known
+            return name == known_file.name
+        if same and name == known_file.name:
+            self.verified[name] = state, known_file
         return same

@@ -56,17 +56,17 @@ def list_files(folder: Path, *, recursive: bool = False) -> Listing:
     folders = [""]
     while folders:
         below = folders.pop()
-        for name, found in _entries(folder, below):
-            is_folder = recursive and stat.S_ISDIR(found.st_mode)
-            why = _why_ignored(name, found.st_mode, is_read=is_folder)
-            if is_folder and found.st_dev != device:
+        for name, status in _entries(folder, below):
+            is_folder = recursive and stat.S_ISDIR(status.st_mode)
+            why = _why_ignored(name, status.st_mode, is_read=is_folder)
+            if is_folder and status.st_dev != device:
                 why = "folders of other file systems"
             if why:
                 ignored[why] += 1
             elif is_folder:
                 folders.append(f"{below}{name}/")
             else:
-                files[below + name] = FileState(found.st_size, found.st_ino, found.st_mtime_ns)
+                files[below + name] = FileState(status.st_size, status.st_ino, status.st_mtime_ns)
     return Listing(files, ignored)
 
 
@@ -87,10 +87,10 @@ def _entries(folder: Path, below: str) -> Iterator[tuple[str, os.stat_result]]:
                 if entry.name.startswith(HIDDEN):
                     continue
                 try:
-                    found = entry.stat(follow_symlinks=False)
+                    status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
-                yield entry.name, found
+                yield entry.name, status
     finally:
         os.close(handle)
 

@@ -71,7 +71,9 @@ class Reconciliation:
 
 
 def reconcile(
-    files: Mapping[str, FileState], known: Mapping[str, KnownFile], holds: Callable[[str, KnownFile], bool]
+    files: Mapping[str, FileState],
+    known_files: Mapping[str, KnownFile],
+    holds: Callable[[str, KnownFile], bool],
 ) -> Reconciliation:
     """Compares the files of a source with the known ones. `holds` says whether a name has a file's bytes.
 
@@ -79,28 +81,30 @@ def reconcile(
     are, and a file system gives the inode of a deleted file to another one. A copy is a new file; a second
     link to a file that is read is none.
     """
-    found = Reconciliation()
-    displaced = [one for name, one in known.items() if name not in files or not holds(name, one)]
-    gone = {one.name for one in displaced}
-    free = {name for name in files if name not in known or name in gone}
+    reconciliation = Reconciliation()
+    displaced = [file for name, file in known_files.items() if name not in files or not holds(name, file)]
+    gone = {file.name for file in displaced}
+    free = {name for name in files if name not in known_files or name in gone}
     places: dict[int, list[str]] = {}  # by the identity of the file there
     for name in sorted(free, reverse=True):
         places.setdefault(files[name].identity, []).append(name)
-    for one in sorted(displaced):
-        place = next((name for name in reversed(places.get(one.identity, ())) if holds(name, one)), None)
+    for file in sorted(displaced):
+        place = next((name for name in reversed(places.get(file.identity, ())) if holds(name, file)), None)
         if place is not None:
-            found.moved.append((one, place))
+            reconciliation.moved.append((file, place))
             free.remove(place)
-            places[one.identity].remove(place)
-        elif one.name in files:
-            found.replaced.append(one)
+            places[file.identity].remove(place)
+        elif file.name in files:
+            reconciliation.replaced.append(file)
         else:
-            found.vanished.append(one)
-    taken = {one.name for one in found.replaced}
-    linked = {files[name].identity for name in known if name in files and name not in gone}
-    linked |= {files[name].identity for _, name in found.moved}
-    found.new = sorted(name for name in free if name not in taken and files[name].identity not in linked)
-    return found
+            reconciliation.vanished.append(file)
+    taken = {file.name for file in reconciliation.replaced}
+    linked = {files[name].identity for name in known_files if name in files and name not in gone}
+    linked |= {files[name].identity for _, name in reconciliation.moved}
+    reconciliation.new = sorted(
+        name for name in free if name not in taken and files[name].identity not in linked
+    )
+    return reconciliation
 
 
 def partition_for(name: str, partitions: int) -> int:

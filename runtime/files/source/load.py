@@ -267,10 +267,10 @@ class FileLoad:
         at = TopicPartition(source.done.name, source.key.partition)
         spec = RewriteSpec(at, self.ticket.max_message_bytes)
         batches: list[Batch] = []
-        for some in _groups(records):
-            kept = [(number, timestamp, body) for number, (timestamp, body) in enumerate(some)]
+        for group in _groups(records):
+            kept = [(number, timestamp, body) for number, (timestamp, body) in enumerate(group)]
             parts = fitting(kept, Codec.LZ4, len(kept), spec, RewriteReason(0))
-            batches += [one.batch for one in parts]
+            batches += [part.batch for part in parts]
         return batches
 
     async def _commit(self, writer: TransactionWriter, chunk: _Chunk) -> None:

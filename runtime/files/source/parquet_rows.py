@@ -59,12 +59,12 @@ def read_footer(file: OpenFile) -> Footer:
         why = "it is not complete: it does not end as a Parquet file does, with a footer"
         return Footer(problem=FileProblem("incomplete", why))
     try:
-        found = _opened(file)
-        metadata = found.metadata
+        parquet_file = _opened(file)
+        metadata = parquet_file.metadata
         rows = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
         if min(rows, default=0) < 0 or sum(rows) != metadata.num_rows:
             raise UnreadableRows(f"its row groups have {sum(rows):,} rows, and it {metadata.num_rows:,}")
-        _encoder_of(found)
+        _encoder_of(parquet_file)
         return Footer(tuple(accumulate(rows)))
     except (*_FAILURES, OSError) as error:
         return Footer(problem=FileProblem("corrupt", f"its footer can't be read: {_reason(error)}"))
@@ -95,26 +95,26 @@ class Footers:
         Raises EndpointUnavailable.
         """
         files = listing.files
-        found = {
-            name: known[1]
+        footers = {
+            name: cached[1]
             for name, state in files.items()
-            if (known := self._known.get(name)) is not None and known[0] == state
+            if (cached := self._known.get(name)) is not None and cached[0] == state
         }
-        if unknown := [(name, state.version) for name, state in files.items() if name not in found]:
+        if unknown := [(name, state.version) for name, state in files.items() if name not in footers]:
             with ThreadPoolExecutor(min(_AT_ONCE, len(unknown)), "footers") as pool:
-                footers = pool.map(lambda file: self._footer_of(*file), unknown)
-                found |= {
+                new_footers = pool.map(lambda file: self._footer_of(*file), unknown)
+                footers |= {
                     name: footer
-                    for (name, _), footer in zip(unknown, footers, strict=True)
+                    for (name, _), footer in zip(unknown, new_footers, strict=True)
                     if footer is not None
                 }
-        problems = {name: one.problem for name, one in found.items() if one.problem is not None}
+        problems = {name: footer.problem for name, footer in footers.items() if footer.problem is not None}
         self._known = {
-            name: (files[name], one)
-            for name, one in found.items()
-            if one.problem is None or one.problem.kind != "unreadable"
+            name: (files[name], footer)
+            for name, footer in footers.items()
+            if footer.problem is None or footer.problem.kind != "unreadable"
         }
-        sizes = {name: files[name]._replace(size=one.rows) for name, one in found.items()}
+        sizes = {name: files[name]._replace(size=footer.rows) for name, footer in footers.items()}
         return Listing(sizes, listing.ignored, problems)
 
     def fingerprint(self, file: OpenFile, position: int) -> bytes | None:
@@ -195,13 +195,13 @@ class RowReader:
                     raise UnreadableRows(
                         f"it does not hold the {group.end - group.begin:,} rows of its footer"
                     )
-                for one in group.encode(batch):
-                    if len(one[1]) > longest:
+                for record in group.encode(batch):
+                    if len(record[1]) > longest:
                         self._group = None
-                        why = f"has {len(one[1])} bytes, and the topic takes records of {longest} bytes"
+                        why = f"has {len(record[1])} bytes, and the topic takes records of {longest} bytes"
                         return ReadRecords(records, size, at, "too_large", f"the row {at} {why}", more=True)
-                    records.append(one)
-                    size += len(one[1])
+                    records.append(record)
+                    size += len(record[1])
                     at += 1
                 self._next = at
                 if at >= group.end:
@@ -294,7 +294,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _is_headers(kind: pa.DataType) -> bool:
     if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
         return False
-    fields = {one.name: one.type for one in kind.value_type.fields}
+    fields = {member.name: member.type for member in kind.value_type.fields}
     return fields.keys() == {"key", "value"} and _is_text(fields["key"]) and _is_bytes(fields["value"])
 
 
@@ -316,26 +316,28 @@ def _bytes_of(column: pa.Array) -> list[bytes | None]:
         column = column.dictionary_decode()
     if _is_text(column.type):
         column = column.cast(pa.large_binary())
-    found: list[bytes | None] = column.to_pylist()
-    return found
+    values: list[bytes | None] = column.to_pylist()
+    return values
 
 
 def _times_of(column: pa.Array) -> list[int]:
     """Returns milliseconds since 1970; -1 of a record without a timestamp."""
     times, unit = _UNIT_MS[column.type.unit]
-    found = [-1 if one is None else one * times // unit for one in column.cast(pa.int64()).to_pylist()]
-    if any(one < -1 for one in found):
+    milliseconds = [
+        -1 if value is None else value * times // unit for value in column.cast(pa.int64()).to_pylist()
+    ]
+    if any(value < -1 for value in milliseconds):
         raise UnreadableRows("a record has a timestamp before 1970")
-    return found
+    return milliseconds
 
 
 def _headers(headers: Sequence[Mapping[str, Any] | None]) -> bytes:
     parts = [varint(len(headers))]
-    for one in headers:
-        if one is None or one["key"] is None:
+    for header in headers:
+        if header is None or header["key"] is None:
             raise UnreadableRows("a record has a header without a key")
-        value = one["value"]
-        parts += sized(one["key"].encode()), sized(value.encode() if isinstance(value, str) else value)
+        value = header["value"]
+        parts += sized(header["key"].encode()), sized(value.encode() if isinstance(value, str) else value)
     return b"".join(parts)
 
 

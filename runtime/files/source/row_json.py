@@ -42,13 +42,13 @@ class RowEncoder:
         _distinct(schema.names)
         leaves = iter(instants)
         self._names: list[str] = schema.names
-        self._columns = [_values_of(one.type, one.name, leaves) for one in schema]
+        self._columns = [_values_of(field.type, field.name, leaves) for field in schema]
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """Returns a JSON object for each row. Raises UnreadableRows, and what Arrow raises."""
         columns = [values(column) for values, column in zip(self._columns, rows.columns, strict=True)]
         encode = _encoder.encode
-        return [encode(one) for one in _objects(self._names, columns, rows.num_rows)]
+        return [encode(row) for row in _objects(self._names, columns, rows.num_rows)]
 
 
 def _timestamps(mark: str) -> Values:
@@ -65,7 +65,10 @@ def _timestamps(mark: str) -> Values:
 
     def values(array: pa.Array) -> list[Any]:
         plain = array.cast(pa.int64()).cast(pa.timestamp(array.type.unit))
-        return [None if one is None else written(one) for one in plain.cast(pa.string()).to_pylist()]
+        return [
+            None if timestamp is None else written(timestamp)
+            for timestamp in plain.cast(pa.string()).to_pylist()
+        ]
 
     return values
 
@@ -119,7 +122,7 @@ def _map(kind: pa.DataType, path: str, leaves: Iterator[bool]) -> Values:
         plain = array.cast(pairs)
         names, contents = plain.flatten().flatten()
         entries = list(zip(map(_key, keys(names)), items(contents), strict=True))
-        return [None if one is None else dict(one) for one in _lists(plain, entries)]
+        return [None if members is None else dict(members) for members in _lists(plain, entries)]
 
     return values
 
@@ -143,7 +146,8 @@ def _floats(array: pa.Array) -> list[Any]:
     if types.is_float32(array.type):
         array = array.cast(pa.string()).cast(pa.float64())
     return [
-        one if one is None or math.isfinite(one) else _NOT_FINITE.get(one, "NaN") for one in array.to_pylist()
+        value if value is None or math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
+        for value in array.to_pylist()
     ]
 
 

@@ -105,9 +105,9 @@ class S3Bucket(ObjectStore):
         """
         text = "&".join(f"{key}={quote(value, safe='')}" for key, value in query.items())
         now = time.monotonic()
-        known = self._signed.get(text)
-        if known is not None and now - known[1] < _USED_S:
-            return known[0]
+        cached = self._signed.get(text)
+        if cached is not None and now - cached[1] < _USED_S:
+            return cached[0]
         settings = self._settings()
         at = stores.host_of(self.address, settings)
         base = settings.get(stores.ENDPOINT, f"https://{at.host}").rstrip("/")
@@ -162,9 +162,13 @@ def _parsed(text: bytes, prefix: str) -> ObjectPage:
 
     objects = [
         BucketObject(
-            name_of(one, "Key"), int(one.findtext(f"{space}Size") or 0), one.findtext(f"{space}ETag") or ""
+            name_of(element, "Key"),
+            int(element.findtext(f"{space}Size") or 0),
+            element.findtext(f"{space}ETag") or "",
         )
-        for one in root.iter(f"{space}Contents")
+        for element in root.iter(f"{space}Contents")
     ]
-    folders = [name_of(one, "Prefix").removesuffix("/") for one in root.iter(f"{space}CommonPrefixes")]
+    folders = [
+        name_of(element, "Prefix").removesuffix("/") for element in root.iter(f"{space}CommonPrefixes")
+    ]
     return ObjectPage(objects, folders, root.findtext(f"{space}IsTruncated") == "true")
