@@ -140,13 +140,13 @@ def _check_columns(kind: DataType, place: str) -> None:
                 raise RefusedExpression(
                     f"{place} has no field left for the files: keep one, or leave {place} out"
                 )
-            names = [one.name.lower() for one in kind]
+            names = [field.name.lower() for field in kind]
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise RefusedExpression(
                     f"{place} has several fields {twice}, which readers of files do not tell apart"
                 )
-            for one in kind:
-                _check_columns(one.dataType, f"{place}.{one.name}")
+            for field in kind:
+                _check_columns(field.dataType, f"{place}.{field.name}")
         case ArrayType():
             _check_columns(kind.elementType, place)
         case MapType():
@@ -213,26 +213,26 @@ def run_trial(
     """Yields the encoded results of a request. `answers` are Spark's answers to the rows of its records."""
     import pyarrow as pa
 
-    asked = decode_request(text)
-    assert isinstance(asked, TryRequest)
-    found = encode(asyncio.run(_tried(asked, token, wanted, answers)))
-    yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], [RESULT])
+    request = decode_request(text)
+    assert isinstance(request, TryRequest)
+    results = encode(asyncio.run(_tried(request, token, wanted, answers)))
+    yield pa.RecordBatch.from_arrays([pa.array([results], pa.binary())], [RESULT])
 
 
 async def _tried(
-    asked: TryRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
+    request: TryRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
 ) -> list[TrialResult]:
     """Returns what a slot would decide about the records, in their order. Raises EvaluationEnded."""
     from runtime.sql.evaluator import serving_evaluator
     from runtime.sql.transformer import Transformer
 
-    transform = asked.transform
+    transform = request.transform
     bad: Decision = "quarantined" if transform.quarantines else "stops"
     results: list[TrialResult] = []
     async with serving_evaluator(token, transform, wanted, answers) as evaluator:
         transformer = Transformer(transform, evaluator)
-        evaluated = await transformer.evaluate(asked.records)
-        for record, answer in zip(asked.records, evaluated.to_pylist(), strict=True):
+        evaluated = await transformer.evaluate(request.records)
+        for record, answer in zip(request.records, evaluated.to_pylist(), strict=True):
             outcome = transformer.outcome(record.key, record.value, record.headers, answer)
             decision: Decision = bad if outcome.decision == "bad" else outcome.decision
             results.append(

@@ -176,8 +176,13 @@ class RecordColumns:
                 kinds = [APPENDED if out.reason & RewriteReason.APPEND_TIME else 0 for out in self.batches]
                 counts = [out.batch.records for out in self.batches]
                 return pa.array(np.repeat(np.array(kinds, np.int32), counts))
-            named = [(where.topic if name == "topic" else where.partition, own) for where, own in partitions]
-            return pa.concat_arrays([pa.repeat(pa.scalar(each, kind), own) for each, own in named])
+            named = [
+                (where.topic if name == "topic" else where.partition, records)
+                for where, records in partitions
+            ]
+            return pa.concat_arrays(
+                [pa.repeat(pa.scalar(constant, kind), records) for constant, records in named]
+            )
 
         return pa.RecordBatch.from_arrays([column(name) for name in SCHEMA.names], schema=SCHEMA)
 
@@ -215,8 +220,8 @@ def _times(timestamps: Integers) -> pa.Array:
 def map_array(maps: Sequence[Headers]) -> pa.Array:
     """Returns maps, built from their parts: that is much faster than from Python's."""
     ends = np.cumsum([0, *map(len, maps)])
-    names = pa.array([name for one in maps for name, _ in one], pa.string())
-    values = pa.array([value for one in maps for _, value in one], pa.string())
+    names = pa.array([name for headers in maps for name, _ in headers], pa.string())
+    values = pa.array([value for headers in maps for _, value in headers], pa.string())
     return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), names, values)
 
 
@@ -316,23 +321,23 @@ def _columns(batches: Sequence[OutgoingBatch], bodies: Sequence[bytes]) -> Recor
 
 
 def _one_by_one(batches: Sequence[OutgoingBatch], records: Sequence[UnpackedRecord]) -> RecordColumns:
-    ends = np.cumsum([0, *(len(one.tail) for one in records)], dtype=np.int64)
+    ends = np.cumsum([0, *(len(record.tail) for record in records)], dtype=np.int64)
     tails, stops = ends[:-1], ends[1:]
-    sizes = tails + np.array([one.value_at for one in records], np.int64)
-    headers = tails + np.array([one.headers_at for one in records], np.int64)
+    sizes = tails + np.array([record.value_at for record in records], np.int64)
+    headers = tails + np.array([record.headers_at for record in records], np.int64)
     return RecordColumns(
         batches=batches,
-        data=b"".join([*(one.tail for one in records), _PAD]),
+        data=b"".join([*(record.tail for record in records), _PAD]),
         offsets=_offsets(batches),
-        timestamps=np.array([one.timestamp for one in records], np.int64),
+        timestamps=np.array([record.timestamp for record in records], np.int64),
         tails=tails,
-        keys=sizes - np.array([len(one.key or b"") for one in records], np.int64),
+        keys=sizes - np.array([len(record.key or b"") for record in records], np.int64),
         sizes=sizes,
-        values=headers - np.array([len(one.value or b"") for one in records], np.int64),
+        values=headers - np.array([len(record.value or b"") for record in records], np.int64),
         headers=headers,
         stops=stops,
-        no_key=np.array([one.key is None for one in records], np.bool_),
-        no_value=np.array([one.value is None for one in records], np.bool_),
+        no_key=np.array([record.key is None for record in records], np.bool_),
+        no_value=np.array([record.value is None for record in records], np.bool_),
     )
 
 
@@ -426,9 +431,9 @@ def _groups(
     """Yields neighbours that are packed as one batch, with the number of the first."""
     begin, size, codec = 0, 0, Codec.NONE
     for at, part in enumerate(parts):
-        own = part.out.batch.codec
+        part_codec = part.out.batch.codec
         grown = int(places[part.end] - places[part.first])
-        differ = Codec.NONE not in (codec, own) and codec is not own
+        differ = Codec.NONE not in (codec, part_codec) and codec is not part_codec
         if size and (differ or size + grown > min(_JOINED, spec.max_batch) or not part.changed):
             yield begin, parts[begin:at]
             begin, size, codec = at, 0, Codec.NONE
@@ -437,7 +442,7 @@ def _groups(
             begin = at + 1
             continue
         size += grown
-        codec = max(codec, own)
+        codec = max(codec, part_codec)
     if size:
         yield begin, parts[begin:]
 

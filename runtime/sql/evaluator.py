@@ -142,18 +142,18 @@ class Evaluator:
         too_large = pa.array(self._wanted.too_large(rows, np.diff(sizes)))
         if too_large.true_count:
             for name in (KEY, VALUE):
-                known = rows.column(name)
-                left = pa.compute.if_else(too_large, pa.scalar(None, known.type), known)
+                column = rows.column(name)
+                left = pa.compute.if_else(too_large, pa.scalar(None, column.type), column)
                 rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), left)
             sizes = _sizes(rows)
         future = asyncio.get_running_loop().create_future()
         ask = _Ask(self._input.of(rows), sizes, future, due=rows.num_rows)
         self._asks.append(ask)
         self._asked.set()
-        found = await ask.answered
+        answers = await ask.answered
         if not too_large.true_count:
-            return found
-        return pa.compute.if_else(too_large, pa.scalar(None, found.type), found)
+            return answers
+        return pa.compute.if_else(too_large, pa.scalar(None, answers.type), answers)
 
     async def _send(self, connection: socket.socket) -> None:
         """Sends the rows of the callers as they come, while few batches are in flight."""
@@ -222,7 +222,9 @@ class Evaluator:
         """Records the end of the query: answers that are still awaited do not come any more."""
         why = f": {type(error).__name__}: {error}" if error is not None else ""
         self._failure = EvaluationEnded(f"Spark ended the query of the flow's transform{why}")
-        for ask in {id(one): one for one in (*(ask for ask, _ in self._parts), *self._asks)}.values():
+        for ask in {
+            id(pending): pending for pending in (*(ask for ask, _ in self._parts), *self._asks)
+        }.values():
             if ask is not None and not ask.answered.done():
                 ask.answered.set_exception(self._failure)
         self._parts.clear()

@@ -83,10 +83,14 @@ def _matching(pattern: str, what: str) -> Callable[[object], str]:
     return rule
 
 
-def _one_of(*known: object) -> Callable[[object], str]:
+def _one_of(*choices: object) -> Callable[[object], str]:
     def rule(value: object) -> str:
         kept = value.upper() if isinstance(value, str) else value
-        return "" if kept in known and not isinstance(value, bool) else f"one of {', '.join(map(str, known))}"
+        return (
+            ""
+            if kept in choices and not isinstance(value, bool)
+            else f"one of {', '.join(map(str, choices))}"
+        )
 
     return rule
 
@@ -265,7 +269,7 @@ class Function:
             case "concat_ws":
                 return together.multiplied(1 + len(str(literals[0])))
             case "array_join":
-                return together.multiplied(1 + sum(len(str(one)) for one in literals[1:]))
+                return together.multiplied(1 + sum(len(str(literal)) for literal in literals[1:]))
             case "transform":
                 # The result of the lambda stands there once for each item, and an item takes two characters.
                 return sizes[0].multiplied(sizes[1].times + sizes[1].characters)
@@ -282,21 +286,21 @@ _SIGNATURE = re.compile(r"(\w+)\(([^)]*)\)")
 @cache
 def functions() -> dict[str, Function]:
     """Returns the functions of the table by name."""
-    found: dict[str, Function] = {}
+    by_name: dict[str, Function] = {}
     for heading, text in TABLE.items():
         for name, inside in _SIGNATURE.findall(text):
-            arguments = [one.strip() for one in inside.split(",")]
+            arguments = [argument.strip() for argument in inside.split(",")]
             repeats = arguments[-1] == "..."
-            named = [one for one in arguments if one != "..."]
-            found[name] = Function(
+            named = [argument for argument in arguments if argument != "..."]
+            by_name[name] = Function(
                 name,
                 f"{name}({inside})",
-                tuple(one.strip("[]") for one in named),
-                sum(not one.startswith("[") for one in named),
+                tuple(argument.strip("[]") for argument in named),
+                sum(not argument.startswith("[") for argument in named),
                 repeats,
                 _TIMES.get(name, 0 if heading in _OF_BOUNDED_SIZE else 1),
             )
-    return found
+    return by_name
 
 
 def documentation() -> str:
@@ -360,12 +364,12 @@ def replacement_problem(pattern: str, replacement: str) -> str:
     """Returns what is wrong with the replacement of a regex; nothing where it is right."""
     groups, at = regex(pattern).groups, 0
     while at < len(replacement):
-        found = _REFERENCE.match(replacement, at)
-        if found is None:
+        reference = _REFERENCE.match(replacement, at)
+        if reference is None:
             return "a $ in a replacement names a group, as $1: write \\$ for the sign itself"
-        if found[1] is not None and int(found[1][:9]) > groups:
-            return f"the replacement names the group {found[1]}, and the regex has {groups}"
-        at = found.end()
+        if reference[1] is not None and int(reference[1][:9]) > groups:
+            return f"the replacement names the group {reference[1]}, and the regex has {groups}"
+        at = reference.end()
     return ""
 
 

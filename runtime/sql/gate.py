@@ -212,7 +212,7 @@ class _Walk:
             if isinstance(judged[1].literal, str) and judged[1].literal.lower() == CORRUPT:
                 raise self._refused(node, f"there is no field {CORRUPT}")
             return _Judged(made, judged[0].size)
-        size = sum((one.size for one in judged), SMALL if kind == "Cast" else Size())
+        size = sum((child.size for child in judged), SMALL if kind == "Cast" else Size())
         _check_size(size)
         return _Judged(made, size)
 
@@ -222,14 +222,14 @@ class _Walk:
         if kind not in _SMALL_RESULTS | _BUILDERS | {"Cast", "UnresolvedExtractValue", *_LIKES}:
             what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.rpartition(".")[2]).lower()
             raise self._refused(node, f"{what} is not supported")
-        found: list[_Judged] = []
+        judged: list[_Judged] = []
         for child in _items(node.children()):
             if kind == "CreateNamedStruct" and _kind(child) == "Alias":  # struct(x AS name)
                 inner = self._node(child.children().apply(0), depth + 1, variables)
-                found.append(_Judged(self._rebuilt(child, [inner]), inner.size))
+                judged.append(_Judged(self._rebuilt(child, [inner]), inner.size))
             else:
-                found.append(self._node(child, depth + 1, variables))
-        return found
+                judged.append(self._node(child, depth + 1, variables))
+        return judged
 
     def _rebuilt(self, node: Any, children: list[_Judged]) -> Any:
         """Returns the node with these children, which are its own unless one of them was replaced."""
@@ -238,7 +238,7 @@ class _Walk:
         old = list(_items(node.children()))
         if all(mine.equals(new.node) for mine, new in zip(old, children, strict=True)):
             return node
-        return node.withNewChildren(self._jvm.PythonUtils.toSeq([one.node for one in children]))
+        return node.withNewChildren(self._jvm.PythonUtils.toSeq([child.node for child in children]))
 
     def _literal(self, node: Any) -> _Judged:
         kind = node.dataType().json()
@@ -262,7 +262,7 @@ class _Walk:
         return _Judged(node, Size(0, size), value, is_literal=True)
 
     def _column(self, node: Any, variables: frozenset[str] | None) -> _Judged:
-        names = [str(one) for one in _items(node.nameParts())]
+        names = [str(part) for part in _items(node.nameParts())]
         if variables is not None:
             raise self._refused(node, f"{names[0]} is no variable of its lambda, which may read those alone")
         if names[0].lower() not in COLUMNS:
@@ -272,42 +272,44 @@ class _Walk:
         return _Judged(node, Size(1))
 
     def _variable(self, node: Any, variables: frozenset[str] | None) -> _Judged:
-        names = [str(one) for one in _items(node.nameParts())]
+        names = [str(part) for part in _items(node.nameParts())]
         if variables is None or names[0].lower() not in variables:
             raise self._refused(node, f"{names[0]} is no variable of its lambda, which may read those alone")
         return _Judged(node, Size(1))
 
     def _function(self, node: Any, depth: int, variables: frozenset[str] | None) -> _Judged:
-        names = [str(one) for one in _items(node.nameParts())]
+        names = [str(part) for part in _items(node.nameParts())]
         name = names[-1].lower()
-        known = functions().get(name) if len(names) == 1 else None
-        if known is None:
+        function = functions().get(name) if len(names) == 1 else None
+        if function is None:
             raise self._refused(node, f"the function {'.'.join(names)} is not supported ({_DOCS})")
         plain = not node.isDistinct() and node.filter().isEmpty() and node.orderingWithinGroup().isEmpty()
         if not plain or str(node.ignoreNulls()) not in ("None", "False", "false"):
             raise self._refused(node, f"{name} takes arguments alone")
         arguments = list(_items(node.children()))
-        if problem := known.problem(len(arguments)):
+        if problem := function.problem(len(arguments)):
             raise self._refused(node, problem)
         judged: list[_Judged] = []
         for at, argument in enumerate(arguments):
             if name in _LAMBDAS and at == 1:
                 judged.append(self._lambda(argument, depth + 1, variables))
                 continue
-            one = self._node(argument, depth + 1, variables)
-            if (rule := known.rule(at)) is not None:
-                wanted = rule[1](one.literal) if one.is_literal else "a literal"
+            judged_argument = self._node(argument, depth + 1, variables)
+            if (rule := function.rule(at)) is not None:
+                wanted = rule[1](judged_argument.literal) if judged_argument.is_literal else "a literal"
                 if wanted:
-                    raise self._refused(argument, f"{rule[0]} of {known.signature} must be {wanted}")
-            judged.append(one)
+                    raise self._refused(argument, f"{rule[0]} of {function.signature} must be {wanted}")
+            judged.append(judged_argument)
         self._check_function(node, name, judged)
-        size = known.size([one.size for one in judged], [one.literal for one in judged])
+        size = function.size(
+            [argument.size for argument in judged], [argument.literal for argument in judged]
+        )
         _check_size(size)
         return _Judged(self._matching(name, judged) or self._rebuilt(node, judged), size)
 
     def _check_function(self, node: Any, name: str, arguments: list[_Judged]) -> None:
         """Raises RefusedExpression for literals that do not go together."""
-        literals = [one.literal for one in arguments]
+        literals = [argument.literal for argument in arguments]
         if name == "regexp_replace" and (why := replacement_problem(literals[1], literals[2])):
             raise self._refused(node, why)
         if name == "regexp_extract" and (group := (*literals, 1)[2]) > (groups := regex(literals[1]).groups):
@@ -332,9 +334,9 @@ class _Walk:
                 node, "a lambda such as item -> item > 1 stands here, and none within another"
             )
         body, *declared = _items(node.children())
-        names = frozenset(str(one.nameParts().apply(0)).lower() for one in declared)
+        names = frozenset(str(variable.nameParts().apply(0)).lower() for variable in declared)
         judged = self._node(body, depth + 1, names)
-        unchanged = [_Judged(one, Size()) for one in declared]
+        unchanged = [_Judged(variable, Size()) for variable in declared]
         return _Judged(self._rebuilt(node, [judged, *unchanged]), judged.size)
 
     def _matched(self, node: Any, kind: str, depth: int, variables: frozenset[str] | None) -> _Judged:
@@ -351,13 +353,13 @@ class _Walk:
         escape = str(node.escapeChar())
         if kind == "Like" and escape == "\\" and _SIMPLE_LIKE.fullmatch(pattern.literal):
             return _Judged(self._rebuilt(node, judged), SMALL)
-        found = like_regex(pattern.literal, escape)
-        if found is None or len(pattern.literal) > 1_000:
+        pattern_regex = like_regex(pattern.literal, escape)
+        if pattern_regex is None or len(pattern.literal) > 1_000:
             raise self._refused(
                 node, f"the pattern of {kind.upper()} has {escape} before another sign than %, _ or {escape}"
             )
         flags = "(?i)" if kind == "ILike" else ""
-        return _Judged(self._regexes.found(text.node, rf"{flags}\A(?:{found})\z"), SMALL)
+        return _Judged(self._regexes.found(text.node, rf"{flags}\A(?:{pattern_regex})\z"), SMALL)
 
     def _matching(self, name: str, judged: list[_Judged]) -> Any:
         """Returns the node that RE2 evaluates in place of a function; None where it takes no regex."""
@@ -384,8 +386,8 @@ class _Walk:
 def _kind(node: Any) -> str:
     """Returns the class of a node of Spark's parser: its own name, or the full name of a class elsewhere."""
     name: str = node.getClass().getName()
-    package, _, own = name.rpartition(".")
-    return own if package in _PACKAGES else name
+    package, _, simple_name = name.rpartition(".")
+    return simple_name if package in _PACKAGES else name
 
 
 def _items(sequence: Any) -> Iterator[Any]:
@@ -459,9 +461,9 @@ def read_schema(text: str, *, texts_of_time: bool = True) -> DataType:
         raise RefusedExpression(f"a schema has more than {_LONGEST_SCHEMA:,} characters")
     if _brackets(text, _DEEPEST_SCHEMA) is not None:
         raise RefusedExpression(f"a schema has more than {_DEEPEST_SCHEMA} brackets within one another")
-    found = StructType.fromDDL(text)
-    _check_type(found, texts_of_time=texts_of_time)
-    return found
+    schema = StructType.fromDDL(text)
+    _check_type(schema, texts_of_time=texts_of_time)
+    return schema
 
 
 def widest_item(kind: DataType, *, many: bool = False) -> int:
@@ -471,8 +473,8 @@ def widest_item(kind: DataType, *, many: bool = False) -> int:
     """
     match kind:
         case StructType():
-            own = len(kind.fields) if many else 0
-            return max([own, *(widest_item(one.dataType, many=many) for one in kind.fields)])
+            width = len(kind.fields) if many else 0
+            return max([width, *(widest_item(field.dataType, many=many) for field in kind.fields)])
         case ArrayType():
             return max(1, widest_item(kind.elementType, many=True))
         case MapType():

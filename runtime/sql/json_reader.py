@@ -33,7 +33,7 @@ SCALARS: dict[str, pa.DataType] = {
 # Jackson refuses numbers of more than 1,000 characters, and values that are deeper than 1,000 levels. A value
 # of so many bytes has neither.
 _SHORT, _LONGEST = 1_000, 50_000
-_NUMBER = bytes(int(chr(one) not in "0123456789+-.eE") for one in range(256))
+_NUMBER = bytes(int(chr(byte) not in "0123456789+-.eE") for byte in range(256))
 _DIGITS = bytes(_SHORT)
 # An object in an array takes memory for all its fields, in Python and in Arrow, whatever members it has.
 _NARROW, _MOST_FIELDS = 8, 4  # fields of an object; fields for each byte of a value
@@ -60,17 +60,17 @@ class JsonReader:
         """Returns the fields of the values, null for a value that Spark has to read."""
         raw = values.to_pylist()
         longest = int(lengths_of(values).max(initial=0))
-        found: list[Any]
+        objects: list[Any]
         try:
             if longest > _SHORT or values.null_count or self._widest > _NARROW:
                 raise ValueError  # one by one
-            found = list(map(self._decode, raw))
+            objects = list(map(self._decode, raw))
         except (ValueError, RecursionError):
-            found = [self._one(value) for value in raw]
+            objects = [self._one(value) for value in raw]
         if not self._read:
-            return pa.array([None if one is None else {} for one in found], self.arrow)
-        columns = [_column(_member(found, at), self._fields[at].type) for at in self._read]
-        return pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=_missing(found))
+            return pa.array([None if value is None else {} for value in objects], self.arrow)
+        columns = [_column(_member(objects, at), self._fields[at].type) for at in self._read]
+        return pa.StructArray.from_arrays(columns, fields=list(self.arrow), mask=_missing(objects))
 
     def _one(self, value: bytes | None) -> Any:
         if value is None or len(value) > _LONGEST:
@@ -90,15 +90,15 @@ class JsonReader:
 def _widest(kind: pa.DataType, *, many: bool = False) -> int:
     """Returns how many fields an object within arrays has at most."""
     if isinstance(kind, pa.StructType):
-        own = kind.num_fields if many else 0
-        return max([own, *(_widest(each.type, many=many) for each in kind)])
+        width = kind.num_fields if many else 0
+        return max([width, *(_widest(field.type, many=many) for field in kind)])
     return _widest(kind.value_type, many=True) if isinstance(kind, pa.ListType) else 0
 
 
 def _msgspec_type(kind: pa.DataType) -> Any:
     if isinstance(kind, pa.StructType):
-        names = {f"f{at}": each.name for at, each in enumerate(kind)}
-        members = [(f"f{at}", _msgspec_type(each.type) | None, None) for at, each in enumerate(kind)]
+        names = {f"f{at}": field.name for at, field in enumerate(kind)}
+        members = [(f"f{at}", _msgspec_type(field.type) | None, None) for at, field in enumerate(kind)]
         return msgspec.defstruct("Object", members, rename=names, gc=False)
     if isinstance(kind, pa.ListType):
         return list[_msgspec_type(kind.value_type) | None]  # type: ignore[misc]
@@ -110,19 +110,19 @@ def _msgspec_type(kind: pa.DataType) -> Any:
 
 def _member(objects: Sequence[Any], at: int) -> list[Any]:
     name = f"f{at}"
-    return [None if one is None else getattr(one, name) for one in objects]
+    return [None if item is None else getattr(item, name) for item in objects]
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.StructType):
-        arrays = [_column(_member(values, at), each.type) for at, each in enumerate(kind)]
+        arrays = [_column(_member(values, at), field.type) for at, field in enumerate(kind)]
         return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=_missing(values))
     if isinstance(kind, pa.ListType):
-        inner = _column(list(chain.from_iterable(one or () for one in values)), kind.value_type)
-        ends = list(accumulate((len(one or ()) for one in values), initial=0))
+        inner = _column(list(chain.from_iterable(items or () for items in values)), kind.value_type)
+        ends = list(accumulate((len(items or ()) for items in values), initial=0))
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), inner, mask=_missing(values))
     return pa.array(values, kind)
 
 
 def _missing(values: Sequence[Any]) -> pa.Array:
-    return pa.array([one is None for one in values], pa.bool_())
+    return pa.array([value is None for value in values], pa.bool_())

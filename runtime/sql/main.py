@@ -37,24 +37,28 @@ def main() -> None:
     parser.add_argument("--request", required=True, type=Path)
     parser.add_argument("--out", required=True, type=Path)
     arguments = parser.parse_args()
-    asked = decode_request(arguments.request.read_bytes())
+    request = decode_request(arguments.request.read_bytes())
     SparkContext._ensure_initialized()  # before that, a SparkConf lacks the settings of spark-submit
     context = SparkContext.getOrCreate(SparkConf().setAppName("repl: transforms"))
     context.setLogLevel("ERROR")
-    arguments.out.write_bytes(encode(_outcome(context, asked)))
+    arguments.out.write_bytes(encode(_outcome(context, request)))
 
 
-def _outcome(context: SparkContext, asked: CheckRequest | TryRequest) -> SqlOutcome:
-    transforms = asked.transforms if isinstance(asked, CheckRequest) else {asked.flow: asked.transform}
+def _outcome(context: SparkContext, request: CheckRequest | TryRequest) -> SqlOutcome:
+    transforms = (
+        request.transforms if isinstance(request, CheckRequest) else {request.flow: request.transform}
+    )
     session = session_of(context, SETTINGS)
-    files = asked.files if isinstance(asked, CheckRequest) else {}
-    found = [
-        one for flow, spec in transforms.items() for one in problems(session, flow, spec, files.get(flow))
+    files = request.files if isinstance(request, CheckRequest) else {}
+    refusals = [
+        problem
+        for flow, spec in transforms.items()
+        for problem in problems(session, flow, spec, files.get(flow))
     ]
-    if found or isinstance(asked, CheckRequest):
-        return SqlOutcome(found)
-    collect = functools.partial(run_trial, encode(asked))
-    (answer,) = standing_query(session_of(context, STANDING), asked.transform, collect, f"{RESULT} BINARY")
+    if refusals or isinstance(request, CheckRequest):
+        return SqlOutcome(refusals)
+    collect = functools.partial(run_trial, encode(request))
+    (answer,) = standing_query(session_of(context, STANDING), request.transform, collect, f"{RESULT} BINARY")
     return SqlOutcome([], decode_results(bytes(answer)))
 
 

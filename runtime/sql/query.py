@@ -96,10 +96,12 @@ def answers(
     rows: DataFrame, transform: TransformSpec, wanted: QueryInput, output: Output = "edits"
 ) -> DataFrame:
     """Returns the answer to each row, and behind it FLUSHED bytes where the row flushes."""
-    known = known_columns(rows, transform, wanted)
-    travels = expression(known, transform.where) if transform.where is not None else F.lit(True)
-    changes = list(_changes(known, transform, output))
-    changed = [F.concat(F.lit(NEXT), F.to_json(F.struct(one.alias(NEW)), _WITH_NULLS)) for _, one in changes]
+    decoded = known_columns(rows, transform, wanted)
+    travels = expression(decoded, transform.where) if transform.where is not None else F.lit(True)
+    changes = list(_changes(decoded, transform, output))
+    changed = [
+        F.concat(F.lit(NEXT), F.to_json(F.struct(column.alias(NEW)), _WITH_NULLS)) for _, column in changes
+    ]
     answer = (
         F.when(F.col("__bad"), F.lit(MISMATCH))
         .when(F.col("__tombstone"), F.lit(TRAVELS))
@@ -109,9 +111,9 @@ def answers(
     safe = F.try_to_binary(answer, F.lit("utf-8"))
     flush = F.repeat(F.lit(" "), F.when(F.col(FLUSH), F.lit(FLUSHED))).alias(FLUSH)
     if output == "edits":
-        return known.select(safe.alias(ANSWER), flush)
+        return decoded.select(safe.alias(ANSWER), flush)
     # The answer stands first: where it says that a record travels, no expression of `set` fails on it.
-    answered = known.withColumn(ANSWER, safe)
+    answered = decoded.withColumn(ANSWER, safe)
     shown = F.startswith(F.col(ANSWER), F.lit(TRAVELS.encode())) & ~F.col("__tombstone")
     value = _file_value(transform, changes)
     value = F.when(shown, F.to_json(value, _IN_FILES) if output == "json" else value)
@@ -119,11 +121,11 @@ def answers(
     return answered.select(F.struct(flag.alias(FLAG), value.alias(DECODED)).alias(ANSWER), flush)
 
 
-def _changes(known: DataFrame, transform: TransformSpec, output: Output) -> Iterator[tuple[str, Column]]:
+def _changes(decoded: DataFrame, transform: TransformSpec, output: Output) -> Iterator[tuple[str, Column]]:
     """Yields the expressions of `set` by sorted path. In files, each has the declared type of its field."""
     schema = schema_of(transform.value) if output != "edits" else None
     for path in sorted(transform.set):
-        made = expression(known, transform.set[path])
+        made = expression(decoded, transform.set[path])
         yield path, made if schema is None else made.cast(type_at(schema, path))
 
 
@@ -166,12 +168,12 @@ def _remaining(kind: DataType, dropped: Collection[tuple[str, ...]]) -> DataType
     """Returns the type without these fields; what it holds may be null, as in all that is read of JSON."""
     match kind:
         case StructType():
-            inner = {one.name: [path[1:] for path in dropped if path[0] == one.name] for one in kind}
+            inner = {field.name: [path[1:] for path in dropped if path[0] == field.name] for field in kind}
             return StructType(
                 [
-                    StructField(one.name, _remaining(one.dataType, inner[one.name]))
-                    for one in kind
-                    if () not in inner[one.name]
+                    StructField(field.name, _remaining(field.dataType, inner[field.name]))
+                    for field in kind
+                    if () not in inner[field.name]
                 ]
             )
         case ArrayType():
@@ -274,22 +276,22 @@ def known_columns(rows: DataFrame, transform: TransformSpec, wanted: QueryInput)
     read = F.coalesce(F.col(READ), F.lit(False))
     match wanted.value:
         case "text":
-            known = rows.select(*columns, VALUE, _decoded(VALUE, transform.value).alias("value"))
-            known = known.withColumn("__tombstone", F.col(VALUE).isNull())
+            decoded = rows.select(*columns, VALUE, _decoded(VALUE, transform.value).alias("value"))
+            decoded = decoded.withColumn("__tombstone", F.col(VALUE).isNull())
             bad = _bad(VALUE, "value", transform.value) | bad
         case "presence":
-            known = rows.select(*columns, (~read).alias("__tombstone"))
+            decoded = rows.select(*columns, (~read).alias("__tombstone"))
         case "fields":
             # It is null where the slot has read the value. It is used several times, so that Spark evaluates
             # it once.
             parsed = _decoded(VALUE, transform.value).alias(_PARSED)
             fields = [READ_FIELDS] if wanted.shown else []
-            known = rows.select(*columns, VALUE, read.alias(READ), *fields, parsed)
+            decoded = rows.select(*columns, VALUE, read.alias(READ), *fields, parsed)
             if wanted.shown:
-                known = known.withColumn("value", _value(wanted.shown, wanted.whole))
-            known = known.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
+                decoded = decoded.withColumn("value", _value(wanted.shown, wanted.whole))
+            decoded = decoded.withColumn("__tombstone", ~F.col(READ) & F.col(VALUE).isNull())
             bad = _bad(VALUE, _PARSED, transform.value) | bad
-    return known.withColumn("__bad", bad)
+    return decoded.withColumn("__bad", bad)
 
 
 def _value(shown: Sequence[str], whole: bool) -> Column:
@@ -324,14 +326,14 @@ def session_of(context: SparkContext, settings: dict[str, str]) -> SparkSession:
 
 def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
     """Returns the schema of the query's rows, which is that of `InputRows`."""
-    found = StructType.fromDDL(
+    schema = StructType.fromDDL(
         ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS if name in wanted.columns)
     )
-    columns = [*cast(StructType, found).fields]
+    columns = [*cast(StructType, schema).fields]
     if wanted.value != "text":
         columns.append(StructField(READ, BooleanType()))
     if wanted.shown:
-        fields = {one.name: one for one in schema_of(transform.value).fields}
+        fields = {field.name: field for field in schema_of(transform.value).fields}
         columns.append(StructField(READ_FIELDS, StructType([fields[name] for name in wanted.shown])))
     columns.append(StructField(FLUSH, BooleanType()))
     return StructType(columns)

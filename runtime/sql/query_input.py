@@ -62,14 +62,14 @@ class QueryInput:
         `sizes` are the bytes of their keys and values. A text of two characters may be an item of an array,
         and one of three an object without members, which takes the memory of all its fields.
         """
-        found = sizes * self.times > _MOST_BYTES
+        too_large = sizes * self.times > _MOST_BYTES
         if self.widest:
             most = sizes * self.times * (1 + ITEM_BYTES * (1 + self.widest / 3))
-            for at in np.flatnonzero(~found & (most > _MOST_BYTES)):
+            for at in np.flatnonzero(~too_large & (most > _MOST_BYTES)):
                 texts = [rows.column(name)[int(at)].as_py() or b"" for name in (KEY, VALUE)]
-                items = sum(one.count(b",") + one.count(b"{") * self.widest for one in texts)
-                found[at] = (sizes[at] + items * ITEM_BYTES) * self.times > _MOST_BYTES
-        return found
+                items = sum(text.count(b",") + text.count(b"{") * self.widest for text in texts)
+                too_large[at] = (sizes[at] + items * ITEM_BYTES) * self.times > _MOST_BYTES
+        return too_large
 
 
 def read_columns(transform: TransformSpec) -> frozenset[str]:
@@ -78,10 +78,10 @@ def read_columns(transform: TransformSpec) -> frozenset[str]:
     It goes by the names that occur in their texts, so it may name a column that is not read.
     """
     words = _words(transform)
-    found = {name for name, _ in COLUMNS if name in words}
+    columns = {name for name, _ in COLUMNS if name in words}
     if "key" in words or transform.key.format in FIELDS:
-        found.add(KEY)
-    return frozenset({*found, VALUE})
+        columns.add(KEY)
+    return frozenset({*columns, VALUE})
 
 
 def reads_value(transform: TransformSpec) -> bool:
@@ -94,14 +94,14 @@ def read_fields(transform: TransformSpec) -> frozenset[str] | None:
 
     It goes by the texts: all are read where `value` stands without a field behind it.
     """
-    found: set[str] = set()
+    fields: set[str] = set()
     for text in transform.expressions:
         for place in _VALUE.finditer(text):
             member = _MEMBER.match(text, place.end())
             if member is None:
                 return None
-            found.add((member[1] or member[2].replace("``", "`")).lower())
-    return frozenset(found)
+            fields.add((member[1] or member[2].replace("``", "`")).lower())
+    return frozenset(fields)
 
 
 def _words(transform: TransformSpec) -> frozenset[str]:

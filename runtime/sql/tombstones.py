@@ -44,8 +44,8 @@ def _end(headers: bytes) -> bytes | None:
     kept: list[bytes] = []
     if _NAMED in headers:
         try:
-            found = headers_of(headers, 0)
+            pairs = headers_of(headers, 0)
         except (MalformedBytes, IndexError):
             return None
-        kept = [value for name, value in found if name == _NAME and value and decode(value) is not None]
+        kept = [value for name, value in pairs if name == _NAME and value and decode(value) is not None]
     return b"".join([_NULL, varint(len(kept)), *(_NAMED + varint(len(value)) + value for value in kept)])

@@ -61,7 +61,7 @@ _PROVENANCE = HEADER.encode()
 _KNOWN_HEADERS, _SHORT_HEADERS = 1_024, 256
 _WINDOWS, _WINDOW_RECORDS, _WINDOW_BYTES = 2, 4 * ROWS, 4 << 20
 _FAILS = "an expression of the transform fails on it"  # also where it is too large for the expressions
-_NEXT, _MISMATCH, _TRAVELS, _FILTERED = (one.encode() for one in (NEXT, MISMATCH, TRAVELS, FILTERED))
+_NEXT, _MISMATCH, _TRAVELS, _FILTERED = (text.encode() for text in (NEXT, MISMATCH, TRAVELS, FILTERED))
 _OPEN, _CLOSE = f'{{"{NEW}":'.encode(), b"}"  # around a new value
 
 
@@ -161,21 +161,21 @@ class Transformer:
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
-        found = [Transformed([], [], None, []) for _ in partitions]
+        results = [Transformed([], [], None, []) for _ in partitions]
         waiting: deque[_Window] = deque()
-        windows = self._windows(partitions, found)
+        windows = self._windows(partitions, results)
         try:
             while True:
                 if len(waiting) < _WINDOWS and (window := next(windows, None)) is not None:
                     waiting.append(window)
                     continue
                 if not waiting:
-                    return found
+                    return results
                 window = waiting.popleft()
                 for share, new in self._transformed(window, await window.answers):
-                    before = found[share.partition]
+                    before = results[share.partition]
                     if before.failure is None:
-                        found[share.partition] = Transformed(
+                        results[share.partition] = Transformed(
                             [*before.outgoing, *new.outgoing],
                             [*before.filtered, *new.filtered],
                             new.failure or share.failure,
@@ -186,7 +186,9 @@ class Transformer:
                 window.answers.cancel()
 
     def _windows(
-        self, partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]], found: Sequence[Transformed]
+        self,
+        partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]],
+        results: Sequence[Transformed],
     ) -> Iterator[_Window]:
         """Unpacks batches and asks Spark about them together.
 
@@ -209,7 +211,7 @@ class Transformer:
                 size += len(share.bodies[-1])
                 if records >= self._window_records or size >= _WINDOW_BYTES:
                     yield from self._ask(shares)
-                    if share.failure is not None or found[number].failure is not None:
+                    if share.failure is not None or results[number].failure is not None:
                         shares, records, size = [], 0, 0
                         break
                     share = _Share(number, spec, index + 1)
@@ -261,15 +263,15 @@ class Transformer:
             last = {name: value for name, value in headers_of(raw, 0) if name != _PROVENANCE}
         except IndexError as error:
             raise MalformedBytes(str(error)) from None
-        found = [
+        headers = [
             (name.decode(errors="replace"), value.decode(errors="replace") if value is not None else None)
             for name, value in last.items()
         ]
         if len(raw) <= _SHORT_HEADERS:
             if len(self._known_headers) == _KNOWN_HEADERS:
                 self._known_headers.clear()
-            self._known_headers[raw] = found
-        return found
+            self._known_headers[raw] = headers
+        return headers
 
     async def evaluate(self, records: Sequence[ConsumerRecord]) -> pa.Array:
         """Returns Spark's answers to records. Raises EvaluationEnded, RegistryUnavailable."""
@@ -281,7 +283,7 @@ class Transformer:
         for part, values in self._decoded.items():
             await values.prepare(rows.column(PARTS[part]).to_pylist())
         pieces = decoded_rows(rows, self._decoded)
-        return pa.concat_arrays([await self._evaluator.evaluate(one) for one in pieces])
+        return pa.concat_arrays([await self._evaluator.evaluate(piece) for piece in pieces])
 
     def _transformed(self, window: _Window, answers: pa.Array) -> Iterator[tuple[_Share, Transformed]]:
         """Yields what of each partition's share of a window travels, up to the first bad record.
@@ -306,8 +308,8 @@ class Transformer:
         travels[bad] = deleted[bad] = False
 
         def why(at: int) -> str:
-            known = columns.value(at) or b""
-            return reasons.get(at) or (self._mismatch(known) if answers[at].is_valid else _FAILS)
+            value = columns.value(at) or b""
+            return reasons.get(at) or (self._mismatch(value) if answers[at].is_valid else _FAILS)
 
         ends = np.cumsum([share.records for share in window.shares]).tolist()
         spans = [slice(end - share.records, end) for share, end in zip(window.shares, ends, strict=True)]
@@ -395,7 +397,7 @@ class Transformer:
         except UndecodableValue as error:
             return f"its value can't be decoded: {error}"
         forms = {"value": self.transform.value, "key": self.transform.key}
-        named = [f"{name} is not {one.format} of this schema" for name, one in forms.items() if one.schema]
+        named = [f"{name} is not {form.format} of this schema" for name, form in forms.items() if form.schema]
         return f"it does not match the transform's format: {', or '.join(named)}"
 
 
@@ -458,11 +460,11 @@ def _parts(
     counts = [out.batch.records for out in batches]
     bounds = np.searchsorted(kept, np.cumsum([begin, *counts])).tolist()
     before = np.append(0, np.cumsum(changed[kept]))
-    found: list[Part] = []
+    parts: list[Part] = []
     for out, records, first, end in zip(batches, counts, bounds, bounds[1:], strict=False):
         differs = end - first < records or bool(before[end] > before[first])
         if failure is not None and failure.offset < out.position:
-            found.append(Part(out._replace(position=failure.offset), first, end, differs))
+            parts.append(Part(out._replace(position=failure.offset), first, end, differs))
             break
-        found.append(Part(out, first, end, differs))
-    return found
+        parts.append(Part(out, first, end, differs))
+    return parts

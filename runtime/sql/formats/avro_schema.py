@@ -53,9 +53,9 @@ class AvroSchema:
         """
         self._named: dict[str, Schema] = {}
         rewrite = _ExactTypes()
-        for one in (*references, text):
+        for schema_text in (*references, text):
             try:
-                declared = msgspec.json.decode(one)
+                declared = msgspec.json.decode(schema_text)
                 self.root = parse_schema(
                     rewrite.of(declared) if exact else declared, named_schemas=self._named
                 )
@@ -88,8 +88,8 @@ class AvroSchema:
         """
         self._levels(self.root, 1, {}, {})
 
-    def _levels(self, schema: Schema, level: int, known: dict[str, int], sized: dict[str, bool]) -> int:
-        """Returns how many types are within one another. `known` has those of named types, at first 0.
+    def _levels(self, schema: Schema, level: int, depths: dict[str, int], sized: dict[str, bool]) -> int:
+        """Returns how many types are within one another. `depths` has those of named types, at first 0.
 
         `sized` has of named types whether each value takes bytes.
         """
@@ -97,14 +97,14 @@ class AvroSchema:
             raise BadSchema(_TOO_DEEP)
         resolved = self.of(schema)
         name = resolved.get("name") if isinstance(resolved, dict) else None
-        if (levels := known.get(name) if name else None) is None:
+        if (levels := depths.get(name) if name else None) is None:
             if name:
-                known[name] = 0
+                depths[name] = 0
             levels = 1 + max(
-                (self._levels(part, level + 1, known, sized) for part in _parts(resolved)), default=0
+                (self._levels(part, level + 1, depths, sized) for part in _parts(resolved)), default=0
             )
             if name:
-                known[name] = levels
+                depths[name] = levels
         if not levels:
             raise BadSchema(f"{name} contains itself: values of a recursive type are not read")
         if kind_of(resolved) == "array" and not self._takes_bytes(resolved["items"], sized):

@@ -52,10 +52,10 @@ class Changes:
         return root
 
     def _at(self, names: Sequence[str]) -> Changes:
-        found = self
+        changes = self
         for name in names:
-            found = found.inside.setdefault(name, Changes())
-        return found
+            changes = changes.inside.setdefault(name, Changes())
+        return changes
 
 
 class RecordValues(ABC):

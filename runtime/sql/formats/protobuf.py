@@ -323,8 +323,8 @@ _WORD = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\
 
 def message_names(text: str) -> dict[tuple[int, ...], str]:
     """Returns the full names of the messages in a .proto file, by their places as Confluent counts them."""
-    words = [one for one in _WORD.findall(text) if not one.startswith(("//", "/*"))]
-    found: dict[tuple[int, ...], str] = {}
+    words = [word for word in _WORD.findall(text) if not word.startswith(("//", "/*"))]
+    names: dict[tuple[int, ...], str] = {}
     package = group = ""
     scopes: list[tuple[tuple[int, ...], str] | None] = []  # None for a block that is no message
     counts: dict[tuple[int, ...], int] = {}
@@ -344,8 +344,8 @@ def message_names(text: str) -> dict[tuple[int, ...], str]:
                     continue
                 place = (*outer[0], counts.get(outer[0], 0))
                 counts[outer[0]] = place[-1] + 1
-                found[place] = outer[1] + name
-                scopes.append((place, f"{found[place]}."))
+                names[place] = outer[1] + name
+                scopes.append((place, f"{names[place]}."))
             case "}" if scopes:
                 scopes.pop()
-    return found
+    return names

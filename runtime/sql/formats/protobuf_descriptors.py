@@ -45,8 +45,8 @@ def needed_descriptors(data: bytes, message: str) -> bytes:
     if not needed:
         return data
     reduced = FileDescriptorSet(file=[_reduced(file, needed) for file in files])
-    own = FileDescriptorSet(file=[file for file in reduced.file if file.message_type or file.enum_type])
-    reduced_set: bytes = own.SerializeToString(deterministic=True)
+    declaring = FileDescriptorSet(file=[file for file in reduced.file if file.message_type or file.enum_type])
+    reduced_set: bytes = declaring.SerializeToString(deterministic=True)
     return reduced_set
 
 

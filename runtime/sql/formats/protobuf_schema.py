@@ -147,9 +147,10 @@ class _Ddl:
             return PLAIN[field.type]
         if field.message_type.full_name != TIMESTAMP:
             return f"STRUCT<{', '.join(self.fields(field.message_type, place, inside, ': '))}>"
-        if [(own.name, own.number, own.type, own.is_repeated) for own in field.message_type.fields] != (
-            _TIMESTAMP_FIELDS
-        ):
+        if [
+            (member.name, member.number, member.type, member.is_repeated)
+            for member in field.message_type.fields
+        ] != (_TIMESTAMP_FIELDS):
             raise BadSchema(f"{place}: {TIMESTAMP} has other fields than int64 seconds = 1, int32 nanos = 2")
         return "TIMESTAMP"
 

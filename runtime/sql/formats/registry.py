@@ -45,7 +45,7 @@ class WriterSchemas(Generic[T]):
         """Fetches the schemas of these values that are not known. Raises RegistryUnavailable."""
         now = time.monotonic()
         ids = {schema_id(value) for value in values}
-        for number in sorted(one for one in ids if one is not None and one not in self._known):
+        for number in sorted(number for number in ids if number is not None and number not in self._known):
             if number in self._unknown and self._unknown[number][1] >= now:
                 continue
             try:
