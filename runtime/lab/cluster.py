@@ -205,8 +205,8 @@ _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 def jaas(mechanism: str, user: str, password: str, **users: str) -> str:
     """Returns a JAAS configuration. `users` are the accounts that a PLAIN server accepts."""
     module = _PLAIN_MODULE if mechanism == PLAIN_PASSWORDS else _SCRAM_MODULE
-    known = "".join(f' user_{name}="{secret}"' for name, secret in users.items())
-    return f'{module} required username="{user}" password="{password}"{known};'
+    accounts = "".join(f' user_{name}="{secret}"' for name, secret in users.items())
+    return f'{module} required username="{user}" password="{password}"{accounts};'
 
 
 def kerberos_jaas(principal: str, keytab: Path) -> str:
@@ -295,8 +295,8 @@ class LabKafkaCluster:
 
     @property
     def users(self) -> tuple[str, ...]:
-        known = self.spec.security.sasl or self.spec.security is Security.TLS
-        return (ADMIN, *self.spec.users) if known else ()
+        authenticated = self.spec.security.sasl or self.spec.security is Security.TLS
+        return (ADMIN, *self.spec.users) if authenticated else ()
 
     @property
     def client(self) -> dict[str, Any]:
@@ -308,11 +308,11 @@ class LabKafkaCluster:
 
         Packages of librdkafka for Python have no Kerberos: with it, these clients log in by password.
         """
-        known = {
+        settings = {
             key: value if isinstance(value, str) else Path(value["file"]).read_text()
             for key, value in self._settings(user, kerberos=False).items()
         }
-        return {"bootstrap.servers": self.bootstrap, **known}
+        return {"bootstrap.servers": self.bootstrap, **settings}
 
     def settings(self, user: str = ADMIN) -> Settings:
         """Returns what stands below `client:` in a topology; a secret is named by its file."""
@@ -322,21 +322,21 @@ class LabKafkaCluster:
         security = self.spec.security
         if security is Security.PLAIN:
             return {}
-        known: Settings = {"security.protocol": security.protocol}
+        settings: Settings = {"security.protocol": security.protocol}
         if kerberos:
-            known |= {
+            settings |= {
                 "sasl.mechanism": "GSSAPI",
                 "sasl.kerberos.principal": user,
                 "sasl.kerberos.keytab": str(self.kdc.keytab_file(user)),
             }
         elif security.sasl:
-            known |= self.password_settings(user)
+            settings |= self.password_settings(user)
         if security.tls:
-            known["ssl.ca.location"] = str(self.secret_file("ca.pem"))
+            settings["ssl.ca.location"] = str(self.secret_file("ca.pem"))
         if security is Security.TLS:
             certificate, key = self.certificate_files(user)
-            known |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
-        return known
+            settings |= {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+        return settings
 
     def password_settings(self, user: str) -> Settings:
         """Returns what stands below `client:` for a user who logs in by password."""
@@ -350,21 +350,23 @@ class LabKafkaCluster:
     def java_client(self, user: str = ADMIN) -> dict[str, str]:
         """Returns the client settings for Kafka's own tools."""
         security = self.spec.security
-        known = {"bootstrap.servers": self.bootstrap}
+        settings = {"bootstrap.servers": self.bootstrap}
         if security is Security.PLAIN:
-            return known
-        known["security.protocol"] = security.protocol
+            return settings
+        settings["security.protocol"] = security.protocol
         if security.kerberos:
-            known["sasl.mechanism"] = "GSSAPI"
-            known["sasl.kerberos.service.name"] = "kafka"
-            known["sasl.jaas.config"] = kerberos_jaas(user, self.kdc.keytab_file(user))
+            settings["sasl.mechanism"] = "GSSAPI"
+            settings["sasl.kerberos.service.name"] = "kafka"
+            settings["sasl.jaas.config"] = kerberos_jaas(user, self.kdc.keytab_file(user))
         elif security.sasl:
-            known["sasl.mechanism"] = self.spec.mechanism
-            known["sasl.jaas.config"] = jaas(self.spec.mechanism, user, self.password_file(user).read_text())
+            settings["sasl.mechanism"] = self.spec.mechanism
+            settings["sasl.jaas.config"] = jaas(
+                self.spec.mechanism, user, self.password_file(user).read_text()
+            )
         if security.tls:
-            own = self.secret_file(f"{user}.pem") if security is Security.TLS else None
-            known |= java_tls(self.secret_file("ca.pem"), own)
-        return known
+            keystore = self.secret_file(f"{user}.pem") if security is Security.TLS else None
+            settings |= java_tls(self.secret_file("ca.pem"), keystore)
+        return settings
 
     def address(self, node: BrokerPorts) -> str:
         return f"{self.host}:{node.port}"

@@ -82,11 +82,11 @@ def topology_file(home: Path) -> Path:
 
 def write_topology(home: Path, clusters: Mapping[str, LabKafkaCluster]) -> None:
     """Writes the `clusters:` section of a topology for this lab."""
-    known = {}
+    entries = {}
     for name, cluster in clusters.items():
         client = cluster.settings()
-        known[name] = {"bootstrap": cluster.bootstrap} | ({"client": client} if client else {})
-    write(topology_file(home), _yaml({"clusters": known}))
+        entries[name] = {"bootstrap": cluster.bootstrap} | ({"client": client} if client else {})
+    write(topology_file(home), _yaml({"clusters": entries}))
 
 
 def _yaml(value: object) -> str:
@@ -115,8 +115,8 @@ _LOG4J_1, _LOG4J_2 = KafkaVersion(3, 9, 0), KafkaVersion(4, 0, 0)
 
 def load_all(home: Path) -> dict[str, LabKafkaCluster]:
     """Returns the existing clusters by name; a cluster whose creation was not completed does not exist."""
-    found = (_load(path) for path in sorted(home.glob(f"*/{RECORD}")))
-    return {cluster.name: cluster for cluster in found}
+    clusters = (_load(path) for path in sorted(home.glob(f"*/{RECORD}")))
+    return {cluster.name: cluster for cluster in clusters}
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -133,19 +133,19 @@ class _Identity(msgspec.Struct, frozen=True):
 
 def marks(home: Path) -> dict[str, list[str]]:
     """Returns the marks of all processes of a lab, by cluster, also of clusters of another version of it."""
-    found: dict[str, list[str]] = {}
+    marks_by_cluster: dict[str, list[str]] = {}
     for path in sorted(home.glob(f"*/{RECORD}")):
         try:
-            known = msgspec.json.decode(path.read_bytes(), type=_Identity)
+            identity = msgspec.json.decode(path.read_bytes(), type=_Identity)
         except msgspec.DecodeError as problem:
             raise LabError(
                 f"does not say which processes the cluster has: {problem}",
                 "end the processes whose command line names its folder, then remove the folder",
                 where=str(path),
             ) from problem
-        nodes = known.nodes if known.zookeeper is None else (*known.nodes, known.zookeeper)
-        found[path.parent.name] = [process_mark(known.cluster_id, node.id) for node in nodes]
-    return found
+        nodes = identity.nodes if identity.zookeeper is None else (*identity.nodes, identity.zookeeper)
+        marks_by_cluster[path.parent.name] = [process_mark(identity.cluster_id, node.id) for node in nodes]
+    return marks_by_cluster
 
 
 def _load(path: Path) -> LabKafkaCluster:
@@ -163,11 +163,11 @@ def _load(path: Path) -> LabKafkaCluster:
 
 def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
     """Raises LabError if the spec differs from that of the existing cluster, which may hold data."""
-    asked = replace(spec, port=spec.port or cluster.spec.port)
+    wanted = replace(spec, port=spec.port or cluster.spec.port)
     differing = [
-        f"{field.name} {getattr(cluster.spec, field.name)!s}, not {getattr(asked, field.name)!s}"
+        f"{field.name} {getattr(cluster.spec, field.name)!s}, not {getattr(wanted, field.name)!s}"
         for field in fields(LabClusterSpec)
-        if getattr(cluster.spec, field.name) != getattr(asked, field.name)
+        if getattr(cluster.spec, field.name) != getattr(wanted, field.name)
     ]
     if differing:
         raise LabError(
@@ -178,7 +178,7 @@ def require_same(cluster: LabKafkaCluster, spec: LabClusterSpec) -> None:
 
 
 def create(
-    home: Path, specs: Sequence[LabClusterSpec], known: Iterable[LabKafkaCluster], kits: Kits
+    home: Path, specs: Sequence[LabClusterSpec], existing: Iterable[LabKafkaCluster], kits: Kits
 ) -> list[LabKafkaCluster]:
     """Creates clusters that are ready to launch.
 
@@ -192,7 +192,7 @@ def create(
         )
     made: list[LabKafkaCluster] = []
     passwords: dict[str, Mapping[str, str]] = {}
-    taken = {port for cluster in known for port in _ports(cluster.processes)}
+    taken = {port for cluster in existing for port in _ports(cluster.processes)}
     for spec in specs:
         nodes, zookeeper = assign_ports(spec, frozenset(taken))
         cluster = LabKafkaCluster(spec, storage.new_id(), nodes, home / spec.name, zookeeper)

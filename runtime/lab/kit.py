@@ -102,13 +102,13 @@ def _counted(lines: Iterable[str], request: IvyRequest, report: Report) -> Itera
 
     Each module is found first, which is slower, and then fetched.
     """
-    found = fetched = 0
+    located = fetched = 0
     for raw in lines:
         line = raw.strip()
-        found += line.startswith(_FOUND)
+        located += line.startswith(_FOUND)
         fetched += line.startswith(_FETCHED)
         total = 2 * request.count
-        report(f"fetching {request.name}", min(found + fetched, total), total)
+        report(f"fetching {request.name}", min(located + fetched, total), total)
         yield line
 
 
@@ -241,8 +241,8 @@ def _usable(folder: Path, pins: Mapping[str, str] | None) -> bool:
 
 def _differing(listed: Mapping[str, Sequence[object]], pins: Mapping[str, str]) -> str | None:
     """Returns the first jar that is missing, unknown or another one than its pin says; None if all match."""
-    found = {jar: digest for jar, (_, digest) in listed.items()}
-    return next((jar for jar in sorted({*found, *pins}) if found.get(jar) != pins.get(jar)), None)
+    digests = {jar: digest for jar, (_, digest) in listed.items()}
+    return next((jar for jar in sorted({*digests, *pins}) if digests.get(jar) != pins.get(jar)), None)
 
 
 def whole(folder: Path) -> bool:
@@ -302,11 +302,11 @@ def main_class(jars: Path, name: str) -> str:
 
     Raises LabError.
     """
-    found = sorted(_classes(jars))
-    if name in found:
+    classes = sorted(_classes(jars))
+    if name in classes:
         return name
     short = name.rpartition(".")[2]
-    matching = [each for each in found if each.rpartition(".")[2] == short]
+    matching = [class_name for class_name in classes if class_name.rpartition(".")[2] == short]
     if len(matching) != 1:
         problem = f"several tools are called {short}" if matching else f"Kafka has no tool {name}"
         raise LabError(
@@ -322,15 +322,15 @@ def bootstrap_flag(tool: str, version: KafkaVersion) -> str:
 
 
 def _classes(jars: Path) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for jar in jars.glob("kafka*.jar"):
         with zipfile.ZipFile(jar) as archive:
-            found |= {
+            names |= {
                 entry.removesuffix(".class").replace("/", ".")
                 for entry in archive.namelist()
                 if entry.startswith(_PACKAGES) and entry.endswith(".class") and "$" not in entry
             }
-    return found
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,8 +349,8 @@ class Kit:
     def archive(self) -> Path:
         """Returns the archive of this Java; a Java of another path or version has its own archive."""
         java = Path(shutil.which(self.java) or self.java).resolve()
-        known = f"{java} {java.stat().st_mtime_ns}"
-        return self.jars / f"classes-{hashlib.sha256(known.encode()).hexdigest()[:12]}.jsa"
+        identity = f"{java} {java.stat().st_mtime_ns}"
+        return self.jars / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
 
     def command(self, *jvm: str, heap: str = "256m") -> list[str]:
         """Returns the Java command line without the class to run."""
@@ -366,8 +366,8 @@ class Kit:
 
 def find_kit(report: Report, version: str = KAFKA_VERSION) -> Kit:
     """Finds Java and fetches the jars of a version. Raises LabError."""
-    java, known = str(find_java(os.environ, LabError)), KafkaVersion.of(version)
-    return Kit(java, classpath(java, broker_jars(known), report), known)
+    java, kafka_version = str(find_java(os.environ, LabError)), KafkaVersion.of(version)
+    return Kit(java, classpath(java, broker_jars(kafka_version), report), kafka_version)
 
 
 def ensure_archive(kit: Kit, train: Callable[[Path, Path], None]) -> None:

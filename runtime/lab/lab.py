@@ -117,12 +117,14 @@ def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: 
         )
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        asked = {
+        broker_statuses = {
             cluster.name: pool.map(broker, [(cluster, node) for node in cluster.processes])
             for cluster in clusters
         }
-        found = tuple(_cluster(cluster, tuple(asked[cluster.name])) for cluster in clusters)
-    return LabStatus(str(home), str(home / "topology.yaml"), found, _kdc(Kdc(home)))
+        cluster_statuses = tuple(
+            _cluster(cluster, tuple(broker_statuses[cluster.name])) for cluster in clusters
+        )
+    return LabStatus(str(home), str(home / "topology.yaml"), cluster_statuses, _kdc(Kdc(home)))
 
 
 def _kdc(kdc: Kdc) -> KdcStatus | None:
@@ -155,8 +157,8 @@ def _state(
     return LabState.UP if answers(cluster, node, timeout) else LabState.SILENT
 
 
-def _cluster(cluster: LabKafkaCluster, found: tuple[BrokerStatus, ...]) -> ClusterStatus:
-    brokers = tuple(one for one in found if one.node != ZOOKEEPER)
+def _cluster(cluster: LabKafkaCluster, nodes: tuple[BrokerStatus, ...]) -> ClusterStatus:
+    brokers = tuple(node for node in nodes if node.node != ZOOKEEPER)
     states = {broker.state for broker in brokers}
     for_java, for_topology = cluster.client_files()
     return ClusterStatus(
@@ -165,12 +167,12 @@ def _cluster(cluster: LabKafkaCluster, found: tuple[BrokerStatus, ...]) -> Clust
         bootstrap=cluster.bootstrap,
         security=cluster.spec.security,
         state=states.pop() if len(states) == 1 else LabState.PARTLY,
-        memory_bytes=sum(one.memory_bytes for one in found),
+        memory_bytes=sum(node.memory_bytes for node in nodes),
         client_properties=str(for_java),
         client_yaml=str(for_topology),
         brokers=brokers,
         versions=cluster.versions,
-        zookeeper=next((one for one in found if one.node == ZOOKEEPER), None),
+        zookeeper=next((node for node in nodes if node.node == ZOOKEEPER), None),
     )
 
 
@@ -203,28 +205,30 @@ class Lab:
         interrupted, no broker that it started is left running.
         """
         with changing(self.home, "repl lab up"):
-            known = self.clusters
+            clusters = self.clusters
             for spec in specs:
-                if spec.name in known:
-                    create.require_same(known[spec.name], spec)
-            new = [spec for spec in specs if spec.name not in known]
-            old = [known[spec.name] for spec in specs if spec.name in known]
+                if spec.name in clusters:
+                    create.require_same(clusters[spec.name], spec)
+            new = [spec for spec in specs if spec.name not in clusters]
+            old = [clusters[spec.name] for spec in specs if spec.name in clusters]
             if any(spec.security.kerberos for spec in specs):
                 require_programs()
                 if not self.kdc.exists:
                     self.kdc.create()
-            kits = self._kits([spec.version for spec in new] + [v for one in old for v in one.versions])
+            kits = self._kits(
+                [spec.version for spec in new] + [version for cluster in old for version in cluster.versions]
+            )
             for kit in kits.values():
                 ensure_archive(kit, functools.partial(self._train, kit))
-            made = create.create(self.home, new, known.values(), kits)
-            known |= {cluster.name: cluster for cluster in made}
+            made = create.create(self.home, new, clusters.values(), kits)
+            clusters |= {cluster.name: cluster for cluster in made}
             try:
-                self._launch(kits, _brokers(known[spec.name] for spec in specs), timeout)
+                self._launch(kits, _brokers(clusters[spec.name] for spec in specs), timeout)
             except BaseException:
                 for cluster in made:
                     create.discard(cluster)
                 raise
-            create.write_topology(self.home, known)
+            create.write_topology(self.home, clusters)
 
     def start(self, address: str, *, version: str | None = None, timeout: float = TIMEOUT) -> None:
         """Starts a cluster (dc1) or one of its brokers (dc1:2) with its existing data.
@@ -285,16 +289,18 @@ class Lab:
         The package may be omitted. The bootstrap servers are added; `{client}` in an argument becomes the
         path of the file with the client settings.
         """
-        known = self._cluster(cluster)
-        for_java, _ = known.client_files()
-        kit = find_kit(self.report, known.versions[0])
+        kafka_cluster = self._cluster(cluster)
+        for_java, _ = kafka_cluster.client_files()
+        kit = find_kit(self.report, kafka_cluster.versions[0])
         main = main_class(kit.jars, tool)
         return [
             *kit.command(
-                *known.logging_options(kit.version), *known.login_options, "-XX:TieredStopAtLevel=1"
+                *kafka_cluster.logging_options(kit.version),
+                *kafka_cluster.login_options,
+                "-XX:TieredStopAtLevel=1",
             ),
             main,
-            *(bootstrap_flag(main, kit.version), known.bootstrap),
+            *(bootstrap_flag(main, kit.version), kafka_cluster.bootstrap),
             *(argument.replace("{client}", str(for_java)) for argument in arguments),
         ]
 
@@ -359,13 +365,13 @@ class Lab:
         version = str(kit.version)
         what = f"preparing Kafka {version}, once"
         self.report(what, 0, 1)
-        one = Lab(scratch)
+        scratch_lab = Lab(scratch)
         spec = LabClusterSpec("once", jvm=(f"-XX:ArchiveClassesAtExit={archive}",), version=version)
         scratch.mkdir()
         made = create.create(scratch, [spec], (), {version: kit})
         marks = [mark for cluster in made for mark in cluster.marks]
         try:
-            one._launch({version: kit}, _brokers(made), TIMEOUT)
+            scratch_lab._launch({version: kit}, _brokers(made), TIMEOUT)
             stop(marks, TIMEOUT)  # the archive is written at the end
         finally:
             stop(marks, 0)
@@ -380,12 +386,12 @@ class Lab:
         return [running[broker.mark] for broker in brokers]
 
     def _cluster(self, name: str) -> LabKafkaCluster:
-        known = self.clusters
-        if name in known:
-            return known[name]
+        clusters = self.clusters
+        if name in clusters:
+            return clusters[name]
         raise LabError(
             f"there is no cluster {name!r} in this lab",
-            f"it has: {', '.join(known)}" if known else "bring it up first: repl lab up",
+            f"it has: {', '.join(clusters)}" if clusters else "bring it up first: repl lab up",
             where=str(self.home),
         )
 

@@ -132,8 +132,8 @@ class LoadGenerator:
     def _producer(self, target: LoadTarget) -> None:
         cluster = self.lab.clusters.get(target.cluster)
         if cluster is None:
-            known = ", ".join(self.lab.clusters) or "none; repl lab up makes dc1 and dc2"
-            raise LabError(f"the lab has no cluster {target.cluster!r}", f"it has {known}")
+            names = ", ".join(self.lab.clusters) or "none; repl lab up makes dc1 and dc2"
+            raise LabError(f"the lab has no cluster {target.cluster!r}", f"it has {names}")
         producer = self._producers.get(target.cluster)
         if producer is None:
             # A flush takes no longer than this, even when the cluster does not answer.
@@ -150,13 +150,13 @@ class LoadGenerator:
             )
             self._producers[target.cluster] = producer
         try:
-            found = producer.list_topics(timeout=10).topics
+            topics = producer.list_topics(timeout=10).topics
         except KafkaException as failure:
             raise LabError(
                 f"{target.cluster} does not answer: {failure.args[0].str()}",
                 "repl lab status shows what runs",
             ) from failure
-        if target.topic not in found:
+        if target.topic not in topics:
             raise LabError(
                 f"{target.cluster} has no topic {target.topic!r}", "create it, by a topology and repl apply"
             )

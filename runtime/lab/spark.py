@@ -423,14 +423,18 @@ class LabSpark:
         main = "resourcemanager.ResourceManager" if manager else "nodemanager.NodeManager"
         home = self.folder / daemon.name
         page, main_port, localizer, *_ = daemon.ports
-        own = {
+        properties = {
             "yarn.nodemanager.webapp.address": f"127.0.0.1:{page}",
             "yarn.nodemanager.address": f"127.0.0.1:{main_port}",
             "yarn.nodemanager.localizer.address": f"127.0.0.1:{localizer}",
             "yarn.nodemanager.local-dirs": f"{home}/local",
             "yarn.nodemanager.log-dirs": f"{home}/logs",
         }
-        given = [] if manager else [word for key, value in own.items() for word in ("-D", f"{key}={value}")]
+        given = (
+            []
+            if manager
+            else [word for key, value in properties.items() for word in ("-D", f"{key}={value}")]
+        )
         return [
             *(java, "-Xmx256m", *_JVM, f"-Dhadoop.home.dir={self.folder}", self._mark(daemon)),
             f"-Dlog4j2.configurationFile={self.conf / 'log4j2.properties'}",

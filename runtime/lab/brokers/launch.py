@@ -80,18 +80,18 @@ def launch(kits: Kits, nodes: Sequence[LabBroker], timeout: float) -> None:
     Raises LabError.
     """
     log_starts = {broker.mark: size_of(broker.log) for broker in nodes}
-    brokers = [one for one in nodes if not one.is_zookeeper]
+    brokers = [broker for broker in nodes if not broker.is_zookeeper]
     try:
-        for one in nodes:
-            if one.is_zookeeper:
-                _spawn(kits, one)
-        for cluster in {one.cluster.name: one.cluster for one in nodes}.values():
+        for node in nodes:
+            if node.is_zookeeper:
+                _spawn(kits, node)
+        for cluster in {node.cluster.name: node.cluster for node in nodes}.values():
             if cluster.zookeeper is not None:
                 zookeeper.wait_ready(cluster, cluster.zookeeper)
-                mine = [one.node.id for one in brokers if one.cluster is cluster]
+                mine = [broker.node.id for broker in brokers if broker.cluster is cluster]
                 zookeeper.wait_unregistered(cluster, mine)
-        for one in brokers:
-            _spawn(kits, one)
+        for broker in brokers:
+            _spawn(kits, broker)
         if late := _wait_until_ready(brokers, log_starts, timeout):
             last = last_lines(late[0].log, log_starts[late[0].mark])
             raise LabError(
@@ -135,10 +135,10 @@ def _wait_until_ready(
     return waiting
 
 
-def _spawn(kits: Kits, one: LabBroker) -> None:
-    cluster, node = one
+def _spawn(kits: Kits, broker: LabBroker) -> None:
+    cluster, node = broker
     words = command(kits[node.version], cluster, node)
-    processes.spawn(one.mark, words, cluster.log_file(node))
+    processes.spawn(broker.mark, words, cluster.log_file(node))
 
 
 def stop(marks: Collection[str], grace: float) -> None:

@@ -123,16 +123,16 @@ def _replication(brokers: int) -> dict[str, str]:
 
 def _security(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, str]:
     spec = cluster.spec
-    found = _tls(cluster) if spec.security.tls else {}
+    settings = _tls(cluster) if spec.security.tls else {}
     if spec.security.sasl:
-        found |= _sasl(cluster, passwords)
+        settings |= _sasl(cluster, passwords)
     if spec.security.sasl or spec.authorizer:
         kraft = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         before = "kafka.security.authorizer.AclAuthorizer"
-        found["authorizer.class.name"] = kraft if cluster.zookeeper is None else before
+        settings["authorizer.class.name"] = kraft if cluster.zookeeper is None else before
     # Without an authorizer it has no effect. With one, the brokers themselves must keep access.
-    found["super.users"] = ";".join(f"User:{name}" for name in _super_users(cluster))
-    return found
+    settings["super.users"] = ";".join(f"User:{name}" for name in _super_users(cluster))
+    return settings
 
 
 def _super_users(cluster: LabKafkaCluster) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _sasl(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, s
     if cluster.spec.security.kerberos:
         keytab = cluster.kdc.keytab_file(cluster.service_principal)
         logins["GSSAPI"] = kerberos_jaas(cluster.service_principal, keytab)
-    found = {
+    settings = {
         "sasl.enabled.mechanisms": ",".join(logins),
         "sasl.mechanism.inter.broker.protocol": mechanism,
         **{
@@ -161,12 +161,12 @@ def _sasl(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, s
         },
     }
     if "GSSAPI" in logins:
-        found["sasl.kerberos.service.name"] = "kafka"
+        settings["sasl.kerberos.service.name"] = "kafka"
     if cluster.zookeeper is not None:
-        return found
+        return settings
     # A controller can't read the metadata with the SCRAM credentials before it has logged in: it uses PLAIN.
     controller = {CONTROLLER: passwords[CONTROLLER]}
-    return found | {
+    return settings | {
         "listener.name.controller.sasl.enabled.mechanisms": PLAIN_PASSWORDS,
         "sasl.mechanism.controller.protocol": PLAIN_PASSWORDS,
         "listener.name.controller.plain.sasl.jaas.config": jaas(
@@ -176,11 +176,11 @@ def _sasl(cluster: LabKafkaCluster, passwords: Mapping[str, str]) -> dict[str, s
 
 
 def _tls(cluster: LabKafkaCluster) -> dict[str, str]:
-    found = java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem"))
+    settings = java_tls(cluster.secret_file("ca.pem"), cluster.secret_file("broker.pem"))
     if cluster.spec.security is Security.TLS:
-        found["ssl.client.auth"] = "required"
-        found["ssl.principal.mapping.rules"] = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
-    return found
+        settings["ssl.client.auth"] = "required"
+        settings["ssl.principal.mapping.rules"] = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
+    return settings
 
 
 _STORED = "bootstrap.checkpoint"  # the metadata of a new cluster, beside the jars

@@ -122,10 +122,10 @@ def prepare(kit: Kit, cluster: LabKafkaCluster, passwords: Mapping[str, str]) ->
 def _ask(cluster: LabKafkaCluster, node: BrokerPorts, words: str) -> str:
     """Returns the answer to one of ZooKeeper's four-letter words; an empty text where there is none."""
     try:
-        with socket.create_connection((cluster.spec.host, node.port), timeout=2.0) as asked:
-            asked.sendall(words.encode())
+        with socket.create_connection((cluster.spec.host, node.port), timeout=2.0) as connection:
+            connection.sendall(words.encode())
             parts = []
-            while part := asked.recv(65_536):
+            while part := connection.recv(65_536):
                 parts.append(part)
     except OSError:
         return ""
