@@ -42,8 +42,8 @@ def indented(text: str) -> str:
     )
 
 
-def _escape(found: re.Match[str]) -> str:
-    sign = found[0]
+def _escape(match: re.Match[str]) -> str:
+    sign = match[0]
     if sign in _SHORT:
         return _SHORT[sign]
     units = sign.encode("utf-16-be", "surrogatepass").hex()
@@ -126,7 +126,7 @@ def moment(ms: int | None) -> str:
 def sparkline(values: Sequence[float | None], width: int = 20) -> str:
     """Returns a sparkline, the newest value at the right; a space where the value is unknown."""
     shown = list(values)[-width:]
-    top = max((one for one in shown if one is not None), default=0)
+    top = max((value for value in shown if value is not None), default=0)
     bars = ""
     for value in shown:
         if value is None:

@@ -334,9 +334,9 @@ def _behind(status: ReplicationStatus) -> list[str]:
     partitions = [partition for flow in status.flows for partition in flow.partitions]
     old = any(partition.source_end_seen_ms or partition.lag_records is None for partition in partitions)
     if not records:
-        known = status.flows and all(flow.lag_records == 0 for flow in status.flows)
+        caught_up = status.flows and all(flow.lag_records == 0 for flow in status.flows)
         stopped = any(partition.needs_someone for partition in partitions)
-        return ["nothing behind"] if known and not old and not stopped else []
+        return ["nothing behind"] if caught_up and not old and not stopped else []
     longest = max((flow.lag_ms for flow in status.flows if flow.lag_ms is not None), default=None)
     far = f" and {span(longest)}" if longest else ""
     behind = f"{'at least ' if old else ''}{plural(records, 'record')}{far} behind"
@@ -359,7 +359,7 @@ def _remarks(status: ReplicationStatus) -> Iterator[Text]:
         for cluster in status.clusters
         for side in _SIDES
     }
-    said |= {f"{one.topic}-{one.partition}: {one.why}" for _, one in _needing(status)}
+    said |= {f"{partition.topic}-{partition.partition}: {partition.why}" for _, partition in _needing(status)}
     remarks = []
     for job in status.jobs:
         remarks += [(f"job {job.name}", job.why)] if job.why and job.state != UNKNOWN else []
@@ -373,7 +373,7 @@ def _remarks(status: ReplicationStatus) -> Iterator[Text]:
             if job.up and (slot.why or slot.state in ("waiting", "unscheduled"))
         ]
     for flow in status.flows:
-        parts = [one for one in flow.why.split("; ") if one and one not in said]
+        parts = [part for part in flow.why.split("; ") if part and part not in said]
         remarks += [(f"flow {flow.name}", "; ".join(parts))] if parts else []
         notes: list[str] = []
         if seen := [
@@ -440,8 +440,8 @@ def _blocked(flow: FlowHealth) -> list[str]:
     for partition in flow.partitions:
         if partition.blocked_by is not None:
             first.setdefault(partition.blocked_by.producer_id, partition)
-    told = (f"{one.topic}-{one.partition}: {one.why}" for one in first.values())
-    return [words for words in told if words not in flow.why][:MOST_WORRIES]
+    texts = (f"{partition.topic}-{partition.partition}: {partition.why}" for partition in first.values())
+    return [words for words in texts if words not in flow.why][:MOST_WORRIES]
 
 
 def _slot(slot: SlotHealth) -> str:
@@ -452,23 +452,23 @@ def _slot(slot: SlotHealth) -> str:
 
 def _worries(status: ReplicationStatus, width: int | None) -> Iterator[Text]:
     """Yields the partitions that need a decision; many are counted."""
-    found = _needing(status)
-    if not found:
+    needing = _needing(status)
+    if not needing:
         return
     yield Text()
     rows = [
         (
-            Cell(f"{one.topic}-{one.partition}", "bold"),
+            Cell(f"{partition.topic}-{partition.partition}", "bold"),
             flow,
-            Cell(one.state, BAD),
-            span(status.at_ms - one.since_ms) if one.since_ms is not None else "–",
-            one.why,
+            Cell(partition.state, BAD),
+            span(status.at_ms - partition.since_ms) if partition.since_ms is not None else "–",
+            partition.why,
         )
-        for flow, one in found[:MOST_WORRIES]
+        for flow, partition in needing[:MOST_WORRIES]
     ]
     yield from table(_WORRIES, rows, width)
-    if len(found) > MOST_WORRIES:
-        yield Text(f"… and {len(found) - MOST_WORRIES:,} more: repl status --all", "dim")
+    if len(needing) > MOST_WORRIES:
+        yield Text(f"… and {len(needing) - MOST_WORRIES:,} more: repl status --all", "dim")
 
 
 def _next(status: ReplicationStatus) -> Iterator[Text]:

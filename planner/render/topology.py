@@ -101,10 +101,10 @@ Common = TypeVar("Common", int, str)
 def _most(values: Iterable[Common | None]) -> Common | None:
     """Returns the most common value, the smallest of equals; None if a topic has none, or all differ."""
     counts: Counter[Common] = Counter()
-    for one in values:
-        if one is None:
+    for value in values:
+        if value is None:
             return None
-        counts[one] += 1
+        counts[value] += 1
     value, count = min(counts.items(), key=lambda pair: (-pair[1], str(pair[0])))
     return value if count > 1 else None
 
@@ -112,7 +112,7 @@ def _most(values: Iterable[Common | None]) -> Common | None:
 def topic_values(topics: Iterable[Topic], defaults: Topic) -> list[dict[str, Value]]:
     """Returns the entries of topics by name, then by cluster."""
     alike: dict[tuple[object, ...], list[Topic]] = {}
-    for topic in sorted(topics, key=lambda one: (one.name, one.cluster)):
+    for topic in sorted(topics, key=lambda topic: (topic.name, topic.cluster)):
         same = (
             topic.name,
             topic.partitions,
@@ -134,13 +134,13 @@ def topic_values(topics: Iterable[Topic], defaults: Topic) -> list[dict[str, Val
 def quota_values(quotas: Iterable[Quota]) -> list[dict[str, Value]]:
     """Returns the entries of quotas by entity; equal ones of several clusters are one."""
     clusters: dict[Quota, list[str]] = {}
-    for quota in sorted(quotas, key=lambda one: (one.entity.name, one.cluster)):
+    for quota in sorted(quotas, key=lambda quota: (quota.entity.name, quota.cluster)):
         clusters.setdefault(replace(quota, cluster="", source=None), []).append(quota.cluster)
-    found = []
+    entries = []
     for quota, named in clusters.items():
         value = values_of(replace(quota, cluster=named[0]))
-        found.append(value if len(named) == 1 else {**value, "cluster": named})
-    return found
+        entries.append(value if len(named) == 1 else {**value, "cluster": named})
+    return entries
 
 
 def _flow_values(topology: Topology) -> list[dict[str, Value]]:
@@ -148,7 +148,7 @@ def _flow_values(topology: Topology) -> list[dict[str, Value]]:
     entries = {name: values_of(flow) for name, flow in topology.flows.items()}
     for name, flow in topology.file_flows.items():
         keys = LINES_FLOW_KEYS if flow.from_files else FILE_FLOW_KEYS
-        entries[name] = {key: one for key, one in values_of(flow).items() if key in keys}
+        entries[name] = {key: value for key, value in values_of(flow).items() if key in keys}
     return [entries[name] for name in sorted(entries)]
 
 
@@ -159,11 +159,11 @@ def topology_yaml(topology: Topology, header: Sequence[str] = (), notes: Sequenc
     """
     sections = [
         [*_comments(header), f"apiVersion: {API_VERSION}", *pair("name", topology.name)],
-        ["clusters:", *_named({name: values_of(one) for name, one in topology.clusters.items()})],
+        ["clusters:", *_named({name: values_of(cluster) for name, cluster in topology.clusters.items()})],
         *_topics(topology.topics),
         _listed("acls", acl_values(acl.rule for acl in topology.acls)),
         _listed("quotas", quota_values(topology.quotas)),
-        _section("endpoints", {name: values_of(one) for name, one in topology.endpoints.items()}),
+        _section("endpoints", {name: values_of(endpoint) for name, endpoint in topology.endpoints.items()}),
         _section("registries", {name: values_of(registry) for name, registry in topology.registries.items()}),
         _listed("flows", _flow_values(topology)),
         _listed("cutovers", [values_of(cutover) for cutover in topology.cutovers]),
@@ -190,9 +190,9 @@ def secret_notes(cluster: Cluster) -> list[Diagnostic]:
 
 def _topics(topics: Sequence[Topic]) -> Iterator[list[str]]:
     defaults = topic_defaults(topics)
-    found = {key: value for key, value in values_of(defaults).items() if key not in ("name", "cluster")}
-    if found:
-        yield ["defaults:", *pair("topic", found, 2)]
+    shared = {key: value for key, value in values_of(defaults).items() if key not in ("name", "cluster")}
+    if shared:
+        yield ["defaults:", *pair("topic", shared, 2)]
     yield _listed("topics", topic_values(topics, defaults))
 
 
@@ -212,7 +212,7 @@ def _named(values: Mapping[str, Value]) -> Iterator[str]:
 
 def _jobs(topology: Topology) -> list[str]:
     """Returns the jobs that have keys; every other one exists without being declared."""
-    declared = {name: found for name, job in topology.jobs.items() if (found := values_of(job))}
+    declared = {name: values for name, job in topology.jobs.items() if (values := values_of(job))}
     return ["jobs:", *_named(declared)] if declared else []
 
 

@@ -76,7 +76,7 @@ def _text(value: str) -> str:
     if (_BARE.fullmatch(value) or _HOST_PORT.fullmatch(value)) and value.lower() not in _WORDS:
         return value
     # A brace pair would be computed as an expression, so it is written as one that yields itself.
-    value = re.sub(r"\{\{|\{%|\{#", lambda found: "{{ '" + found[0] + "' }}", value)
+    value = re.sub(r"\{\{|\{%|\{#", lambda match: "{{ '" + match[0] + "' }}", value)
     if _UNPRINTABLE.search(value) or ('"' in value and "'" in value):
         return '"' + "".join(_escaped(sign) for sign in value) + '"'
     if "\\" in value or '"' in value:
@@ -115,9 +115,9 @@ def inline(value: Value) -> str:
         case str() | int() | UnquotedText():
             return scalar(value)
         case Mapping():
-            return "{" + ", ".join(f"{_key(key)}: {inline(one)}" for key, one in value.items()) + "}"
+            return "{" + ", ".join(f"{_key(key)}: {inline(member)}" for key, member in value.items()) + "}"
         case _:
-            return "[" + ", ".join(inline(one) for one in value) + "]"
+            return "[" + ", ".join(inline(member) for member in value) + "]"
 
 
 def pair(key: str, value: Value, indent: int = 0) -> Iterator[str]:
@@ -135,13 +135,13 @@ def below(value: Value, indent: int) -> Iterator[str]:
     """Yields the parts of a map or list, each on its own lines."""
     match value:
         case Mapping():
-            for key, one in value.items():
-                yield from pair(key, one, indent)
+            for key, member in value.items():
+                yield from pair(key, member, indent)
         case _:
             assert isinstance(value, Sequence)
             assert not isinstance(value, str)
-            for one in value:
-                yield from item(one, indent)
+            for member in value:
+                yield from item(member, indent)
 
 
 def item(value: Value, indent: int) -> Iterator[str]:
@@ -201,19 +201,19 @@ class _Growing:
 
 
 def _values(record: RecordShape, declared: Any, usual: Any) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+    written: dict[str, Value] = {}
     for key in record.keys:
         if not key.field:
             if (section := _section(key, declared, usual)) is not None:
-                found[key.name] = section
+                written[key.name] = section
             continue
         value, default = getattr(declared, key.field), getattr(usual, key.field)
         if value == default and (not key.required or key.unless):
             continue
         if isinstance(usual, _Growing):
             usual.write(key.field, value)
-        found[key.name] = _value(key, value, default, declared)
-    return found
+        written[key.name] = _value(key, value, default, declared)
+    return written
 
 
 def _section(key: Key, declared: Any, usual: Any) -> Value | None:
@@ -258,9 +258,9 @@ def _plain(shape: Shape, value: Any) -> Value:
         case shapes.ListShape():
             if shape.least and isinstance(shape.item, shapes.TextShape) and len(value) == 1:
                 return _plain(shape.item, value[0])  # a single name stands without brackets
-            return [_plain(shape.item, one) for one in value]
+            return [_plain(shape.item, member) for member in value]
         case shapes.MapShape():
-            return {str(key): _plain(shape.value, one) for key, one in sorted(value.items())}
+            return {str(key): _plain(shape.value, member) for key, member in sorted(value.items())}
         case RecordShape():
             return values_of(value)
         case _:
@@ -326,9 +326,11 @@ def _start(start: Start) -> Value:
 CONVERTERS: Mapping[str, Callable[[Any], Value]] = {
     "bootstrap": lambda addresses: addresses,
     "rename": _rename,
-    "requirements": lambda require: {one.subject: f"{one.operator}{one.value}" for one in require},
+    "requirements": lambda require: {
+        requirement.subject: f"{requirement.operator}{requirement.value}" for requirement in require
+    },
     "size": spark_size,
-    "rules": lambda rules: [values_of(one) for one in rules],
+    "rules": lambda rules: [values_of(rule) for rule in rules],
     "samples": lambda samples: {sample.topics: sample.file for sample in samples},
     "schema": lambda text: text,  # of a file, its content
     "start": _start,

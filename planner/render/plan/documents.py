@@ -65,41 +65,41 @@ def simulation_columns(simulation: Simulation) -> tuple[Column, ...]:
     )
 
 
-def simulation_cells(one: FlowForecast) -> list[str]:
+def simulation_cells(forecast: FlowForecast) -> list[str]:
     """Returns the row of a flow."""
-    if one.why:
-        return [one.flow, *[UNKNOWN] * 8]
+    if forecast.why:
+        return [forecast.flow, *[UNKNOWN] * 8]
     return [
-        one.flow,
-        f"{one.topics:,}",
-        _both(per_second(one.records_per_s), one.bytes_per_s, "/s"),
-        _both(count(one.copy_records), one.copy_bytes),
-        _duration(one, one.copy_ms),
-        _both(count(one.outage_records), one.outage_bytes),
-        _duration(one, one.after_outage_ms),
-        NEVER if one.loss_ms is None else span(one.loss_ms),
-        octets(one.bytes_a_day),
+        forecast.flow,
+        f"{forecast.topics:,}",
+        _both(per_second(forecast.records_per_s), forecast.bytes_per_s, "/s"),
+        _both(count(forecast.copy_records), forecast.copy_bytes),
+        _duration(forecast, forecast.copy_ms),
+        _both(count(forecast.outage_records), forecast.outage_bytes),
+        _duration(forecast, forecast.after_outage_ms),
+        NEVER if forecast.loss_ms is None else span(forecast.loss_ms),
+        octets(forecast.bytes_a_day),
     ]
 
 
 def simulation_remarks(simulation: Simulation) -> list[str]:
     """Returns what needs attention, one sentence a flow."""
-    found = []
+    remarks = []
     for flow in simulation:
         if flow.why:
-            found.append(f"flow.{flow.flow}: nothing is known of it, because {flow.why}")
+            remarks.append(f"flow.{flow.flow}: nothing is known of it, because {flow.why}")
         if flow.keeps_up is False:
-            found.append(
+            remarks.append(
                 f"flow.{flow.flow}: {flow.source} is written at {octets(flow.bytes_per_s)}/s, faster than it"
                 f" copies ({octets(flow.rate)}/s): the flow never catches up"
             )
         if flow.lost_records:
-            found.append(
+            remarks.append(
                 f"flow.{flow.flow}: an outage of {span(flow.outage_ms)} loses about"
                 f" {plural(flow.lost_records, 'record')}: {flow.source} deletes records of {flow.loss_topic}"
                 f" after {span(flow.loss_ms)}; a longer retention.ms or retention.bytes keeps them"
             )
-    return found
+    return remarks
 
 
 def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]:
@@ -121,10 +121,10 @@ def _both(records: str, octets_: float | None, suffix: str = "") -> str:
     return records if octets_ is None else f"{records} ({octets(octets_)}{suffix})"
 
 
-def _duration(one: FlowForecast, ms: int | None) -> str:
+def _duration(forecast: FlowForecast, ms: int | None) -> str:
     if ms is not None:
         return span(ms)
-    return NEVER if one.keeps_up is False else UNKNOWN
+    return NEVER if forecast.keeps_up is False else UNKNOWN
 
 
 LIMIT = 65_000  # a comment on GitHub holds 65,536 characters
@@ -165,7 +165,7 @@ def _head(plan: Plan) -> str:
     if errors:
         lines += [f"**This plan can't be applied: {plural(len(errors), 'error')}.**", ""]
     if plan.unknown:
-        missing = _cut_text(", ".join(code(one) for one in plan.unknown))
+        missing = _cut_text(", ".join(code(cluster) for cluster in plan.unknown))
         lines += [f"**This plan is not complete:** {missing} could not be read.", ""]
     return "\n".join(lines) + "\n" + _cut(_diagnostics(plan.diagnostics), HEAD_SHARE)
 
@@ -175,11 +175,11 @@ def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
     rank = list(Severity)
     mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠", Severity.NOTE: "ℹ"}
     blocks = []
-    for one in sorted(diagnostics, key=lambda one: rank.index(one.severity)):
-        where = one.source or one.address
+    for diagnostic in sorted(diagnostics, key=lambda diagnostic: rank.index(diagnostic.severity)):
+        where = diagnostic.source or diagnostic.address
         place = f"{code(str(where))}: " if where else ""
-        hint = f" — {_text(one.hint)}" if one.hint else ""
-        blocks.append(f"- {mark[one.severity]} {place}{_text(one.summary)}{hint}\n")
+        hint = f" — {_text(diagnostic.hint)}" if diagnostic.hint else ""
+        blocks.append(f"- {mark[diagnostic.severity]} {place}{_text(diagnostic.summary)}{hint}\n")
     return [*blocks, "\n"] if blocks else []
 
 
@@ -225,8 +225,8 @@ def _simulation(simulation: Simulation) -> list[str]:
     named = simulation_columns(simulation)
     return [
         f"\n#### {_text(simulation_heading(simulation))}\n\n",
-        "| " + " | ".join(one.name.capitalize() for one in named) + " |\n",
-        "| " + " | ".join("---:" if one.right else "---" for one in named) + " |\n",
+        "| " + " | ".join(column.name.capitalize() for column in named) + " |\n",
+        "| " + " | ".join("---:" if column.right else "---" for column in named) + " |\n",
         *("| " + " | ".join(_text(cell) for cell in simulation_cells(flow)) + " |\n" for flow in simulation),
         "\n",
         *(f"- ⚠ {_text(remark)}\n" for remark in simulation_remarks(simulation)),
@@ -350,7 +350,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
             for layout in (ACROSS_THE_SCREEN, DOWN_THE_SCREEN)
         ],
         clusters=clusters,
-        diagnostics=sorted(plan.diagnostics, key=lambda one: rank.index(one.severity)),
+        diagnostics=sorted(plan.diagnostics, key=lambda diagnostic: rank.index(diagnostic.severity)),
         errors=sum(1 for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR),
         simulation=simulation,
         wave_text=wave_text,

@@ -51,7 +51,9 @@ def _lines(plan: Plan) -> Iterator[Line]:
         yield _heading(plan), BOLD
         planned = {change.action for change in changes}
         legend = [
-            f"{one.symbol} {one.legend}" for action, one in WORDS.items() if one.legend and action in planned
+            f"{words.symbol} {words.legend}"
+            for action, words in WORDS.items()
+            if words.legend and action in planned
         ]
         if legend and plan.mode is not Mode.DRIFT:
             yield f"({', '.join(legend)})", DIM
@@ -141,8 +143,8 @@ def _unknown(changes: list[Change]) -> Iterator[Line]:
     for change in changes:
         by_reason.setdefault(change.reason, []).append(change)
     for reason, alike in by_reason.items():
-        for one in alike[:UNKNOWN_SHOWN]:
-            yield f"  ? {one.address} {reason}", CYAN
+        for change in alike[:UNKNOWN_SHOWN]:
+            yield f"  ? {change.address} {reason}", CYAN
         if len(alike) > UNKNOWN_SHOWN:
             yield f"  ? {len(alike) - UNKNOWN_SHOWN:,} more {reason}", CYAN
         yield "", ""
@@ -164,7 +166,7 @@ def _broken(line: str, width: int | None) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [one.replace(NO_BREAK, " ") for one in wrapped]
+    return [part.replace(NO_BREAK, " ") for part in wrapped]
 
 
 def steps_text(plan: Plan) -> Iterator[str]:

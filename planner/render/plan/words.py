@@ -144,10 +144,10 @@ def summary_line(plan: Plan) -> str:
 
 def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
     gone, again = counted.destroy - counted.add, counted.add
-    found = ((counted.change, "changed"), (again, "made again"), (gone, "deleted"))
+    counts = ((counted.change, "changed"), (again, "made again"), (gone, "deleted"))
     if plan.changed:
         return (
-            f"Drift: {', '.join(f'{count} {what}' for count, what in found if count)} outside the topology."
+            f"Drift: {', '.join(f'{count} {what}' for count, what in counts if count)} outside the topology."
         )
     if plan.complete and not plan.errored:
         return "No drift. The clusters are as they were applied."
@@ -170,9 +170,11 @@ def value_text(field: FieldChange, value: Value) -> str:
     if shown is None:
         if field.path[0] == "recorded":
             return "(not managed)"
-        own = field.inherited
-        says_more = own is not None and own not in (field.old, field.new)
-        return f"(default {readable(name, own)})" if own is not None and says_more else "(default)"
+        inherited = field.inherited
+        says_more = inherited is not None and inherited not in (field.old, field.new)
+        return (
+            f"(default {readable(name, inherited)})" if inherited is not None and says_more else "(default)"
+        )
     if isinstance(shown, list | tuple):
         return ", ".join(map(str, shown)) or "(none)"
     if isinstance(shown, bool):
@@ -183,8 +185,8 @@ def value_text(field: FieldChange, value: Value) -> str:
 def created_text(field: FieldChange) -> str:
     """Returns the value of a new object. The cluster chooses a value that is not declared."""
     if displayed(field.path, field.new) is None:
-        own = f": {field.inherited}" if field.inherited is not None else ""
-        return f"({UNKNOWN_AFTER}{own})"
+        inherited = f": {field.inherited}" if field.inherited is not None else ""
+        return f"({UNKNOWN_AFTER}{inherited})"
     return value_text(field, field.new)
 
 
@@ -227,10 +229,10 @@ def grouped(changes: Iterable[Change]) -> list[Group]:
     alike: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
         # Destroyed objects are never grouped: each has its own data to lose.
-        own = change.address if change.action in (Action.DELETE, Action.REPLACE) else None
+        address = change.address if change.action in (Action.DELETE, Action.REPLACE) else None
         fields = tuple(map(repr, change.fields))  # a value may be a mapping
         kind, cluster = change.address.kind, change.address.cluster
-        key = (change.action, kind, cluster, change.reason, fields, change.notes, own)
+        key = (change.action, kind, cluster, change.reason, fields, change.notes, address)
         alike.setdefault(key, []).append(change)
     return sorted(
         alike.values(), key=lambda group: (WORDS[group[0].action].rank, -len(group), group[0].address)

@@ -135,9 +135,9 @@ def closing(ended: ApplyResult, command: str) -> str:
 def _waiting(waits: Sequence[PartitionWaits]) -> list[str]:
     """Returns the partitions that wait for a decision, with the next step for each."""
     lines = ["", f"Partitions that wait for a decision ({len(waits)}):"] if waits else []
-    for (flow, state, step), found in by_step(waits):
-        named = few([f"{one.topic}-{one.partition}" for one in found])
-        why = f": {found[0].why}" if found[0].why else ""
+    for (flow, state, step), partitions in by_step(waits):
+        named = few([f"{partition.topic}-{partition.partition}" for partition in partitions])
+        why = f": {partitions[0].why}" if partitions[0].why else ""
         lines += [f"  {flow_address(flow)}: {named} {state}{why}", f"    Next: {step}"]
     return lines
 

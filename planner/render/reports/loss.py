@@ -23,51 +23,56 @@ def flow_lines(losses: Sequence[FlowLoss], now_ms: int) -> Iterator[Text]:
         )
 
 
-def _cost(one: FlowLoss, now_ms: int) -> str:
-    if not one.destination_answers:
-        return f"not known: {one.destination} does not answer, and nothing can be done there"
-    if one.records is None or one.as_of_ms is None:
-        return f"not known: the end of {one.source} was never reported"
-    behind = f"{plural(one.records, 'record')}, {span(one.ms) if one.ms is not None else 'some time'}"
-    if one.source_answers and not one.unheard:
-        return f"{behind} behind now: {one.source} answers"
+def _cost(loss: FlowLoss, now_ms: int) -> str:
+    if not loss.destination_answers:
+        return f"not known: {loss.destination} does not answer, and nothing can be done there"
+    if loss.records is None or loss.as_of_ms is None:
+        return f"not known: the end of {loss.source} was never reported"
+    behind = f"{plural(loss.records, 'record')}, {span(loss.ms) if loss.ms is not None else 'some time'}"
+    if loss.source_answers and not loss.unheard:
+        return f"{behind} behind now: {loss.source} answers"
     unheard = ""
-    if one.unheard:
-        named = few([f"{each.topic}-{each.partition} ({each.why})" for each in one.unheard_partitions])
-        unheard = f"; of {count(one.unheard)} of {plural(one.partitions, 'partition')} nothing is known"
+    if loss.unheard:
+        named = few(
+            [
+                f"{partition.topic}-{partition.partition} ({partition.why})"
+                for partition in loss.unheard_partitions
+            ]
+        )
+        unheard = f"; of {count(loss.unheard)} of {plural(loss.partitions, 'partition')} nothing is known"
         unheard += f": {named}" if named else ""
-    since = f" ({span(max(now_ms - one.as_of_ms, 0))} ago)"
-    return f"at least {behind}, as of {moment(one.as_of_ms)}{since}{unheard}{_older(one)}"
+    since = f" ({span(max(now_ms - loss.as_of_ms, 0))} ago)"
+    return f"at least {behind}, as of {moment(loss.as_of_ms)}{since}{unheard}{_older(loss)}"
 
 
-def _older(one: FlowLoss) -> str:
+def _older(loss: FlowLoss) -> str:
     """Returns the partitions that stopped earlier: later records in them are not counted."""
-    told = [
-        f"{each.topic}-{each.partition} as of {moment(each.as_of_ms)} ({each.why})"
-        for each in one.older_partitions
-        if each.as_of_ms is not None
+    partitions = [
+        f"{partition.topic}-{partition.partition} as of {moment(partition.as_of_ms)} ({partition.why})"
+        for partition in loss.older_partitions
+        if partition.as_of_ms is not None
     ]
-    return f"; {few(told)}" if told else ""
+    return f"; {few(partitions)}" if partitions else ""
 
 
-def verdict_text(one: FailoverVerdict, now_ms: int, *, clock: bool = True) -> str:
+def verdict_text(verdict: FailoverVerdict, now_ms: int, *, clock: bool = True) -> str:
     """Returns whether a failover of the cluster is safe, to follow `Fail over dc1: `.
 
     Without `clock` it tells ages alone: a page is read in several zones.
     """
-    if one.verdict is Verdict.ENDED:
-        return f"nothing is left to fail over ({', '.join(one.because)})"
-    if one.records is None:
+    if verdict.verdict is Verdict.ENDED:
+        return f"nothing is left to fail over ({', '.join(verdict.because)})"
+    if verdict.records is None:
         return "not known what would be lost"
-    if not one.records and one.answers:
-        return _LOSES_NOTHING.get(one.verdict, "not known what would be lost")
-    least = "" if one.answers and one.verdict is not Verdict.UNKNOWN else "at least "
-    lost = f"would lose {least}{plural(one.records, 'record')}"
-    lost += f", {span(one.ms)}" if one.ms else ""
-    if one.as_of_ms is not None:
-        ago = f"{span(max(now_ms - one.as_of_ms, 0))} ago"
-        lost += f", as of {moment(one.as_of_ms)} ({ago})" if clock else f", as of {ago}"
-    return lost + _BY_RPO.get(one.verdict, "")
+    if not verdict.records and verdict.answers:
+        return _LOSES_NOTHING.get(verdict.verdict, "not known what would be lost")
+    least = "" if verdict.answers and verdict.verdict is not Verdict.UNKNOWN else "at least "
+    lost = f"would lose {least}{plural(verdict.records, 'record')}"
+    lost += f", {span(verdict.ms)}" if verdict.ms else ""
+    if verdict.as_of_ms is not None:
+        ago = f"{span(max(now_ms - verdict.as_of_ms, 0))} ago"
+        lost += f", as of {moment(verdict.as_of_ms)} ({ago})" if clock else f", as of {ago}"
+    return lost + _BY_RPO.get(verdict.verdict, "")
 
 
 _LOSES_NOTHING = {
@@ -103,16 +108,16 @@ def group_lines(groups: Sequence[GroupLoss], width: int | None) -> Iterator[Text
     yield from table(_GROUPS, [_group(group) for group in groups], width)
 
 
-def _group(one: GroupLoss) -> list[Cell | str]:
-    further = f"{one.lost} ({plural(one.records_lost, 'record')})" if one.lost else "0"
+def _group(loss: GroupLoss) -> list[Cell | str]:
+    further = f"{loss.lost} ({plural(loss.records_lost, 'record')})" if loss.lost else "0"
     return [
-        one.group,
-        one.flow,
-        Cell(str(one.exact), "green"),
-        Cell(str(one.again), "yellow" if one.again else ""),
-        Cell(further, "yellow" if one.lost else ""),
-        Cell(str(one.kept), "yellow" if one.kept else ""),
-        one.why,
+        loss.group,
+        loss.flow,
+        Cell(str(loss.exact), "green"),
+        Cell(str(loss.again), "yellow" if loss.again else ""),
+        Cell(further, "yellow" if loss.lost else ""),
+        Cell(str(loss.kept), "yellow" if loss.kept else ""),
+        loss.why,
     ]
 
 
@@ -133,17 +138,17 @@ def subscription_lines(groups: Sequence[GroupTopics]) -> Iterator[Text]:
     consumers' condition for reading each record once.
     """
     topics: dict[tuple[str, str], set[str]] = {}
-    for one in groups:
-        topics.setdefault((one.cluster, one.group), set()).update(one.topics)
+    for entry in groups:
+        topics.setdefault((entry.cluster, entry.group), set()).update(entry.topics)
     longest = max((len(group) for _, group in topics), default=0)
     for (cluster, group), names in sorted(topics.items()):
         yield Text.assemble(
             ("  ", ""), (f"{group:<{longest}}", "bold"), (f"  at {cluster}: ", ""), ",".join(sorted(names))
         )
-    for one in groups:
-        if one.kept:
-            what = f"not moved in {plural(one.kept, 'partition')} of flow.{one.flow}: {one.why}"
-            yield Text.assemble(("  ", ""), (one.group, "bold"), ("  ", ""), (what, "yellow"))
+    for entry in groups:
+        if entry.kept:
+            what = f"not moved in {plural(entry.kept, 'partition')} of flow.{entry.flow}: {entry.why}"
+            yield Text.assemble(("  ", ""), (entry.group, "bold"), ("  ", ""), (what, "yellow"))
     if topics:
         yield Text(READ_COMMITTED)
 
@@ -163,10 +168,10 @@ def _schemas(check: SchemaCheck) -> Iterator[tuple[str, str]]:
     if check.uncertain:
         yield f"it is not known whether these are ids of schemas: {few(check.uncertain)}", "yellow"
     if not check.missing and not check.unread:
-        found = [f"{plural(check.schemas, 'schema')} of the last {plural(check.records, 'record')}"]
+        checked = [f"{plural(check.schemas, 'schema')} of the last {plural(check.records, 'record')}"]
         if check.versions is not None:
-            found.append(f"all {plural(check.versions, 'version')} of the subjects at {check.source}")
-        yield f"{check.destination} has {' and '.join(found)}", ""
+            checked.append(f"all {plural(check.versions, 'version')} of the subjects at {check.source}")
+        yield f"{check.destination} has {' and '.join(checked)}", ""
     if check.source_unread:
         what = f"versions that these records do not need are not known: {check.source_unread}"
         yield what, "yellow"
