@@ -50,11 +50,11 @@ async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> 
     start = (await list_offsets(cluster, {at: EARLIEST}))[at]
     if not isinstance(start, ListedOffset) or start.offset > committed:
         return None
-    ahead = [one.timestamp for one in await _from(cluster, at, committed) if one.offset >= committed]
+    ahead = [record.timestamp for record in await _from(cluster, at, committed) if record.offset >= committed]
     if ahead:
         return min(ahead)
     before = await _from(cluster, at, max(start.offset, committed - _BACK))
-    behind = [one.timestamp for one in before if one.offset < committed]
+    behind = [record.timestamp for record in before if record.offset < committed]
     return behind[-1] if behind else None
 
 
@@ -62,8 +62,12 @@ async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[
     """Returns the committed records of one fetch. Raises WireError where they are not loaded in time."""
     answer = await fetch_loaded(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
     aborted = AbortedTransactions(answer.aborted)
-    kept = [one for one in walk(answer.records, at).sets if not isinstance(one, Batch) or aborted.keeps(one)]
-    return [record for one in kept for record in records(one, at)]
+    kept = [
+        record_set
+        for record_set in walk(answer.records, at).sets
+        if not isinstance(record_set, Batch) or aborted.keeps(record_set)
+    ]
+    return [record for record_set in kept for record in records(record_set, at)]
 
 
 Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.
@@ -139,8 +143,8 @@ class ConsumerTimeTable:
 
     def time_of(self, item: GroupPartition, committed: int) -> int | None:
         """Returns the known timestamp in ms of a committed offset, or None."""
-        known = self._known.get(item)
-        return known.time_of(committed) if known is not None else None
+        times = self._known.get(item)
+        return times.time_of(committed) if times is not None else None
 
     async def read_from_source(
         self, offsets: Mapping[GroupPartition, int], at_most: int | None = None
@@ -152,15 +156,15 @@ class ConsumerTimeTable:
         if self._source is None:
             return
         source, wanted = self._source, self._not_known(offsets, at_most)
-        for place, found in (
+        for place, timestamp in (
             await _request_all(wanted, lambda at, offset: time_at(source, at, offset))
         ).items():
             for item in wanted[place]:
-                if found is None:
+                if timestamp is None:
                     self._retries.note_failure(item, place[1], _now_ms())
                     continue
                 before = self._known.get(item, ConsumerTimes((), 0))
-                self._known[item] = before.later(OffsetTimestamp(place[1], found), self._most, _now_ms())
+                self._known[item] = before.later(OffsetTimestamp(place[1], timestamp), self._most, _now_ms())
                 self._unsaved.add(item)
 
     def _not_known(
@@ -171,9 +175,9 @@ class ConsumerTimeTable:
         wanted: dict[Place, list[GroupPartition]] = {}
         for item, offset in offsets.items():
             place = TopicPartition(item.topic, item.partition), offset
-            known = self._known.get(item)
-            if known is not None and known.has(offset):
-                if known.at_ms < now_ms - _DAY_MS:  # A record that is not written again expires.
+            times = self._known.get(item)
+            if times is not None and times.has(offset):
+                if times.at_ms < now_ms - _DAY_MS:  # A record that is not written again expires.
                     self._unsaved.add(item)
             elif not self._retries.is_due(item, offset, now_ms):
                 continue
@@ -183,13 +187,13 @@ class ConsumerTimeTable:
 
     def unsaved_records(self, partitions: int) -> dict[int, list[InternalRecord]]:
         """Returns the records that are not stored yet, by partition of the timestamps topic."""
-        found: dict[int, list[InternalRecord]] = {}
+        unsaved: dict[int, list[InternalRecord]] = {}
         for item in self._unsaved:
             key = group_records.encode_times_key(self._flow, item)
             times = ConsumerTimes(self._known[item].moments, _now_ms())
             record = InternalRecord(key, group_records.encode_times(times))
-            found.setdefault(group_records.partition_of(key, partitions), []).append(record)
-        return found
+            unsaved.setdefault(group_records.partition_of(key, partitions), []).append(record)
+        return unsaved
 
     def mark_saved(self) -> None:
         """Marks all timestamps as stored."""
@@ -204,13 +208,13 @@ class ConsumerTimeTable:
         so is one whose partition did not answer.
         """
         times = {item: self.time_of(item, committed) for item, (_, committed) in wanted.items()}
-        asked: dict[Place, list[GroupPartition]] = {}
+        wanted_places: dict[Place, list[GroupPartition]] = {}
         for item, timestamp in times.items():
             if timestamp is not None:
                 when = EARLIEST if timestamp == NO_TIME else timestamp
-                asked.setdefault((wanted[item][0], when), []).append(item)
-        found = await _request_all(asked, self._first)
-        return {item: offset for place, offset in found.items() for item in asked[place]}
+                wanted_places.setdefault((wanted[item][0], when), []).append(item)
+        offsets = await _request_all(wanted_places, self._first)
+        return {item: offset for place, offset in offsets.items() for item in wanted_places[place]}
 
     async def _first(self, at: TopicPartition, timestamp: int) -> int | None:
         """Returns the first destination offset at or after a timestamp, or None."""
@@ -242,16 +246,16 @@ async def _request_all(
 ) -> dict[Place, int | None]:
     """Requests all places, several at a time; a place whose request fails is omitted."""
     limit = asyncio.Semaphore(_CONCURRENT)
-    found: dict[Place, int | None] = {}
+    results: dict[Place, int | None] = {}
 
-    async def one(place: Place) -> None:
+    async def request(place: Place) -> None:
         """Requests one place, and stores its result unless the request fails."""
         async with limit:
             with suppress(WireError, BatchFailure):
-                found[place] = await ask(*place)
+                results[place] = await ask(*place)
 
-    await asyncio.gather(*(one(place) for place in places))
-    return found
+    await asyncio.gather(*(request(place) for place in places))
+    return results
 
 
 def _now_ms() -> int:

@@ -89,8 +89,8 @@ class _ProgressByFlow:
             match decode_key(key), value:
                 case ProgressKey(of), None:
                     self._progress.get(flow, {}).pop(of, None)
-                case ProgressKey(of), bytes(found):
-                    self._progress.setdefault(flow, {})[of] = decode_progress(found)
+                case ProgressKey(of), bytes(encoded):
+                    self._progress.setdefault(flow, {})[of] = decode_progress(encoded)
         except UnreadableRecord as error:
             if value is not None:
                 self._unreadable.setdefault(flow, {})[key] = error
@@ -199,20 +199,20 @@ class Ledger:
 
     def orphans(self, flow: str) -> dict[PartitionKey, Orphans]:
         """Returns the orphaned ranges and the replayed ones, of partitions that have any."""
-        found: dict[PartitionKey, Orphans] = {}
+        orphans: dict[PartitionKey, Orphans] = {}
         for key, value in self._scan(flow).fold.items():
             match decode_key(key) if flow_of_key(key) == flow else None:
                 case OrphanedKey(of, low):
-                    known = found.get(of, NO_ORPHANS)
-                    found[of] = replace(known, orphaned=(*known.orphaned, (low, decode_orphaned(value))))
+                    ranges = orphans.get(of, NO_ORPHANS)
+                    orphans[of] = replace(ranges, orphaned=(*ranges.orphaned, (low, decode_orphaned(value))))
                 case ReplayedKey(of, low):
-                    known = found.get(of, NO_ORPHANS)
-                    found[of] = replace(known, replayed=(*known.replayed, (low, decode_replayed(value))))
-        return found
+                    ranges = orphans.get(of, NO_ORPHANS)
+                    orphans[of] = replace(ranges, replayed=(*ranges.replayed, (low, decode_replayed(value))))
+        return orphans
 
     def generations(self, flows: Iterable[str]) -> dict[str, Generation]:
         """Returns the newest committed generations of these flows; a flow without one is left out."""
-        return {flow: known for flow in flows if (known := self.generation(flow)) is not None}
+        return {flow: generation for flow in flows if (generation := self.generation(flow)) is not None}
 
     def _scan(self, flow: str) -> InternalTopicScan:
         partition = self.partition(flow)
@@ -255,7 +255,9 @@ class ProducerDirectory:
         """Returns whether any of the ids must be resolved first."""
         native = self._native if asyncio.get_running_loop().time() < self._native_until else ()
         return any(
-            one not in self._flows and one not in native for one in producer_ids if one != _NO_PRODUCER
+            producer_id not in self._flows and producer_id not in native
+            for producer_id in producer_ids
+            if producer_id != _NO_PRODUCER
         )
 
     async def resolve(self, producer_ids: Iterable[int]) -> None:
@@ -289,7 +291,7 @@ class ProducerDirectory:
                 raise error
         if len(self._native) > _MAX_NATIVE:
             self._native.clear()
-        self._native.update(one for one in wanted if one not in self._flows)
+        self._native.update(producer_id for producer_id in wanted if producer_id not in self._flows)
 
     def flow_of(self, producer_id: int) -> str | None:
         """Returns the flow that a resolved id writes for, or None for a producer of no flow."""
@@ -304,9 +306,10 @@ class ProducerDirectory:
         With `native_only`, it returns the ids that write for any flow.
         """
         return {
-            one
-            for one in producer_ids
-            if (flow := self._flows.get(one)) is not None and (native_only or flow.home(topic) == home)
+            producer_id
+            for producer_id in producer_ids
+            if (flow := self._flows.get(producer_id)) is not None
+            and (native_only or flow.home(topic) == home)
         }
 
     def _take_news(self, scan: InternalTopicScan) -> None:
@@ -333,7 +336,8 @@ async def register(cluster: KafkaCluster, producer_id: int, producer: FlowProduc
 
     async def write(producers: Mapping[int, FlowProducer]) -> None:
         records = [
-            InternalRecord(encode_producer_key(one), encode_producer(flow)) for one, flow in producers.items()
+            InternalRecord(encode_producer_key(producer_id), encode_producer(flow))
+            for producer_id, flow in producers.items()
         ]
         for batch in batches_of(records):
             await send(cluster, TopicPartition(naming.PRODUCERS, _PARTITION), plain(batch))

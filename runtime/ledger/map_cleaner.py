@@ -54,7 +54,7 @@ async def clean_map(maps: OffsetMaps, cluster: KafkaCluster, writer: LedgerWrite
     fewer, size = len(gone), 0
     records: dict[LedgerKey, LedgerValue | None] = {}
     for spans in sealed.values():
-        for group in mergeable([one for one in spans if one[0] not in deleted]):
+        for group in mergeable([span for span in spans if span[0] not in deleted]):
             segment = _merged(group)
             records.update(dict.fromkeys(key for key, _ in group))
             records[group[0][0]] = segment
@@ -129,10 +129,10 @@ async def _trimmed(
         if spans
     }
     starts = await known_offsets(cluster, list(places.values()), EARLIEST)
-    found: list[SegmentKey] = []
+    trimmed: list[SegmentKey] = []
     for key, at in places.items():
         if at in starts:
             spans = [span for _, span in sealed[key]]
             count = trimmable([*spans, progress[key].open_span()], starts[at])
-            found += [number for number, _ in sealed[key][:count]]
-    return found
+            trimmed += [number for number, _ in sealed[key][:count]]
+    return trimmed

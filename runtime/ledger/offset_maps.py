@@ -88,9 +88,9 @@ class OffsetMaps:
         progress = self.progress(key.flow).get(key)
         if progress is None or self.sealing(key):
             return None
-        known = self._built.get(key)
-        if known is not None and known[0] == progress:
-            return known[1]
+        cached = self._built.get(key)
+        if cached is not None and cached[0] == progress:
+            return cached[1]
         sealed = self.spans(key, progress)
         first = sealed[0][0].number if sealed else progress.segments
         spans = [span for _, span in sealed]

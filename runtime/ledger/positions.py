@@ -59,9 +59,9 @@ async def resolve_start(
         case Latest():
             return await offsets_of(source, dict.fromkeys(wanted, LATEST), _STABLE)
         case AtTimestamp(timestamp_ms=timestamp):
-            found = await offsets_of(source, dict.fromkeys(wanted, timestamp), _STABLE)
-            late = [at for at, offset in found.items() if offset < 0]
-            return found | await offsets_of(source, dict.fromkeys(late, LATEST), _STABLE)
+            offsets_at_time = await offsets_of(source, dict.fromkeys(wanted, timestamp), _STABLE)
+            late = [at for at, offset in offsets_at_time.items() if offset < 0]
+            return offsets_at_time | await offsets_of(source, dict.fromkeys(late, LATEST), _STABLE)
         case AtOffsets(offsets=offsets):
             given = {at: offsets[at.topic][at.partition] for at in wanted if names(start, at)}
             rest = [at for at in wanted if at not in given]
@@ -87,8 +87,13 @@ async def first_positions(
     `start` is None for partitions that appeared later: they start at offset 0, because all their records
     are new. With `fresh`, the ids of the topics are requested and not those that are known already.
     """
-    at_source = {one.key: TopicPartition(one.topic, one.partition) for one in partitions}
-    at_destination = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
+    at_source = {
+        partition.key: TopicPartition(partition.topic, partition.partition) for partition in partitions
+    }
+    at_destination = {
+        partition.key: TopicPartition(partition.destination_topic, partition.partition)
+        for partition in partitions
+    }
     if start is None:
         positions = dict.fromkeys(at_source.values(), 0)
     else:
@@ -176,23 +181,25 @@ async def leave_orphans(
     ledger = await Ledger.open(destination)
     writer = await TransactionWriter.open(destination, orphans_transactional_id(flow))
     mine = await _take_over(flow, ledger, writer, destination, within_s)
-    own = {key: one for key, one in ledger.all_progress(flow).items() if not is_reserved(key.topic)}
+    copied = {
+        key: progress for key, progress in ledger.all_progress(flow).items() if not is_reserved(key.topic)
+    }
     if partitions is not None:
-        new = [part for part in partitions if part.key not in own]
-        own = {part.key: own[part.key] for part in partitions if part.key in own}
-        own |= await _never_copied(source, destination, new, mine.number)
-    ends = await _ends(source, own, within_s)
+        new = [part for part in partitions if part.key not in copied]
+        copied = {part.key: copied[part.key] for part in partitions if part.key in copied}
+        copied |= await _never_copied(source, destination, new, mine.number)
+    ends = await _ends(source, copied, within_s)
     marks: dict[LedgerKey, LedgerValue | None] = {}
     now_ms = int(time.time() * 1000)
     for key, end in ends.items():
-        marks |= orphan(key, own[key], end, why, generation=mine.number, now_ms=now_ms)
+        marks |= orphan(key, copied[key], end, why, generation=mine.number, now_ms=now_ms)
     await writer.commit({**marks, GenerationKey(flow): mine})
     return OrphanMarks(
         mine.number,
         {
-            key: one
-            for key, one in marks.items()
-            if isinstance(key, OrphanedKey) and isinstance(one, Orphaned)
+            key: mark
+            for key, mark in marks.items()
+            if isinstance(key, OrphanedKey) and isinstance(mark, Orphaned)
         },
     )
 
@@ -201,10 +208,13 @@ async def _never_copied(
     source: KafkaCluster, destination: KafkaCluster, partitions: Sequence[AssignedPartition], generation: int
 ) -> dict[PartitionKey, Progress]:
     """Returns progress that claims no record of the destination. Raises WireError."""
-    at = {one.key: TopicPartition(one.destination_topic, one.partition) for one in partitions}
+    at = {
+        partition.key: TopicPartition(partition.destination_topic, partition.partition)
+        for partition in partitions
+    }
     starts = await offsets_of(destination, dict.fromkeys(at.values(), EARLIEST))
     first = await first_positions(source, destination, partitions, None, generation)
-    return {key: replace(one, destination_end=starts[at[key]]) for key, one in first.items()}
+    return {key: replace(progress, destination_end=starts[at[key]]) for key, progress in first.items()}
 
 
 async def _take_over(
@@ -214,14 +224,14 @@ async def _take_over(
 
     Raises FlowNotEnded, WireError.
     """
-    own = orphans_transactional_id(flow)
+    transactional_id = orphans_transactional_id(flow)
     await ledger.decided(flow, within_s)
     before = _require_ended(flow, ledger.generation(flow))
-    older = [one for one in before.transactional_ids if one != own]
+    older = [other_id for other_id in before.transactional_ids if other_id != transactional_id]
     taken = replace(
         before,
         number=before.number + 1,
-        transactional_ids=[own, *older],
+        transactional_ids=[transactional_id, *older],
         written_at=int(time.time() * 1000),
     )
     await writer.commit({GenerationKey(flow): taken})
@@ -230,7 +240,7 @@ async def _take_over(
     now = ledger.generation(flow)
     if now != taken:
         raise FlowNotEnded(f"{flow} was taken over by {now.job if now is not None else 'nobody'} meanwhile")
-    return replace(taken, transactional_ids=[own])
+    return replace(taken, transactional_ids=[transactional_id])
 
 
 def _require_ended(flow: str, generation: Generation | None) -> Generation:
@@ -263,8 +273,8 @@ async def _ends(
     topics = await source.topics({key.topic for key in progress}, fresh=True)
     same = {
         key.at: key
-        for key, one in progress.items()
-        if not topics[key.topic].error and not is_other_topic(one.source_topic_id, topics[key.topic].id)
+        for key, state in progress.items()
+        if not topics[key.topic].error and not is_other_topic(state.source_topic_id, topics[key.topic].id)
     }
     ends = await offsets_of(source, dict.fromkeys(same, LATEST), within=within_s)
     return {same[at]: end for at, end in ends.items()}

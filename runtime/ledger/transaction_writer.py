@@ -102,13 +102,13 @@ async def send_in_order(
 async def leader_of(cluster: KafkaCluster, at: TopicPartition) -> int:
     """Returns the node id of a partition's leader. Raises WireError."""
     topic = (await cluster.topics([at.topic]))[at.topic]
-    found = topic.partitions.get(at.partition)
-    if topic.error is not ErrorCode.NONE or found is None or found.leader < 0:
+    partition = topic.partitions.get(at.partition)
+    if topic.error is not ErrorCode.NONE or partition is None or partition.leader < 0:
         topic = (await cluster.topics([at.topic], fresh=True))[at.topic]
-        found = topic.partitions.get(at.partition)
-    if found is None or found.leader < 0:
+        partition = topic.partitions.get(at.partition)
+    if partition is None or partition.leader < 0:
         raise BrokerError(topic.error or ErrorCode.LEADER_NOT_AVAILABLE, str(at))
-    return found.leader
+    return partition.leader
 
 
 async def send_over(
@@ -124,7 +124,9 @@ async def send_over(
 
     async def await_room(requests: int, size: int) -> None:
         """Waits until at most so many requests are in flight, and with `size` not too many bytes."""
-        while len(in_flight) > requests or (in_flight and sum(one for one, _ in in_flight) + size > _BYTES):
+        while len(in_flight) > requests or (
+            in_flight and sum(request_bytes for request_bytes, _ in in_flight) + size > _BYTES
+        ):
             bases.append(_base_offset(at, await in_flight[0][1]))
             in_flight.popleft()
 
@@ -244,15 +246,15 @@ class TransactionWriter:
         """
         async with self._lock:
             await self._abort_unfinished(within)
-            known = {} if callable(records) else await self._ledger_batches(records)
+            ledger_batches = {} if callable(records) else await self._ledger_batches(records)
             self._unfinished = True  # until the end is answered: the waiting task may be cancelled meanwhile
-            await self._add([*(at for at, some in batches.items() if some), *known], within)
+            await self._add([*(at for at, some in batches.items() if some), *ledger_batches], within)
             bases = await self._send(batches, within)
             self._failpoint("before_ledger")
             if callable(records):
-                known = await self._ledger_batches(records(bases))
-                await self._add(known, within)
-            await self._send(known, within)
+                ledger_batches = await self._ledger_batches(records(bases))
+                await self._add(ledger_batches, within)
+            await self._send(ledger_batches, within)
             self._failpoint("after_ledger")
             await end_transaction(
                 self._cluster, self._transactional_id, self._identity, commit=True, within=within
@@ -358,8 +360,8 @@ async def fence(
     """
     ids = list(transactional_ids)
 
-    async def one(transactional_id: str) -> str:
-        """Initialises one id; returns why it is not fenced, or an empty text."""
+    async def initialise(transactional_id: str) -> str:
+        """Returns why it is not fenced, or an empty text."""
         try:
             await init_in_turn(cluster, transactional_id, transaction_timeout_ms, within)
         except BrokerError as error:
@@ -374,5 +376,5 @@ async def fence(
         await in_time(
             cluster.coordinators(CoordinatorKind.TRANSACTION, ids), within, "looking for coordinators"
         )
-    reasons = await asyncio.gather(*(one(transactional_id) for transactional_id in ids))
+    reasons = await asyncio.gather(*(initialise(transactional_id) for transactional_id in ids))
     return {transactional_id: why for transactional_id, why in zip(ids, reasons, strict=True) if why}
