@@ -87,15 +87,15 @@ def _without_dropped(
 ) -> list[memoryview | None]:
     """Returns the bodies where some batches lose records: all of them, or some, which `splice` handles."""
     stay = np.flatnonzero(drops == 0)
-    found: list[memoryview | None] = [
+    results: list[memoryview | None] = [
         memoryview(b"") if gone == records else None
         for gone, records in zip(drops.tolist(), counts.tolist(), strict=True)
     ]
     if len(stay):
-        some = _add_header([bodies[one] for one in stay.tolist()], counts[stay], firsts[stay], rule)
-        for one, body in zip(stay.tolist(), some, strict=True):
-            found[one] = body
-    return found
+        extended = _add_header([bodies[index] for index in stay.tolist()], counts[stay], firsts[stay], rule)
+        for index, body in zip(stay.tolist(), extended, strict=True):
+            results[index] = body
+    return results
 
 
 def _require_ascending(octets: Octets, starts: Integers, counts: Integers) -> None:
@@ -133,10 +133,10 @@ def _boundaries(
     """Returns where each record begins behind its length, and where it ends."""
     if (counts > ends - begins).any():
         raise IrregularError
-    found: list[int] = []
+    positions: list[int] = []
     for begin, end, count in zip(begins.tolist(), ends.tolist(), counts.tolist(), strict=True):
-        _find_records(data, begin, end, count, found)
-    places = np.array(found, np.int64)
+        _find_records(data, begin, end, count, positions)
+    places = np.array(positions, np.int64)
     stops = np.empty_like(places)
     stops[:-1] = places[1:]
     stops[np.cumsum(counts) - 1] = ends
@@ -157,14 +157,14 @@ def _steps(low: int) -> list[int]:
 _STEPS: Final = [_steps(low) for low in range(256)]
 
 
-def _find_records(data: bytes | bytearray, begin: int, end: int, count: int, found: list[int]) -> None:
+def _find_records(data: bytes | bytearray, begin: int, end: int, count: int, positions: list[int]) -> None:
     """Appends where the records of a body are; the caller checks lengths that are negative or do not fit."""
-    known, add, steps, position = len(found), found.append, _STEPS, begin
+    before, add, steps, position = len(positions), positions.append, _STEPS, begin
     for _ in range(count):
         add(position)
         position += steps[data[position]][data[position + 1]]
     if position != end:  # a record of more than 8 KB
-        del found[known:]
+        del positions[before:]
         position = begin
         for _ in range(count):
             add(position)
@@ -194,7 +194,7 @@ def _dropped(
 
 def _originated_at(home: bytes, octets: Octets, at: Integers, stops: Integers) -> npt.NDArray[np.bool_]:
     """Returns which records have a provenance header that names the home."""
-    found = np.zeros(len(at), np.bool_)
+    matches = np.zeros(len(at), np.bool_)
     left, index, at = octets[at].astype(np.int64) >> 1, np.arange(len(at)), at + 1
     while True:
         ended = left == 0
@@ -203,7 +203,7 @@ def _originated_at(home: bytes, octets: Octets, at: Integers, stops: Integers) -
         going_on = ~ended
         left, index, at, stops = left[going_on] - 1, index[going_on], at[going_on], stops[going_on]
         if not len(at):
-            return found
+            return matches
         size, at = read_varints(octets, at, LENGTH_BYTES)
         if (size < 0).any() or (at + size >= stops).any():
             raise IrregularError
@@ -215,7 +215,7 @@ def _originated_at(home: bytes, octets: Octets, at: Integers, stops: Integers) -
         named &= size >= 1 + len(home) + REST_SIZE
         version = octets[at[named]]
         value = at[named] + 1
-        found[index[named]] |= (
+        matches[index[named]] |= (
             (version >= OLDEST_VERSION) & (version <= NEWEST_VERSION) & _equal(octets, value, home)
         )
         at = at + np.maximum(size, 0)

@@ -49,21 +49,21 @@ def scan_legacy(legacy: LegacySet, limit: int) -> list[Raw]:
 
     Raises MalformedBytes, and UnpackedSizeExceeded where all of them together take more than the limit.
     """
-    found: list[Raw] = []
+    records: list[Raw] = []
     room = limit
     for message in _messages(legacy.messages, room):
         if message.codec == Codec.NONE:
-            found.append(_raw(message.offset, message.timestamp, message))
+            records.append(_raw(message.offset, message.timestamp, message))
         else:
             inner = _unwrap(message, room)
             room -= sum(max(len(tail), LEAST_RECORD) for _, _, tail in inner)
-            found += inner
+            records += inner
             if room < 0:
                 raise UnpackedSizeExceeded
-    for before, after in pairwise(found):
+    for before, after in pairwise(records):
         if after[0] <= before[0]:
             raise MalformedBytes(f"offset {after[0]} behind {before[0]}")
-    return found
+    return records
 
 
 def _unwrap(wrapper: _Message, limit: int) -> list[Raw]:
@@ -81,20 +81,23 @@ def _unwrap(wrapper: _Message, limit: int) -> list[Raw]:
         raise MalformedBytes("a compressed message without messages")
     shift = wrapper.offset - inner[-1].offset if wrapper.magic else 0
     appended = wrapper.timestamp if wrapper.magic and wrapper.attributes & LOG_APPEND_TIME else None
-    return [_raw(one.offset + shift, one.timestamp if appended is None else appended, one) for one in inner]
+    return [
+        _raw(message.offset + shift, message.timestamp if appended is None else appended, message)
+        for message in inner
+    ]
 
 
 def _messages(view: memoryview, limit: int, *, nested: bool = False) -> list[_Message]:
-    found: list[_Message] = []
+    messages: list[_Message] = []
     position = 0
     while position < len(view):
-        if len(found) * LEAST_RECORD > limit:
+        if len(messages) * LEAST_RECORD > limit:
             raise UnpackedSizeExceeded
         message, position = _message(view, position)
         if nested and message.attributes & CODEC_MASK:
             raise MalformedBytes("a compressed message inside a compressed one")
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 def _message(view: memoryview, position: int) -> tuple[_Message, int]:

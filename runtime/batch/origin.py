@@ -44,7 +44,7 @@ class OriginRule:
 
     def dropped_before(self, position: int) -> list[DroppedRecords]:
         """Returns the dropped records before a position, in the order of their offsets."""
-        return sorted(one for one in self.dropped if one.end <= position)
+        return sorted(records for records in self.dropped if records.end <= position)
 
     def drops(self, tail: bytes, at: int) -> bool:
         """Returns whether the record, whose headers begin at `at`, must be dropped because of its origin."""

@@ -74,7 +74,7 @@ def _together(
         from runtime.batch.headers import add_header
 
         readable = [body for body in unpacked if body is not None]
-        counts, firsts = [one.records for one in batches], [one.base_offset for one in batches]
+        counts, firsts = [batch.records for batch in batches], [batch.base_offset for batch in batches]
         bodies = add_header(readable, counts, firsts, rule)
     for batch, body in zip(batches, bodies, strict=True):
         if body is None:
@@ -117,11 +117,11 @@ def rewrite(
         else:
             scanned = (records_of(member, spec.max_unpacked) for member in group)
         kept: list[Raw] = []
-        for member, found in zip(group, scanned, strict=True):
+        for member, raw in zip(group, scanned, strict=True):
             whole = isinstance(member, Batch) and spec.start <= member.base_offset
             if not (whole and member.last_offset < spec.end):
-                found = [record for record in found if spec.start <= record[0] < spec.end]
-            kept += found
+                raw = [record for record in raw if spec.start <= record[0] < spec.end]
+            kept += raw
         if rule.active:
             kept = rule.apply(kept)
         codec = _codec(group) if spec.codec is None else spec.codec
@@ -142,14 +142,14 @@ def records_of(member: RecordSet, limit: int) -> list[Raw]:
 
 def _scanned(member: Batch, data: bytes | memoryview) -> list[Raw]:
     """Returns all records of a batch that is not empty, from its unpacked bytes."""
-    found: list[Raw] = []
-    scan(bytes(data), member.records, member.base_offset, member.base_timestamp, found)
-    if found[-1][0] > member.base_offset + member.last_offset_delta:
+    raw: list[Raw] = []
+    scan(bytes(data), member.records, member.base_offset, member.base_timestamp, raw)
+    if raw[-1][0] > member.base_offset + member.last_offset_delta:
         raise MalformedBytes("a record behind the batch's last offset")
     if member.attributes & LOG_APPEND_TIME:
         appended = member.max_timestamp
-        return [(offset, appended, tail) for offset, _, tail in found]
-    return found
+        return [(offset, appended, tail) for offset, _, tail in raw]
+    return raw
 
 
 def unpacks_too_large(member: RecordSet, where: TopicPartition, limit: int) -> UnpacksTooLarge:
@@ -219,9 +219,9 @@ def _merged(
     bases, _, _, _, _, attributes, deltas, times, _, _, _, _, counts, _ = zip(*members, strict=True)
     kinds = set(attributes)
     whole = sum(counts) == sum(deltas) + len(deltas)  # no batch has more records than offsets
-    if not whole or any(one & LOG_APPEND_TIME for one in kinds) or not worth_merging(counts):
+    if not whole or any(kind & LOG_APPEND_TIME for kind in kinds) or not worth_merging(counts):
         return None
-    packed = max(one & CODEC_MASK for one in kinds)
+    packed = max(kind & CODEC_MASK for kind in kinds)
     merged = merge_bodies(bodies, counts, times, bases, rule.header if rule.active else None)
     if merged is None:
         return None
@@ -294,15 +294,15 @@ def _segments(kept: Sequence[Raw]) -> tuple[OffsetDeltaRun, ...]:
     first, last = kept[0][0], kept[-1][0]
     if last - first == len(kept) - 1:  # offsets ascend, so nothing is missing between
         return (OffsetDeltaRun(0, first, len(kept)),)
-    found: list[OffsetDeltaRun] = []
+    runs: list[OffsetDeltaRun] = []
     begin, source, due = 0, first, first
     for delta, (offset, _, _) in enumerate(kept):
         if offset != due:
-            found.append(OffsetDeltaRun(begin, source, delta - begin))
+            runs.append(OffsetDeltaRun(begin, source, delta - begin))
             begin, source = delta, offset
         due = offset + 1
-    found.append(OffsetDeltaRun(begin, source, len(kept) - begin))
-    return tuple(found)
+    runs.append(OffsetDeltaRun(begin, source, len(kept) - begin))
+    return tuple(runs)
 
 
 class Record(NamedTuple):
@@ -319,13 +319,13 @@ def records(member: RecordSet, where: TopicPartition, max_unpacked: int = MAX_UN
     AbortedTransactions decides which of them a reader may see.
     """
     try:
-        found = []
+        decoded = []
         for offset, timestamp, tail in records_of(member, max_unpacked):
             key, position = sized(tail, 0)
             value, position = sized(tail, position)
             headers = tuple((name.decode(), content) for name, content in headers_of(tail, position))
-            found.append(Record(offset, timestamp, key, value, headers))
-        return found
+            decoded.append(Record(offset, timestamp, key, value, headers))
+        return decoded
     except UnpackedSizeExceeded:
         raise unpacks_too_large(member, where, max_unpacked) from None
     except (MalformedBytes, IndexError, UnicodeDecodeError) as error:

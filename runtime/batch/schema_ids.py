@@ -88,21 +88,27 @@ class SchemaIds(NamedTuple):
             places=self.places[which], ids=self.ids[which], records=self.records[which], keys=keys
         )
 
-    def unknown(self, known: Container[SchemaName]) -> dict[SchemaName, int]:
-        """Returns each id and GUID that is not known, with the first record that has it, in their order."""
-        if all(name in known for name in self._numbers()) and all(guid in known for _, guid in self.guids):
+    def unknown(self, known_names: Container[SchemaName]) -> dict[SchemaName, int]:
+        """Returns each id and GUID that is not among `known_names`, with the first record that has it.
+
+        They are in the order of these records."""
+        if all(name in known_names for name in self._numbers()) and all(
+            guid in known_names for _, guid in self.guids
+        ):
             return {}
         pairs = [*zip(self.records.tolist(), self.ids.tolist(), strict=True), *self.guids]
         first: dict[SchemaName, int] = {}
         for record, name in sorted(pairs, key=itemgetter(0)):
-            if name not in known:
+            if name not in known_names:
                 first.setdefault(name, record)
         return first
 
-    def translated(self, known: Mapping[SchemaName, SchemaName] | Mapping[int, int]) -> bytearray | None:
-        """Returns the records with the ids that are known for theirs, or None where all stay the same."""
+    def translated(
+        self, translation: Mapping[SchemaName, SchemaName] | Mapping[int, int]
+    ) -> bytearray | None:
+        """Returns the records with their ids translated, or None where all stay the same."""
         old = self._numbers()
-        new = [known[number] for number in old]
+        new = [translation[number] for number in old]
         if old == new:
             return None
         data = bytearray(self.data)
@@ -148,7 +154,10 @@ def _found(data: bytes, count: int) -> SchemaIds:
     with_headers = np.flatnonzero(octets[at])
     if len(with_headers) and any(name in data for name in _HEADERS):
         named, guids = _in_headers(data, with_headers.tolist(), at.tolist(), stops.tolist())
-        prefixed = [_with_named(own, named[part]) for own, part in zip(prefixed, PARTS, strict=True)]
+        prefixed = [
+            _with_named(prefixed_part, named[part])
+            for prefixed_part, part in zip(prefixed, PARTS, strict=True)
+        ]
     (key_places, key_records), (value_places, value_records) = prefixed
     where = np.concatenate((key_places, value_places))
     records = np.concatenate((key_records, value_records))
@@ -188,11 +197,11 @@ def _in_headers(
 def _with_named(prefixed: tuple[Integers, Integers], named: _InHeaders) -> tuple[Integers, Integers]:
     """Returns the ids of one part in the order of their records: a payload holds none where a header does."""
     places, records = prefixed
-    own = ~np.isin(records, named.records)
+    without_header = ~np.isin(records, named.records)
     more = np.array(named.ids, np.int64).reshape(-1, 2)
-    records = np.concatenate((records[own], more[:, 1]))
+    records = np.concatenate((records[without_header], more[:, 1]))
     order = np.argsort(records, kind="stable")
-    return np.concatenate((places[own], more[:, 0]))[order], records[order]
+    return np.concatenate((places[without_header], more[:, 0]))[order], records[order]
 
 
 def with_records(
@@ -212,13 +221,13 @@ def with_records(
             new = batch._replace(length=length, crc=0, body=body)
             yield out._replace(batch=new, reason=out.reason | RewriteReason.SCHEMA)
             return
-    found: list[Raw] = []
+    raw: list[Raw] = []
     try:
-        scan(bytes(data), batch.records, 0, batch.base_timestamp, found)
+        scan(bytes(data), batch.records, 0, batch.base_timestamp, raw)
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, source_offset(out, 0), f"unreadable records: {error}") from None
     offsets = chain.from_iterable(range(run.source, run.source + run.records) for run in out.segments)
-    kept = [(offset, stamp, tail) for offset, (_, stamp, tail) in zip(offsets, found, strict=True)]
+    kept = [(offset, stamp, tail) for offset, (_, stamp, tail) in zip(offsets, raw, strict=True)]
     position = out.position if up_to is None else kept[up_to][0]
     if kept := kept[:up_to]:
         nulls = sum(tail[sized(tail, 0)[1]] == _NULL for _, _, tail in kept) if out.tombstones else 0

@@ -38,18 +38,18 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
     try:
         raw = records_of(batch, spec.max_unpacked)
         offsets = [source + at for _, source, records in out.segments for at in range(records)]
-        found: list[UnpackedRecord] = []
+        unpacked_records: list[UnpackedRecord] = []
         for offset, (_, timestamp, tail) in zip(offsets, raw, strict=True):
             key, value_at = sized(tail, 0)
             value, at = sized(tail, value_at)
             if at >= len(tail):
                 raise MalformedBytes("a key or value does not fit its record")
-            found.append(UnpackedRecord(offset, timestamp, tail, key, value, value_at, at))
+            unpacked_records.append(UnpackedRecord(offset, timestamp, tail, key, value, value_at, at))
     except UnpackedSizeExceeded:
         raise unpacks_too_large(batch, spec.where, spec.max_unpacked) from None
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, batch.base_offset, f"unreadable records: {error}") from None
-    return found
+    return unpacked_records
 
 
 class QuarantinedRecord(NamedTuple):
@@ -84,11 +84,11 @@ def quarantined(
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(where, record.offset, f"unreadable headers: {error}") from None
     tail = record.tail[: record.headers_at] + varint(count + len(encoded)) + record.tail[behind:]
-    found = QuarantinedRecord((record.offset, now_ms, tail + b"".join(encoded)), codec)
-    if found.size > spec.quarantine.max_batch // 2:  # the others fit for certain
-        for _ in quarantine_batches([found], spec.quarantine.max_batch, where):
+    quarantined_record = QuarantinedRecord((record.offset, now_ms, tail + b"".join(encoded)), codec)
+    if quarantined_record.size > spec.quarantine.max_batch // 2:  # the others fit for certain
+        for _ in quarantine_batches([quarantined_record], spec.quarantine.max_batch, where):
             pass
-    return found
+    return quarantined_record
 
 
 def quarantine_batches(
@@ -96,15 +96,15 @@ def quarantine_batches(
 ) -> Iterator[Batch]:
     """Yields batches with the records, each of at most `limit` bytes. Raises QuarantineTooLarge."""
     spec = RewriteSpec(where, limit)
-    for codec, some in groupby(records, lambda one: one.codec):
+    for codec, group in groupby(records, lambda record: record.codec):
         kept: list[Raw] = []
         size = 0
-        for one in some:
-            if kept and size + one.size > _JOINED:
+        for record in group:
+            if kept and size + record.size > _JOINED:
                 yield from _quarantine_batches(kept, codec, spec)
                 kept, size = [], 0
-            kept.append(one.raw)
-            size += one.size
+            kept.append(record.raw)
+            size += record.size
         yield from _quarantine_batches(kept, codec, spec)
 
 

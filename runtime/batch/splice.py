@@ -21,12 +21,12 @@ _FAR: Final = 1 << 62  # a base timestamp beyond it may overflow with a small de
 Raw = tuple[int, int, bytes]
 
 
-def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: list[Raw]) -> None:  # noqa: PLR0912 - one pass over bytes: calls would cost
-    """Appends the records of an unpacked batch to `found`.
+def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, records: list[Raw]) -> None:  # noqa: PLR0912 - one pass over bytes: calls would cost
+    """Appends the records of an unpacked batch to `records`.
 
     Timestamps are added in 64 bits, as other readers add them: a client may write any base and any delta.
     """
-    add, known = found.append, len(found)
+    add, before = records.append, len(records)
     position, size, least = 0, len(data), base_offset
     for _ in range(count):
         length = data[position]
@@ -71,7 +71,7 @@ def scan(data: bytes, count: int, base_offset: int, base_timestamp: int, found: 
     if position != size:
         raise MalformedBytes(f"{size - position} bytes behind the last record")
     if not -_FAR < base_timestamp < _FAR:
-        found[known:] = [(offset, signed(timestamp), tail) for offset, timestamp, tail in found[known:]]
+        records[before:] = [(offset, signed(timestamp), tail) for offset, timestamp, tail in records[before:]]
 
 
 def header_count_at(tail: bytes) -> int:
