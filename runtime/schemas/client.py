@@ -196,24 +196,24 @@ class SchemaRegistry:
         """
         what = f"subjects of schema id {number}"
         path = f"/schemas/ids/{number}/versions{'?deleted=true' if deleted else ''}"
-        found = await self._get(path, what, list[_Place], _MOST_LIST_BYTES)
-        return [(place.subject, place.version) for place in found]
+        places = await self._get(path, what, list[_Place], _MOST_LIST_BYTES)
+        return [(place.subject, place.version) for place in places]
 
     async def number_of(self, guid: UUID) -> int:
         """Returns the id by which `schema` returns the schema of a GUID. Raises GuidsUnknown.
 
         A registry lists those of all its contexts, each of which gives ids of its own.
         """
-        found = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_Id])
-        if not found:
+        ids = await self._of_guid(f"/schemas/guids/{guid}/ids", guid, list[_Id])
+        if not ids:
             raise NotInRegistry(f"the registry has no schema {guid}")
         wanted = await self._of_guid(f"/schemas/guids/{guid}", guid, Schema)
-        found.sort(key=lambda known: (known.context != ".", known.context))
-        for known in found[:_MOST_CONTEXTS]:
+        ids.sort(key=lambda candidate: (candidate.context != ".", candidate.context))
+        for candidate in ids[:_MOST_CONTEXTS]:
             with suppress(NotInRegistry):
-                if (await self.schema(known.id)).is_same(wanted):
-                    return known.id
-        contexts = ", ".join(shown(known.context) for known in found[:3])
+                if (await self.schema(candidate.id)).is_same(wanted):
+                    return candidate.id
+        contexts = ", ".join(shown(candidate.context) for candidate in ids[:3])
         raise NotInRegistry(f"schema {guid} is in another context of the registry: {contexts}")
 
     async def has_guid(self, guid: UUID) -> bool:
@@ -278,10 +278,10 @@ class SchemaRegistry:
             self._bound(len(places))
             read = await asyncio.gather(*(self._summary(*place, deleted) for place in places))
             listed = dict(zip(places, read, strict=True))
-        found: dict[str, list[SchemaVersion]] = {}
+        by_subject: dict[str, list[SchemaVersion]] = {}
         for (subject, _), version in sorted(listed.items()):
-            found.setdefault(subject, []).append(version)
-        return {subject: tuple(numbered) for subject, numbered in found.items()}
+            by_subject.setdefault(subject, []).append(version)
+        return {subject: tuple(numbered) for subject, numbered in by_subject.items()}
 
     async def _summary(self, subject: str, number: int, deleted: bool) -> SchemaVersion:
         return summary(await self.version(subject, number, deleted=deleted))
@@ -292,10 +292,10 @@ class SchemaRegistry:
         while True:
             path = f"/schemas?offset={offset}&limit={_PAGE}{'&deleted=true' if deleted else ''}"
             page = await self._get(path, "schemas", list[RegisteredSchema], _MOST_LIST_BYTES)
-            known = len(listed)
+            before = len(listed)
             listed |= await asyncio.get_running_loop().run_in_executor(self._threads, _summaries, page)
             self._bound(len(listed))
-            if len(listed) == known:  # the end, or a registry that does not know pages
+            if len(listed) == before:  # the end, or a registry that does not know pages
                 return listed
             offset += len(page)
 
@@ -306,8 +306,8 @@ class SchemaRegistry:
     async def find(self, subject: str, schema: Schema) -> RegisteredSchema:
         """Returns the version of a subject that has this schema."""
         path, what = f"/subjects/{_quoted(subject)}", f"such schema in {shown(subject)}"
-        found = await self._send("POST", path, what, _registration(schema), RegisteredSchema)
-        return schema.at(found.subject, found.version, found.id)
+        registered = await self._send("POST", path, what, _registration(schema), RegisteredSchema)
+        return schema.at(registered.subject, registered.version, registered.id)
 
     async def register(
         self, subject: str, schema: Schema, number: int | None = None, version: int | None = None
@@ -357,17 +357,17 @@ class SchemaRegistry:
         ended = threading.Event()
 
         def read_share(share: Sequence[str]) -> list[str]:
-            found = []
+            share_values = []
             for subject in share:
                 if ended.is_set():
                     break
                 try:
-                    found.append(read(subject))
+                    share_values.append(read(subject))
                 except NotInRegistry:
-                    found.append("")
-            return found
+                    share_values.append("")
+            return share_values
 
-        loop, found = asyncio.get_running_loop(), [""] * len(subjects)
+        loop, values = asyncio.get_running_loop(), [""] * len(subjects)
         shares = [subjects[first::CONNECTIONS] for first in range(min(CONNECTIONS, len(subjects)))]
         try:
             async with asyncio.timeout(_LIST_S):
@@ -380,8 +380,8 @@ class SchemaRegistry:
         finally:
             ended.set()
         for first, share in enumerate(read_shares):
-            found[first::CONNECTIONS] = share
-        return found
+            values[first::CONNECTIONS] = share
+        return values
 
     async def set_mode(self, mode: str, subject: str | None = None) -> None:
         """Sets the mode of a subject, or that of all others, also where there are schemas already."""
@@ -463,9 +463,9 @@ class SchemaRegistry:
         raise AssertionError("unreachable")
 
     def _connection(self, *, fresh: bool) -> http.client.HTTPConnection:
-        known: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if known is not None and not fresh:
-            return known
+        cached: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if cached is not None and not fresh:
+            return cached
         connection = self._address().connection()
         with self._lock:
             self._connections.add(connection)
@@ -473,12 +473,12 @@ class SchemaRegistry:
         return connection
 
     def _drop(self) -> None:
-        known: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         self._local.connection = None
-        if known is not None:
-            known.close()
+        if connection is not None:
+            connection.close()
             with self._lock:
-                self._connections.discard(known)
+                self._connections.discard(connection)
 
     def _address(self) -> _Address:
         """Resolves the settings once. Raises ClientSettingsError, and OSError for unreadable files."""
@@ -560,15 +560,15 @@ class _Address(NamedTuple):
         return connection
 
 
-def summary(found: RegisteredSchema) -> SchemaVersion:
+def summary(registered: RegisteredSchema) -> SchemaVersion:
     """Returns a version without its text."""
-    references = tuple((to.subject, to.version) for to in found.references)
-    return SchemaVersion(found.version, found.id, found.fingerprint(), references)
+    references = tuple((to.subject, to.version) for to in registered.references)
+    return SchemaVersion(registered.version, registered.id, registered.fingerprint(), references)
 
 
 def _summaries(page: Sequence[RegisteredSchema]) -> dict[tuple[str, int], SchemaVersion]:
     """Returns the versions without their texts. Large texts take long: a thread does it."""
-    return {(found.subject, found.version): summary(found) for found in page}
+    return {(registered.subject, registered.version): summary(registered) for registered in page}
 
 
 def _content(answer: http.client.HTTPResponse, limit: int) -> bytes:

@@ -124,12 +124,12 @@ class DestinationSchemas(ABC):
         return await self._source.places(number, deleted=True)
 
     async def _version(
-        self, subject: str, at_source: RegisteredSchema, path: _Path, known: _Known
+        self, subject: str, at_source: RegisteredSchema, path: _Path, destination_versions: _Known
     ) -> RegisteredSchema:
         """Returns a version of the source's as a subject of the destination has it.
 
         The schemas that it refers to come first: at the destination they may have other versions. `path` are
-        the schemas that led to it, and `known` the versions of those that were found.
+        the schemas that led to it, and `destination_versions` the versions of those that were found.
         """
         place = at_source.subject, at_source.version
         if place in path:
@@ -140,13 +140,13 @@ class DestinationSchemas(ABC):
         references = []
         for reference in at_source.references:
             needed = reference.subject, reference.version
-            if needed not in known:
-                if len(known) >= _MOST_REFERRED:
+            if needed not in destination_versions:
+                if len(destination_versions) >= _MOST_REFERRED:
                     raise SchemaNotCopied(f"a schema refers to more than {_MOST_REFERRED} others")
                 version = await self._source.version(*needed)
-                there = await self._version(reference.subject, version, (*path, place), known)
-                known[needed] = there.version
-            references.append(Reference(reference.name, reference.subject, known[needed]))
+                there = await self._version(reference.subject, version, (*path, place), destination_versions)
+                destination_versions[needed] = there.version
+            references.append(Reference(reference.name, reference.subject, destination_versions[needed]))
         wanted = replace(at_source, references=tuple(references))
         return await self._at_destination(subject, wanted, referred=bool(path))
 
@@ -342,7 +342,7 @@ class SchemaCopier(DestinationSchemas):
         )
 
     async def _version(
-        self, subject: str, at_source: RegisteredSchema, path: _Path, known: _Known
+        self, subject: str, at_source: RegisteredSchema, path: _Path, destination_versions: _Known
     ) -> RegisteredSchema:
         """Registers a version of a subject. Returns it as the destination has it.
 
@@ -358,9 +358,9 @@ class SchemaCopier(DestinationSchemas):
             for number in numbers:
                 if number < at_source.version and number not in done:
                     earlier = await self._source.version(at_source.subject, number)
-                    await super()._version(subject, earlier, path, known)
+                    await super()._version(subject, earlier, path, destination_versions)
                     done.add(number)
-        there = await super()._version(subject, at_source, path, known)
+        there = await super()._version(subject, at_source, path, destination_versions)
         done.add(at_source.version)
         return there
 

@@ -38,14 +38,14 @@ class SchemaIdMap:
         """
         if len(self._known) > _MOST_KNOWN:  # the bytes of any record may look like an id
             self._known.clear()
-        known = {key: self._known[key] for key in ids if key in self._known}
-        new = list(set(ids) - known.keys())
+        cached = {key: self._known[key] for key in ids if key in self._known}
+        new = list(set(ids) - cached.keys())
         for part in {part for part, name in new if isinstance(name, int)} - self._with_schemas.keys():
             self._with_schemas[part] = await self._schemas.has_schemas(self._topic, self._renamed, part)
         numbers = await asyncio.gather(*(self._number(*key) for key in new))
-        found = dict(zip(new, numbers, strict=True))
-        self._known |= {key: number for key, number in found.items() if not isinstance(number, str)}
-        return known | found
+        answers = dict(zip(new, numbers, strict=True))
+        self._known |= {key: number for key, number in answers.items() if not isinstance(number, str)}
+        return cached | answers
 
     async def _number(self, part: RecordPart, name: SchemaName) -> SchemaName | str:
         if isinstance(name, UUID):

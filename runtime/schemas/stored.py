@@ -72,10 +72,10 @@ class BackedUpSchemas:
         return sorted(self._versions[subject])
 
     async def version(self, subject: str, number: int) -> RegisteredSchema:
-        found = self._versions.get(subject, {}).get(number)
-        if found is None:
+        registered = self._versions.get(subject, {}).get(number)
+        if registered is None:
             raise NotInRegistry(f"the backup has no {shown(subject)} version {number}")
-        return found
+        return registered
 
 
 def stored(registered: RegisteredSchema) -> StoredVersion:

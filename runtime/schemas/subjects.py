@@ -42,5 +42,5 @@ def preferred(places: Iterable[tuple[str, int]], topic: str, names: SubjectNames
     `topic_record_name`, where all subjects name their topic; None without any.
     """
     ordered = sorted(places)
-    own = [place for place in ordered if belongs_to(place[0], topic, names)]
-    return next(iter(own if names == "topic_record_name" else own or ordered), None)
+    of_topic = [place for place in ordered if belongs_to(place[0], topic, names)]
+    return next(iter(of_topic if names == "topic_record_name" else of_topic or ordered), None)

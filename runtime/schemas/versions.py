@@ -34,24 +34,24 @@ def missing_versions(
     if keep:
         numbers = {version.number for version in there}
         return tuple(version for version in versions if version.number not in numbers)
-    known = {(version.fingerprint, version.referred) for version in there}
+    existing = {(version.fingerprint, version.referred) for version in there}
     new = {(version.fingerprint, version.referred): version for version in versions}
-    return tuple(version for schema, version in new.items() if schema not in known)
+    return tuple(version for schema, version in new.items() if schema not in existing)
 
 
 def with_referred(subjects: Mapping[str, Collection[SchemaVersion]]) -> dict[str, tuple[SchemaVersion, ...]]:
     """Returns all versions of a registry, each with what stands for the schemas that it refers to."""
     places = {(name, version.number): version for name, listed in subjects.items() for version in listed}
-    known: dict[tuple[str, int], str] = {}
+    fingerprints: dict[tuple[str, int], str] = {}
 
     def referred(version: SchemaVersion, level: int) -> str:
         if not version.references or level > _MOST_LEVELS:
             return ""
         digest = hashlib.sha256()
         for place in version.references:
-            if place in places and place not in known:
-                known[place] = places[place].fingerprint + referred(places[place], level + 1)
-            digest.update(f"{place[0]}\n{known.get(place, '')}\n".encode())
+            if place in places and place not in fingerprints:
+                fingerprints[place] = places[place].fingerprint + referred(places[place], level + 1)
+            digest.update(f"{place[0]}\n{fingerprints.get(place, '')}\n".encode())
         return digest.hexdigest()
 
     return {
@@ -65,11 +65,11 @@ def with_referred(subjects: Mapping[str, Collection[SchemaVersion]]) -> dict[str
 
 def with_referenced(names: Iterable[str], versions: Mapping[str, Collection[SchemaVersion]]) -> set[str]:
     """Returns those of the subjects that exist, and the ones to which their schemas refer."""
-    found: set[str] = set()
+    subjects: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found and name in versions:
-            found.add(name)
+        if name not in subjects and name in versions:
+            subjects.add(name)
             waiting += [to for version in versions[name] for to, _ in version.references]
-    return found
+    return subjects
