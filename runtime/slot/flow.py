@@ -330,7 +330,7 @@ class FlowCopy:
         self._counters.committed(event, now_ms())
         self._foreign.committed(event.copies)
         # Bad records hold a partition back as queued batches do, and are not sent as batches.
-        passed = [one.copy for one in event.entries if one.step is not None and one.step.quarantined]
+        passed = [entry.copy for entry in event.entries if entry.step is not None and entry.step.quarantined]
         self._reader.batches_sent(passed)
         for copy, _, _, part, step in event.entries:
             if copy.suspect and (part is not None or (step is not None and step.quarantined)):
@@ -422,14 +422,14 @@ class FlowCopy:
         return [
             Lane(
                 context.destination,
-                one,
+                transactional_id,
                 self._ledger,
                 settings,
                 self.handle,
                 context.failpoint,
                 solo=number == solo,
             )
-            for number, one in enumerate(ids)
+            for number, transactional_id in enumerate(ids)
         ]
 
     def _run_lane(self, lane: Lane) -> None:

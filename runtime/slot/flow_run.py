@@ -182,10 +182,10 @@ class FlowRun:
         copies = flow.copies if flow is not None else {}
         missing = flow.missing() if flow is not None else {}
         undecided = flow.undecided() if flow is not None else {}
-        found = []
+        statuses = []
         for key, assigned in self._partitions.items():
             if (copy := copies.get(key)) is not None:
-                found.append(copy.status())
+                statuses.append(copy.status())
                 continue
             if (lost := missing.get(key)) is not None and lost[0] == assigned:
                 state, why = State.LEDGER_MISSING, lost[1]
@@ -193,8 +193,8 @@ class FlowRun:
                 state, why = State.STARTING, _UNDECIDED
             else:
                 state, why = self._waits()
-            found.append(PartitionStatus(*key, state, self._since_ms, why))
-        return found
+            statuses.append(PartitionStatus(*key, state, self._since_ms, why))
+        return statuses
 
     def _waits(self) -> tuple[State, str]:
         """Returns the state of partitions that wait for the flow, with the reason."""
@@ -225,7 +225,7 @@ class FlowRun:
             self.flow = await self._begin(wanted)
         self.flow.set_assigned(wanted)
         have = {key: copy.assigned for key, copy in self.flow.copies.items()}
-        have.update((key, one) for key, (one, _) in self.flow.missing().items())
+        have.update((key, assigned) for key, (assigned, _) in self.flow.missing().items())
         have.update(self.flow.undecided())
         stale = [key for key, assigned in have.items() if self._partitions.get(key) != assigned]
         await self.flow.release(stale)

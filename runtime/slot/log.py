@@ -89,7 +89,9 @@ class RateLimit:
             left_out = self._suppressed.pop(event, 0)
             now = self._clock()
             self._counts = {
-                one: count for one, count in self._counts.items() if now - count.since < self._window_s
+                counted: count
+                for counted, count in self._counts.items()
+                if now - count.since < self._window_s
             }
         if left_out:
             self._flush(event, left_out)
@@ -169,7 +171,7 @@ def log_fields(
 
 
 def _write(level: int, event: str, fields: Mapping[str, Field]) -> None:
-    present = {name: one for name, one in fields.items() if one is not None and one != ""}
+    present = {name: value for name, value in fields.items() if value is not None and value != ""}
     _LOGGER.log(level, event, extra={"fields": present})
 
 
@@ -210,7 +212,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line without its newline."""
-        fields = " ".join(f"{name}={_word(one)}" for name, one in fields_of(record).items())
+        fields = " ".join(f"{name}={_word(value)}" for name, value in fields_of(record).items())
         return f"{_time(record)} repl {record.levelname} {record.getMessage()} {fields}".rstrip()
 
 
@@ -220,13 +222,13 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line without its newline."""
         head = {"time": _time(record), "level": record.levelname, "event": record.getMessage()}
-        return _json({**head, **{name: _cut(one) for name, one in fields_of(record).items()}})
+        return _json({**head, **{name: _cut(value) for name, value in fields_of(record).items()}})
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Field]:
     """Returns the fields of a record that this module has logged."""
-    found: Mapping[str, Field] = getattr(record, "fields", {})
-    return found
+    fields: Mapping[str, Field] = getattr(record, "fields", {})
+    return fields
 
 
 def _time(record: logging.LogRecord) -> str:

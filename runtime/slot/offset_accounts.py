@@ -104,13 +104,13 @@ class OffsetAccounts:
         """Adds a range again that could not be read."""
         self._add(unread)
 
-    def _add(self, one: OffsetRange) -> None:
+    def _add(self, offset_range: OffsetRange) -> None:
         """Adds a range; too many ranges are joined into one, so that memory is bounded (R8).
 
         Own batches between two joined ranges are recognised when they are read.
         """
-        if one.low < one.end:
-            self._ranges.append(one)
+        if offset_range.low < offset_range.end:
+            self._ranges.append(offset_range)
         if len(self._ranges) > _MAX_RANGES:
             low, end = min(each.low for each in self._ranges), max(each.end for each in self._ranges)
             self._ranges = [OffsetRange(low, end)]

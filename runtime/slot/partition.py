@@ -389,11 +389,16 @@ class PartitionCopy:
 
     def quarantined_before(self, position: int) -> list[QuarantinedRecord]:
         """Returns the bad records that a transaction with this position writes."""
-        return [one.record for one in takewhile(lambda one: one.record.offset < position, self.quarantine)]
+        return [
+            queued.record
+            for queued in takewhile(lambda queued: queued.record.offset < position, self.quarantine)
+        ]
 
     def dropped_before(self, position: int) -> int:
         """Returns how many records a transaction with this position passes without copying them."""
-        return sum(one.records for one in takewhile(lambda one: one.end <= position, self._dropped))
+        return sum(
+            records.records for records in takewhile(lambda records: records.end <= position, self._dropped)
+        )
 
     def rewind(self) -> None:
         """Returns to the committed position: the queue is discarded, and its records are fetched again."""

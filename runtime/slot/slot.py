@@ -116,8 +116,8 @@ class Slot:
         if self._context is None:
             return
         by_flow: dict[str, dict[PartitionKey, AssignedPartition]] = {}
-        for one in assignment.partitions:
-            by_flow.setdefault(one.flow, {})[one.key] = one
+        for partition in assignment.partitions:
+            by_flow.setdefault(partition.flow, {})[partition.key] = partition
         for name in dict.fromkeys([*self._runs, *assignment.flows]):
             if name not in self._runs or self._runs[name].superseded:
                 self._runs[name] = FlowRun(name, self._context, self._sources)
@@ -158,8 +158,10 @@ class Slot:
             return []
         moment = now_ms()
         return [
-            PartitionStatus(one.flow, one.topic, one.partition, PartitionState.STARTING, moment)
-            for one in self._assignment.partitions
+            PartitionStatus(
+                partition.flow, partition.topic, partition.partition, PartitionState.STARTING, moment
+            )
+            for partition in self._assignment.partitions
         ]
 
     async def _open(self) -> bool:

@@ -173,18 +173,22 @@ class ForeignWrites:
         until = loop.time() + self._read_for_s
         waiting = deque(_groups(unread, _AT_ONCE))
         while waiting:
-            some = [one for one in waiting.popleft() if self._is_current(one.copy) and not one.outdated]
-            if not some:
+            group = [
+                ranges
+                for ranges in waiting.popleft()
+                if self._is_current(ranges.copy) and not ranges.outdated
+            ]
+            if not group:
                 continue
             try:
-                await self._read_once(node, some)
+                await self._read_once(node, group)
             except BrokerError:
-                if len(some) == 1:
-                    self._restore(some[0])
+                if len(group) == 1:
+                    self._restore(group[0])
             except WireError:
-                self._postpone(some)
+                self._postpone(group)
                 break
-            waiting.extend(_groups([one for one in some if one], max(1, len(some) // _FEWER)))
+            waiting.extend(_groups([ranges for ranges in group if ranges], max(1, len(group) // _FEWER)))
             if loop.time() >= until:
                 break
         self._postpone(chain.from_iterable(waiting))
@@ -198,23 +202,23 @@ class ForeignWrites:
         answers = await fetch_many(
             self._destination,
             node,
-            {one.copy.at: FetchFrom(one.first.low, max_bytes=share) for one in unread},
+            {ranges.copy.at: FetchFrom(ranges.first.low, max_bytes=share) for ranges in unread},
             _PURPOSE,
-            topic_ids={one.copy.at: one.copy.progress.destination_topic_id for one in unread},
+            topic_ids={ranges.copy.at: ranges.copy.progress.destination_topic_id for ranges in unread},
             isolation=Isolation.READ_UNCOMMITTED,
             within=_WITHIN_S,
         )
         removed: list[_UnreadRanges] = []
-        for one in unread:
-            answer = answers.get(one.copy.at)
+        for ranges in unread:
+            answer = answers.get(ranges.copy.at)
             if answer is None:
                 continue
             if answer.error is ErrorCode.NONE:
-                await self._take(one, answer)
+                await self._take(ranges, answer)
             elif answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                removed.append(one)
+                removed.append(ranges)
             else:
-                self._restore(one)
+                self._restore(ranges)
         await self._read_to_log_start(removed)
 
     async def _take(self, unread: _UnreadRanges, answer: FetchedPartition) -> None:
@@ -224,9 +228,11 @@ class ForeignWrites:
         """
         copy, within = unread.copy, unread.first
         walked = walk(answer.records, copy.at)
-        sets = [one for one in walked.sets if one.next_offset > within.low]
+        sets = [record_set for record_set in walked.sets if record_set.next_offset > within.low]
         try:
-            foreign = await self._any_foreign([one for one in sets if one.base_offset < within.end])
+            foreign = await self._any_foreign(
+                [record_set for record_set in sets if record_set.base_offset < within.end]
+            )
         except (WireError, *READ_FAILURES):
             self._restore(unread)
             return
@@ -250,30 +256,30 @@ class ForeignWrites:
 
     async def _read_to_log_start(self, removed: Sequence[_UnreadRanges]) -> None:
         """Moves partitions to the log start that has passed their position."""
-        asked = {one.copy.at: EARLIEST for one in removed}
+        wanted = {ranges.copy.at: EARLIEST for ranges in removed}
         try:
-            starts = await list_offsets(self._destination, asked, within=_WITHIN_S)
+            starts = await list_offsets(self._destination, wanted, within=_WITHIN_S)
         except WireError:
             self._postpone(removed)
             return
-        for one in removed:
-            start = starts[one.copy.at]
-            if isinstance(start, ListedOffset) and start.offset > one.first.low:
-                one.read_to(start.offset)
+        for ranges in removed:
+            start = starts[ranges.copy.at]
+            if isinstance(start, ListedOffset) and start.offset > ranges.first.low:
+                ranges.read_to(start.offset)
             else:
-                self._restore(one)
+                self._restore(ranges)
 
     async def _any_foreign(self, sets: Iterable[RecordSet]) -> bool:
         """Returns whether the producer directory names another flow, or none, for any batch."""
         ids: set[int] = set()
-        for one in sets:
-            if not isinstance(one, Batch):
+        for record_set in sets:
+            if not isinstance(record_set, Batch):
                 return True  # This product never writes an old message format.
-            if not one.control:
-                ids.add(one.producer_id)
+            if not record_set.control:
+                ids.add(record_set.producer_id)
         if self._producers.unknown(ids):
             await self._producers.resolve(ids)
-        return any(self._producers.flow_of(one) != self._flow for one in ids)
+        return any(self._producers.flow_of(producer_id) != self._flow for producer_id in ids)
 
     def _is_current(self, copy: PartitionCopy) -> bool:
         """Returns whether the slot has the partition, and no foreign record was found in it."""

@@ -260,34 +260,36 @@ async def _source(
     """Returns the facts of each partition at the source."""
     at = {copy: copy.key.at for copy in copies}
     topics = await cluster.topics({place.topic for place in at.values()}, fresh=True)
-    asked = {at[copy]: copy.progress.source_epoch for copy in copies if copy.progress.source_epoch >= 0}
+    copied_epochs = {
+        at[copy]: copy.progress.source_epoch for copy in copies if copy.progress.source_epoch >= 0
+    }
     starts, ends, epochs = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(at.values(), EARLIEST), within=_WITHIN_S),
         _log_ends(cluster, {place: copy.progress.position for copy, place in at.items()}),
-        epoch_ends(cluster, asked, within=_WITHIN_S),
+        epoch_ends(cluster, copied_epochs, within=_WITHIN_S),
     )
-    found: dict[PartitionCopy, SourceFacts | MissingPartition] = {}
+    facts: dict[PartitionCopy, SourceFacts | MissingPartition] = {}
     for copy, place in at.items():
         start, end, progress = starts[place], ends[place], copy.progress
         if not isinstance(start, ListedOffset):
-            found[copy] = MissingPartition("source", start)
+            facts[copy] = MissingPartition("source", start)
             continue
         if not isinstance(end, ListedOffset):
-            found[copy] = MissingPartition("source", end)
+            facts[copy] = MissingPartition("source", end)
             continue
         if stale := _stale_metadata(
             topics[place.topic], place, progress.source_topic_id, progress.source_epoch
         ):
-            found[copy] = MissingPartition("source", stale)
+            facts[copy] = MissingPartition("source", stale)
             continue
         if (unanswered := epochs.get(place)) in UNANSWERED:
-            found[copy] = MissingPartition("source", ErrorCode(unanswered))
+            facts[copy] = MissingPartition("source", ErrorCode(unanswered))
             continue
         diverged = _diverged_at(copy, epochs.get(place))
         topic = topics[place.topic]
         another = _recreated(topic, place, progress.source_epoch, end.offset < progress.position)
-        found[copy] = SourceFacts(topic.id, start.offset, end.offset, diverged, recreated=another)
-    return found
+        facts[copy] = SourceFacts(topic.id, start.offset, end.offset, diverged, recreated=another)
+    return facts
 
 
 async def _log_ends(
@@ -321,48 +323,48 @@ async def _destination(
 ) -> dict[PartitionCopy, DestinationFacts | MissingPartition]:
     """Returns the facts of each partition at the destination."""
     topics = await cluster.topics({copy.at.topic for copy in copies}, fresh=True)
-    asked = {
+    copied_epochs = {
         copy.at: copy.progress.destination_epoch for copy in copies if copy.progress.destination_epoch >= 0
     }
     latest = dict.fromkeys((copy.at for copy in copies), LATEST)
     ends, stable_ends, epochs = await asyncio.gather(
         _log_ends(cluster, {copy.at: copy.progress.destination_end for copy in copies}),
         list_offsets(cluster, latest, Isolation.READ_COMMITTED, within=_WITHIN_S),
-        epoch_ends(cluster, asked, within=_WITHIN_S),
+        epoch_ends(cluster, copied_epochs, within=_WITHIN_S),
     )
     open_transactions = await _open_transactions(
         cluster, [at for at, end in ends.items() if _offset(stable_ends[at]) < _offset(end)]
     )
-    found: dict[PartitionCopy, DestinationFacts | MissingPartition] = {}
+    facts: dict[PartitionCopy, DestinationFacts | MissingPartition] = {}
     for copy in copies:
         topic, end, progress = topics[copy.at.topic], ends[copy.at], copy.progress
         if not isinstance(end, ListedOffset):
-            found[copy] = MissingPartition("destination", end)
+            facts[copy] = MissingPartition("destination", end)
             continue
         if (unanswered := epochs.get(copy.at)) in UNANSWERED:
-            found[copy] = MissingPartition("destination", ErrorCode(unanswered))
+            facts[copy] = MissingPartition("destination", ErrorCode(unanswered))
             continue
         producers = open_transactions.get(copy.at, ())
         if isinstance(producers, ErrorCode):
-            found[copy] = MissingPartition("destination", producers)
+            facts[copy] = MissingPartition("destination", producers)
             continue
         if stale := _stale_metadata(
             topic, copy.at, progress.destination_topic_id, progress.destination_epoch
         ):
-            found[copy] = MissingPartition("destination", stale)
+            facts[copy] = MissingPartition("destination", stale)
             continue
         try:
             doubtful = _epoch_ends_early(copy, epochs.get(copy.at), end.offset)
             rewritten = doubtful and await _rewritten(cluster, copy, topic.id)
         except WireError as error:
             code = error.code if isinstance(error, BrokerError) else ErrorCode.NETWORK_EXCEPTION
-            found[copy] = MissingPartition("destination", code)
+            facts[copy] = MissingPartition("destination", code)
             continue
         led = topic.partitions[copy.at.partition].leader_epoch
         shorter = end.offset < progress.destination_end
         another = _recreated(topic, copy.at, progress.destination_epoch, shorter)
-        found[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, another, producers)
-    return found
+        facts[copy] = DestinationFacts(topic.id, end.offset, rewritten, led, another, producers)
+    return facts
 
 
 async def _open_transactions(

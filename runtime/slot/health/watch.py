@@ -45,32 +45,37 @@ async def open_transactions(
 
     Raises WireError where the leaders do not answer.
     """
-    found: dict[TopicPartition, OpenTransaction | str] = {}
+    transactions: dict[TopicPartition, OpenTransaction | str] = {}
     oldest: dict[TopicPartition, ActiveProducer] = {}
     for place, answer in (await active_producers(cluster, list(places))).items():
         if isinstance(answer, ErrorCode):
-            found[place] = f"its producers can't be listed: {answer.name}"
+            transactions[place] = f"its producers can't be listed: {answer.name}"
             continue
-        held = [one for one in answer if one.transaction_start >= 0]
+        held = [producer for producer in answer if producer.transaction_start >= 0]
         if held:
-            oldest[place] = min(held, key=lambda one: one.transaction_start)
+            oldest[place] = min(held, key=lambda producer: producer.transaction_start)
         else:
-            found[place] = "its leader names no producer with an open transaction"
-    ids, failed = await transactional_ids(cluster, {one.producer_id for one in oldest.values()}, _WITHIN_S)
-    states = {one: await _state(cluster, one) for one in sorted(set(ids.values()))}
+            transactions[place] = "its leader names no producer with an open transaction"
+    ids, failed = await transactional_ids(
+        cluster, {producer.producer_id for producer in oldest.values()}, _WITHIN_S
+    )
+    states = {
+        transactional_id: await _state(cluster, transactional_id)
+        for transactional_id in sorted(set(ids.values()))
+    }
     unnamed = ""
     if failed:
         why = "; ".join(f"broker {node}: {why}" for node, why in failed.items())
         unnamed = f"not every coordinator could be asked: {why}"
-    elif any(one.producer_id not in ids for one in oldest.values()):
+    elif any(producer.producer_id not in ids for producer in oldest.values()):
         # Either the right to describe it is missing, or no coordinator knows the producer any more.
         probed = await _state(cluster, _PROBE)
         unnamed = _FORGOTTEN if isinstance(probed, TransactionState) else probed
     for place, producer in oldest.items():
         name = ids.get(producer.producer_id)
         state = states[name] if name is not None else unnamed
-        found[place] = _describe(cluster, place, producer, name, state)
-    return found
+        transactions[place] = _describe(cluster, place, producer, name, state)
+    return transactions
 
 
 def _describe(
@@ -110,25 +115,27 @@ def abort_command(cluster: KafkaCluster, place: TopicPartition, start_offset: in
     return shlex.join([*words, "--start-offset", str(start_offset)])
 
 
-def explain(one: OpenTransaction, now_ms: int | None = None) -> str:
+def explain(transaction: OpenTransaction, now_ms: int | None = None) -> str:
     """Returns the text for a partition's state.
 
     A transactional id is chosen by the producer, so it is shown escaped.
     """
-    owner = f"producer id {one.producer_id}"
-    if one.transactional_id:
-        owner = f"transactional id {one.transactional_id!a}, {owner}"
-    parts = [
-        f"a transaction at the source holds its readers back: {owner}, open since offset {one.start_offset}"
-    ]
-    if one.started_ms > 0:
+    owner = f"producer id {transaction.producer_id}"
+    if transaction.transactional_id:
+        owner = f"transactional id {transaction.transactional_id!a}, {owner}"
+    opened = f"open since offset {transaction.start_offset}"
+    if transaction.started_ms > 0:
         now = now_ms if now_ms is not None else int(time.time() * 1000)
-        parts[0] += f", for {max(now - one.started_ms, 0) // 1000} s"
-    if one.coordinator_state:
-        parts.append(f"its coordinator says {one.coordinator_state}, timeout {one.timeout_ms / 1000:g} s")
-    if one.unknown:
-        parts.append(one.unknown)
-    parts.append(f"to abort it: {one.abort_command}")
+        opened += f", for {max(now - transaction.started_ms, 0) // 1000} s"
+    parts = [f"a transaction at the source holds its readers back: {owner}, {opened}"]
+    if transaction.coordinator_state:
+        parts.append(
+            f"its coordinator says {transaction.coordinator_state},"
+            f" timeout {transaction.timeout_ms / 1000:g} s"
+        )
+    if transaction.unknown:
+        parts.append(transaction.unknown)
+    parts.append(f"to abort it: {transaction.abort_command}")
     return "; ".join(parts)
 
 
@@ -257,13 +264,13 @@ class TopicWatch:
         if not blocked:
             return
         places = {copy: copy.key.at for copy in blocked}
-        found = await open_transactions(self._source, set(places.values()))
+        transactions = await open_transactions(self._source, set(places.values()))
         for copy, place in places.items():
             if not copy.fetchable:  # It stopped during the request; its status has the reason.
                 continue
-            match found[place]:
-                case OpenTransaction() as one:
-                    copy.block(one, explain(one))
+            match transactions[place]:
+                case OpenTransaction() as transaction:
+                    copy.block(transaction, explain(transaction))
                 case str(why):
                     copy.block(None, f"a transaction at the source holds its readers back; {why}")
 

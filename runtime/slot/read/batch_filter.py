@@ -178,7 +178,7 @@ class FlowFilter:
         It fails closed: on an error, no batch of the response is copied. Raises WireError, READ_FAILURES.
         """
         if self._directory is not None:
-            ids = {one for walked in walks for one in _producer_ids(walked)}
+            ids = {producer_id for walked in walks for producer_id in _producer_ids(walked)}
             if self._directory.unknown(ids):
                 await self._directory.resolve(ids)
 
@@ -207,7 +207,7 @@ class FlowFilter:
 
 
 def _producer_ids(walked: WalkedBatches) -> set[int]:
-    return {one.producer_id for one in walked.sets if isinstance(one, Batch)}
+    return {record_set.producer_id for record_set in walked.sets if isinstance(record_set, Batch)}
 
 
 async def transformed(
@@ -223,19 +223,19 @@ async def transformed(
     """
     batches = [([out for out, _ in filtered.outgoing], spec) for filtered, spec in partitions]
     try:
-        found = await transformer.apply(batches)
+        results = await transformer.apply(batches)
     except RegistryUnavailable as error:
         raise Disconnected("schema registry", str(error), sent=False) from None
-    return [_transformed(filtered, own) for (filtered, _), own in zip(partitions, found, strict=True)]
+    return [_transformed(filtered, result) for (filtered, _), result in zip(partitions, results, strict=True)]
 
 
-def _transformed(filtered: FilteredBatches, found: Transformed) -> FilteredBatches:
+def _transformed(filtered: FilteredBatches, result: Transformed) -> FilteredBatches:
     """Returns the filtered batches of a partition as the transform leaves them."""
-    outgoing = [(out, filtered.outgoing[index][1]) for out, index in found.outgoing]
-    dropped = sorted([*filtered.dropped, *found.filtered])
-    if found.failure is None:
-        return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=found.quarantined)
-    at = found.failure.offset
-    dropped = [one for one in dropped if one.end <= at]
+    outgoing = [(out, filtered.outgoing[index][1]) for out, index in result.outgoing]
+    dropped = sorted([*filtered.dropped, *result.filtered])
+    if result.failure is None:
+        return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=result.quarantined)
+    at = result.failure.offset
+    dropped = [records for records in dropped if records.end <= at]
     epoch = next(epoch for out, epoch in filtered.outgoing if at < out.position)
-    return FilteredBatches(outgoing, Cursor(at, epoch), dropped, found.failure, found.quarantined)
+    return FilteredBatches(outgoing, Cursor(at, epoch), dropped, result.failure, result.quarantined)

@@ -352,7 +352,7 @@ class BrokerIntake:
                 for copy, answer in wanted
                 if copy is not None
             ]
-            await self._filter.resolve_producers(one for _, _, one in walks)
+            await self._filter.resolve_producers(walked for _, _, walked in walks)
             if not self._unchanged:
                 await self._queue_changed(walks, held)
                 return
@@ -469,11 +469,11 @@ class BrokerIntake:
 
     def _held(self, records: Sequence[QuarantinedRecord]) -> list[QueuedQuarantine]:
         """Counts bad records against the budget: they are copied out of the response."""
-        size = sum(one.size for one in records)
+        size = sum(record.size for record in records)
         if records:
             self._budget.take(size)
         held = ResponseMemory(self._budget, size)
-        return [QueuedQuarantine(one, held.view()) for one in records]
+        return [QueuedQuarantine(record, held.view()) for record in records]
 
 
 def _copied_out(size: int, total: int) -> bool:
@@ -593,6 +593,6 @@ class SourceReader:
 
     def _fail(self, intake: BrokerIntake, decision: ErrorDecision, why: str) -> None:
         """Removes an intake that has ended, and reports its partitions."""
-        self._intakes_of = {key: one for key, one in self._intakes_of.items() if one is not intake}
+        self._intakes_of = {key: other for key, other in self._intakes_of.items() if other is not intake}
         for copy in list(intake.copies.values()):
             self._emit(FetchFailed(copy, decision, why))

@@ -167,12 +167,12 @@ class SchemaGate:
                     ids = await asyncio.to_thread(schema_ids, out.batch, spec)
                 ids = self._with_guids(ids)
                 await self._look_up_new(response, out, epoch, ids)
-                own, waits, why = ids, None, ""
+                readable, waits, why = ids, None, ""
                 if response.awaited:  # else all that the batch names is known
-                    own, waits, why = self._own(response, self._with_guids(ids), out, epoch)
+                    readable, waits, why = self._own(response, self._with_guids(ids), out, epoch)
                 if waits is not None:
                     stop = SchemaMissing(spec.where, source_offset(out, waits), why)
-                changed = own.translated(self._known[copy.key.topic])
+                changed = readable.translated(self._known[copy.key.topic])
                 if changed is None and waits is None:
                     passed.append((out, epoch))
                 else:  # the parts before a record that is refused have passed
@@ -200,11 +200,11 @@ class SchemaGate:
         out, epoch = filtered.outgoing[0]
         topic_id, first = copy.progress.source_topic_id, source_offset(out, 0)
         awaited = {
-            named: known
-            for named, known in self._awaited.get(copy, {}).items()
-            if not known.lookup.why
-            and not (isinstance(named, UUID) and known.lookup.answer is False)
-            and known.covers(topic_id, epoch, first)
+            named: earlier
+            for named, earlier in self._awaited.get(copy, {}).items()
+            if not earlier.lookup.why
+            and not (isinstance(named, UUID) and earlier.lookup.answer is False)
+            and earlier.covers(topic_id, epoch, first)
         }
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         return _Response(copy, filtered.cursor, deadline, awaited, [])
@@ -261,8 +261,8 @@ class SchemaGate:
         topic, topic_id = response.copy.key.topic, response.copy.progress.source_topic_id
         first = source_offset(out, 0)
         for named in names:
-            known = response.awaited.get(named)
-            if known is None or not known.covers(topic_id, epoch, first):
+            earlier = response.awaited.get(named)
+            if earlier is None or not earlier.covers(topic_id, epoch, first):
                 if len(response.new) == _MOST_AT_ONCE:
                     break
                 lookup = self._look_up((topic, named), partial(self._ask, response.copy, named))
@@ -280,7 +280,7 @@ class SchemaGate:
         Returns False for a number that is no id of a schema, and where a registry knows no GUIDs. Raises
         RegistryUnavailable, SchemaNotCopied.
         """
-        assigned, known = copy.assigned, self._known[copy.key.topic]
+        assigned, translation = copy.assigned, self._known[copy.key.topic]
         if isinstance(named, UUID):
             try:
                 await self._copier.ensure_guid(named, assigned.topic, assigned.destination_topic)
@@ -291,17 +291,17 @@ class SchemaGate:
                 self._guids_again = asyncio.get_running_loop().time() + _GUIDS_AGAIN_S
                 return False
             self._without_guids, self._guids_again = "", 0.0
-            known[named] = named
+            translation[named] = named
             return True
         if isinstance(named, str):
             if await self._copier.has_schemas(assigned.topic, assigned.destination_topic, named):
                 self._with_schemas.add((assigned.topic, named))
             return (assigned.topic, named) in self._with_schemas
-        if named not in known:  # a lookup before this one may have registered it
+        if named not in translation:  # a lookup before this one may have registered it
             there = await self._copier.ensure(named, assigned.topic, assigned.destination_topic)
             if there is not None:
-                known[named] = there
-        return named in known
+                translation[named] = there
+        return named in translation
 
     def _look_up(self, key: _Key, ask: Callable[[], Awaitable[bool]]) -> _Lookup:
         """Returns a lookup that has yet to begin. One of a key is under way at a time."""

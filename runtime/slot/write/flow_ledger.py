@@ -116,10 +116,10 @@ def _shares(copy: PartitionCopy, position: int, topics: dict[str, TopicMetadata]
     where = f"the quarantine topic {at}"
     if topic.error is not ErrorCode.NONE:
         raise _failure(topic.error, where, copy)
-    found = topic.partitions.get(number)
-    if found is None or found.leader < 0:
+    partition = topic.partitions.get(number)
+    if partition is None or partition.leader < 0:
         raise _failure(ErrorCode.LEADER_NOT_AVAILABLE, where, copy)
-    if len(found.in_sync) < quarantine.min_in_sync:
+    if len(partition.in_sync) < quarantine.min_in_sync:
         raise _failure(ErrorCode.NOT_ENOUGH_REPLICAS, where, copy)
     source = copy.key.at
     try:
@@ -192,9 +192,9 @@ class FlowLedger:
             except WireError as error:
                 log.info("ledger_retry", key=self.flow, flow=self.flow, error=str(error), decision="retry")
             else:
-                found = self._ledger.progress(key)
-                if not isinstance(found, UndecidedProgress):
-                    return found
+                progress = self._ledger.progress(key)
+                if not isinstance(progress, UndecidedProgress):
+                    return progress
             await asyncio.sleep(_DECIDED_PAUSE_S)
 
     async def differences(self, expected: Mapping[PartitionCopy, Progress]) -> list[PartitionCopy]:
@@ -205,11 +205,11 @@ class FlowLedger:
         be open. Raises Superseded, WireError, READ_FAILURES.
         """
         await self.refresh()
-        found = {copy: self.progress(copy.key) for copy in expected}
-        for copy, progress in found.items():
+        stored = {copy: self.progress(copy.key) for copy in expected}
+        for copy, progress in stored.items():
             if isinstance(progress, UndecidedProgress):
-                found[copy] = await self.decided_progress(copy.key)
-        return [copy for copy, progress in expected.items() if not _is_same(found[copy], progress)]
+                stored[copy] = await self.decided_progress(copy.key)
+        return [copy for copy, progress in expected.items() if not _is_same(stored[copy], progress)]
 
     async def register(self, identity: ProducerIdentity) -> None:
         """Writes the producer id to the producer directory, before its first data (batch provenance)."""
@@ -237,30 +237,30 @@ class FlowLedger:
 
     def _records(self, entries: Sequence[CommitEntry]) -> dict[TopicPartition, list[InternalRecord]]:
         """Returns the records of the entries, by the partition that they are written to."""
-        found: dict[TopicPartition, list[InternalRecord]] = {self.partition: []}
+        records: dict[TopicPartition, list[InternalRecord]] = {self.partition: []}
         for entry in entries:
             key, progress, segments = entry.copy.key, entry.progress, entry.segments
-            found[self.partition].append(_record(ProgressKey(key), progress))
+            records[self.partition].append(_record(ProgressKey(key), progress))
             for number, segment in enumerate(segments, start=progress.segments - len(segments)):
                 record = _record(SegmentKey(key, progress.incarnation, number), segment)
-                found.setdefault(self._offset_map, []).append(record)
-        return found
+                records.setdefault(self._offset_map, []).append(record)
+        return records
 
     def _check_generation(self) -> None:
         """Raises Superseded where the ledger's generation is not this slot's, or is not active."""
-        found = self._ledger.generation(self.flow)
-        if found is None or found.number != self.generation or found.state != "active":
-            described = f"{found.number}, {found.state}" if found else "none"
+        generation = self._ledger.generation(self.flow)
+        if generation is None or generation.number != self.generation or generation.state != "active":
+            described = f"{generation.number}, {generation.state}" if generation else "none"
             raise Superseded(
                 f"the ledger's generation of {self.flow} is {described}; this slot's is {self.generation}"
             )
 
 
-def _is_same(found: Progress | UndecidedProgress | None, expected: Progress) -> bool:
+def _is_same(stored: Progress | UndecidedProgress | None, expected: Progress) -> bool:
     """Returns whether the ledger's progress is the expected one, but for topic ids that it lacks."""
-    if not isinstance(found, Progress):
+    if not isinstance(stored, Progress):
         return False
-    return with_topic_ids(found, expected.source_topic_id, expected.destination_topic_id) == expected
+    return with_topic_ids(stored, expected.source_topic_id, expected.destination_topic_id) == expected
 
 
 def _record(key: LedgerKey, value: LedgerValue) -> InternalRecord:

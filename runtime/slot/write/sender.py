@@ -283,11 +283,11 @@ class ProduceSender:
         self.ready.clear()
         self._unsent.clear()
         now = asyncio.get_running_loop().time()
-        for one in self._unanswered:
-            self._add_late(one)
-            self._windows[one.node].given_up(one.size, one.at, now)
-            self._links[one.node].drop()
-            for sent in one.batches:
+        for request in self._unanswered:
+            self._add_late(request)
+            self._windows[request.node].given_up(request.size, request.at, now)
+            self._links[request.node].drop()
+            for sent in request.batches:
                 sent.queued.held.release_memory()
         self._unanswered.clear()
 
@@ -368,8 +368,8 @@ class ProduceSender:
         window, now = self._windows[request.node], asyncio.get_running_loop().time()
         tx.answered()
         self._wake()
-        for one in request.batches:
-            one.queued.held.release_memory()
+        for sent in request.batches:
+            sent.queued.held.release_memory()
         if error is not None:
             self._add_late(request)
             window.given_up(request.size, request.at, now)

@@ -322,14 +322,14 @@ class Transaction:
         self.idle = idle
         for copy in idle:
             copy.enter_transaction()
-        found: list[CommitEntry] = []
+        entries: list[CommitEntry] = []
         for part in self:
             step = part.step()
             if step.runs or step.position > part.copy.progress.position:
                 moved = advance(part.copy.progress, step, generation, moment_ms)
-                found.append(CommitEntry(part.copy, *moved, part, step))
-        found.extend(_idle_entry(copy, generation, moment_ms) for copy in idle)
-        self.entries = found
+                entries.append(CommitEntry(part.copy, *moved, part, step))
+        entries.extend(_idle_entry(copy, generation, moment_ms) for copy in idle)
+        self.entries = entries
 
     def release_partitions(self) -> None:
         """Releases the partitions once the transaction is decided: they may join other transactions."""

@@ -134,13 +134,13 @@ class IdlePositions:
         Partitions with bad records are returned up to a total size, because a transaction must be written in
         time.
         """
-        found: list[PartitionCopy] = []
+        copies: list[PartitionCopy] = []
         size = 0
         for copy in self._copies:
             if copy.idle_position_moved and (not copy.quarantine or size < _QUARANTINE_BYTES):
-                found.append(copy)
-                size += sum(one.record.size for one in copy.quarantine)
-        return found
+                copies.append(copy)
+                size += sum(queued.record.size for queued in copy.quarantine)
+        return copies
 
     def clear(self) -> list[PartitionCopy]:
         """Removes and returns all partitions."""
