@@ -86,7 +86,7 @@ def layers_of(names: Sequence[str], ends: Iterable[tuple[str, str]]) -> dict[str
         state[name] = 2
 
     reached = {destination for others in following.values() for destination in others}
-    for name in sorted(names, key=lambda one: (one in reached, one)):
+    for name in sorted(names, key=lambda name: (name in reached, name)):
         if name not in state:
             visit(name)
     for _ in names:
@@ -201,8 +201,8 @@ class Layout:
             boxes.append(Box(name, x - box_width / 2, y - box_height / 2, box_width, box_height))
         arrows = []
         for (flow, curve), middle in zip(curves, middles, strict=True):
-            start, one, two, end = (turned(point) for point in curve)
-            path = f"M{_pair(start)} C{_pair(one)} {_pair(two)} {_pair(end)}"
+            start, first_control, second_control, end = (turned(point) for point in curve)
+            path = f"M{_pair(start)} C{_pair(first_control)} {_pair(second_control)} {_pair(end)}"
             arrows.append(Arrow(flow, path, *turned(middle)))
         return Drawing(width, height, tuple(boxes), tuple(arrows))
 
@@ -216,8 +216,11 @@ DOWN_THE_SCREEN = Layout(
 
 
 def _at_half(curve: Sequence[Point]) -> Point:
-    start, one, two, end = curve
-    return tuple((a + 3 * b + 3 * c + d) / 8 for a, b, c, d in zip(start, one, two, end, strict=True))  # type: ignore[return-value]
+    start, first_control, second_control, end = curve
+    return tuple(
+        (a + 3 * b + 3 * c + d) / 8
+        for a, b, c, d in zip(start, first_control, second_control, end, strict=True)
+    )  # type: ignore[return-value]
 
 
 def _pair(at: Point) -> str:

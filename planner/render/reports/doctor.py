@@ -73,14 +73,14 @@ def _topic_rights(report: ClusterReport, width: int | None) -> Iterator[Text]:
     able = len(report.topic_rights) - len(lacking)
     yield Text(f"Rights on the topics that flows use: all on {able:,} of {len(report.topic_rights):,}")
     rows: list[Row] = []
-    for one in lacking[:_TOPICS_SHOWN]:
-        uses = ", ".join(one.uses)
-        if one.missing is None:
-            rows.append((one.topic, uses, Cell("?", "dim"), one.why))
+    for rights in lacking[:_TOPICS_SHOWN]:
+        uses = ", ".join(rights.uses)
+        if rights.missing is None:
+            rows.append((rights.topic, uses, Cell("?", "dim"), rights.why))
             continue
         rows += [
-            (one.topic, uses, Cell(operation, "yellow"), used_to)
-            for operation, used_to in one.missing.items()
+            (rights.topic, uses, Cell(operation, "yellow"), used_to)
+            for operation, used_to in rights.missing.items()
         ]
     if rows:
         yield from table(_TOPICS, rows, width)
@@ -89,10 +89,10 @@ def _topic_rights(report: ClusterReport, width: int | None) -> Iterator[Text]:
     yield Text()
 
 
-def _broker(one: BrokerReport) -> Row:
-    if one.round_trip_ms is None:
-        return str(one.node), one.address, Cell(f"does not answer: {one.why}", "red"), "–"
-    return str(one.node), one.address, f"Kafka {one.release}", f"{one.round_trip_ms:.1f} ms"
+def _broker(broker: BrokerReport) -> Row:
+    if broker.round_trip_ms is None:
+        return str(broker.node), broker.address, Cell(f"does not answer: {broker.why}", "red"), "–"
+    return str(broker.node), broker.address, f"Kafka {broker.release}", f"{broker.round_trip_ms:.1f} ms"
 
 
 def _feature(feature: BrokerFeature) -> Row:
