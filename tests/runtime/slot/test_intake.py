@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from runtime.batch import OutgoingBatch, RewriteSpec
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
@@ -109,6 +110,7 @@ def reader_of(
         shares=SessionShares(ByteBudget(1 << 20)),
         idle_sessions=None,
         transformer=transformer,
+        unpacked_bytes=MAX_UNPACKED,
     )
     return SourceReader(
         flow_spec("flow"),
