@@ -48,18 +48,18 @@ def windows(members: Iterable[RecordSet], where: TopicPartition, begin: int) -> 
     held, size, through = 0, 0, begin
     for member in members:
         try:
-            found = rows_of(member, where, begin)
+            new_rows = rows_of(member, where, begin)
         except BatchFailure as failure:
             yield Window(rows, through, size, failure)
             return
-        while len(found) > ROWS_AT_ONCE:
-            rows += found[:ROWS_AT_ONCE]
-            found = found[ROWS_AT_ONCE:]
-            yield Window(rows, found[0][0].offset, size)
+        while len(new_rows) > ROWS_AT_ONCE:
+            rows += new_rows[:ROWS_AT_ONCE]
+            new_rows = new_rows[ROWS_AT_ONCE:]
+            yield Window(rows, new_rows[0][0].offset, size)
             rows, held, size = [], 0, 0
-        rows += found
+        rows += new_rows
         through = max(through, member.next_offset)
-        held += sum(size_of(record) for record, _ in found)
+        held += sum(size_of(record) for record, _ in new_rows)
         size += member.size
         if len(rows) >= ROWS_AT_ONCE or held >= _WINDOW_BYTES:
             yield Window(rows, through, size)
