@@ -5,18 +5,14 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from planner.kafka import ClusterClient, ClusterEndpoint, run_at
-from planner.kafka.librdkafka import client_settings
+from planner.kafka import ClusterEndpoint, run_at
 from planner.model.diagnostic import Failure
 from planner.state import internal_topics
 from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, fold, read_entries
 from runtime.contract.spec.naming import LEASE
 from runtime.contract.spec.topic_settings import InternalSpec
-from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import endpoint
-from tests.labs import spec
 
 pytestmark = pytest.mark.integration
 
@@ -71,55 +67,6 @@ async def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
         assert held.holder.user == "bob", "the dead one's release must not free the new holder's lease"
 
 
-async def test_one_that_renews_too_late_claims_it_again_if_nobody_took_it(place):
-    late = await Lease(place, holder("ada"), ttl_ms=1_000).acquire(60, nobody)
-    await end_of_renewals(late)
-    held = await now(place)
-    assert held is not None
-    while time.time_ns() // 1_000_000 <= held.renewed_ms + held.ttl_ms:
-        await asyncio.sleep(0.1)
-    await late._renew()
-    again = await now(place)
-    assert again is not None
-    assert again.holder.user == "ada"
-    assert again.since_ms > held.renewed_ms + held.ttl_ms, "it did not end"
-    assert await late.lost() is None
-    await late.release()
-    assert await now(place) is None
-
-
-async def test_one_that_renews_too_late_loses_it_to_another_that_is_gone_again(place):
-    late = await Lease(place, holder("ada"), ttl_ms=1_000).acquire(60, nobody)
-    await end_of_renewals(late)
-    async with await Lease(place, holder("bob")).acquire(60, anybody):
-        pass
-    await late._renew()
-    assert "another apply took it or may have taken it" in (await late.lost() or "")
-    assert await now(place) is None, "its own late claim holds the lease"
-    await late.release()
-
-
-async def test_one_whose_log_was_recreated_loses_it_to_another(own_lab):
-    place = endpoint(own_lab(spec("dc1")), "dc1")
-
-    async def create(client: ClusterClient) -> None:
-        while not (await client.ask(AnyMetadataRequest([LEASE]))).topics[0].error:
-            await asyncio.sleep(0.05)
-        await internal_topics.ensure(client, [LEASE], InternalSpec())
-
-    await asyncio.to_thread(run_at, place, create)
-    admin = AdminClient(dict(client_settings(place)))
-    async with await Lease(place, holder("ada"), ttl_ms=600_000).acquire(60, nobody) as first:
-        for _ in range(3):
-            await first._renew()
-        admin.delete_topics([LEASE])[LEASE].result(30)
-        await asyncio.to_thread(run_at, place, create)
-        async with await Lease(place, holder("bob")).acquire(60, nobody) as second:
-            await first._renew()
-            assert "__repl.lease was recreated" in (await first.lost() or "")
-            assert await second.lost() is None
-
-
 async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):
     async with await Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody) as unsure:
         unsure._renewed_at -= 900  # too late by the clock, while the next renewal is minutes away
@@ -140,13 +87,6 @@ async def test_one_that_gave_up_stays_without_it_though_a_renewal_comes_through(
     await silent._append_entry(LeaseVerb.RELEASE, 60)  # its holder has given up, so a release writes nothing
     await silent.release()
     assert await now(place) is None
-
-
-async def end_of_renewals(lease: Lease) -> None:
-    """Ends its renewals for a while, as those of a process that was stopped."""
-    assert lease._renewals is not None
-    lease._stop.set()
-    await lease._renewals
 
 
 async def test_renewals_keep_it_past_its_time_to_live(place):

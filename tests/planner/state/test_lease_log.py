@@ -116,8 +116,23 @@ class FakeLog:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("taken", [True, False])
-def test_a_holder_whose_log_was_recreated_knows_that_another_may_hold_the_lease(taken, monkeypatch):
+GONE = "the lease of dc1 was in a log that is gone: __repl.lease was recreated, and another apply took it"
+
+
+@pytest.mark.parametrize(
+    ("recreated", "by_another", "later_ms", "why", "left"),
+    [
+        (False, [], 5_000, None, None),
+        (True, [C], 5_000, f"{GONE} or may have taken it", "b"),
+        (False, [], TTL + 1, None, None),  # too late, and nobody took it: it is claimed again
+        (False, [C], TTL + 1, "another apply took it or may have taken it", "b"),
+        # Its own late claim, behind one that is released, does not hold the lease.
+        (False, [C, X], TTL + 1, "another apply took it or may have taken it", None),
+    ],
+)
+def test_a_holder_that_renews_late_knows_whether_another_may_hold_the_lease(
+    recreated, by_another, later_ms, why, left, monkeypatch
+):
     log = FakeLog()
     monkeypatch.setattr(lease, "LogWriter", lambda _client: log)
     monkeypatch.setattr(lease, "read_entries", log.read)
@@ -127,16 +142,17 @@ def test_a_holder_whose_log_was_recreated_knows_that_another_may_hold_the_lease(
         log.now_ms += 5_000
         await held._renew()
         assert await held.lost() is None
-        if taken:
-            log.entries = [LeaseEntry(LeaseVerb.CLAIM, holder("b"), log.now_ms)]
-        log.now_ms += 5_000
+        log.now_ms += later_ms
+        before = [] if recreated else log.entries
+        log.entries = before + [LeaseEntry(verb, holder("b"), log.now_ms) for verb in by_another]
         await held._renew()
         try:
             return await held.lost()
         finally:
             await held.release()
 
-    gone = "the lease of dc1 was in a log that is gone: __repl.lease was recreated, and another apply took it"
-    assert run(lost()) == (f"{gone} or may have taken it" if taken else None)
-    left = fold(log.entries)
-    assert (left and left.holder.id) == ("b" if taken else None)
+    found = run(lost())
+    assert (found is None) == (why is None)
+    assert (why or "") in (found or "")
+    holding = fold(log.entries)
+    assert (holding and holding.holder.id) == left

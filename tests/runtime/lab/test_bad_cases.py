@@ -95,7 +95,9 @@ def test_unknown_cluster(tmp_path: Path, refused: Refused) -> None:
     [
         (("--clusters", ","), "--clusters names no cluster"),
         (("--clusters", "../dc1"), "is not a name for a cluster"),
+        (("--version", "dc3=2.8.2"), "--version dc3=2.8.2 names none of these"),
         (("--set", "retention"), "--set retention is not KEY=VALUE"),
+        (("--set", "=1"), "--set =1 is not KEY=VALUE"),
         (
             ("--set", "dc9:a=b"),
             "--set dc9:a=b is for 'dc9', which is none of these clusters — they are dc1, dc2",
