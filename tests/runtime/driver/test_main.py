@@ -22,6 +22,20 @@ from tests.records import wait_for
 pytestmark = pytest.mark.slow
 
 
+AWAY = ClusterSpec(bootstrap="127.0.0.1:9")
+
+
+def spec_file(folder: Path, dc2: ClusterSpec = AWAY, **more: Any) -> Path:
+    """Writes the spec of a job without flows, whose destination does not answer."""
+    clusters = {"dc2": dc2}
+    spec = JobSpec(
+        job="shop", topology="tests", destination="dc2", clusters=clusters, flows=[], metrics=None, **more
+    )
+    file = folder / "spec.json"
+    file.write_bytes(jobspec.encode(spec))
+    return file
+
+
 @pytest.mark.parametrize(
     ("submit", "why"),
     [(None, "No such file or directory"), ("#!/bin/sh\necho no java; exit 1", "JAVA_GATEWAY_EXITED")],
@@ -33,12 +47,7 @@ def test_a_spark_that_does_not_start_is_one_error_even_while_the_destination_is_
     if submit is not None:
         (tmp_path / "bin" / "spark-submit").write_text(submit)
         (tmp_path / "bin" / "spark-submit").chmod(0o755)
-    away = ClusterSpec(bootstrap="127.0.0.1:9")
-    file = tmp_path / "spec.json"
-    spec = JobSpec(
-        job="shop", topology="tests", destination="dc2", clusters={"dc2": away}, flows=[], metrics=None
-    )
-    file.write_bytes(jobspec.encode(spec))
+    file = spec_file(tmp_path)
 
     ended = subprocess.run(
         [sys.executable, str(MAIN), "--spec", str(file)],
@@ -62,12 +71,7 @@ def test_a_job_stops_while_spark_waits_for_resources(tmp_path: Path) -> None:
     submit = tmp_path / "bin" / "spark-submit"
     submit.write_text('#!/bin/sh\n: > "$SPARK_HOME/waits"; exec sleep 300')
     submit.chmod(0o755)
-    away = ClusterSpec(bootstrap="127.0.0.1:9")
-    file = tmp_path / "spec.json"
-    spec = JobSpec(
-        job="shop", topology="tests", destination="dc2", clusters={"dc2": away}, flows=[], metrics=None
-    )
-    file.write_bytes(jobspec.encode(spec))
+    file = spec_file(tmp_path)
     environ = {**os.environ, "SPARK_HOME": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, str(MAIN), "--spec", str(file)],
@@ -86,17 +90,8 @@ def test_a_job_stops_while_spark_waits_for_resources(tmp_path: Path) -> None:
 def on_kubernetes(folder: Path, **client: Any) -> subprocess.Popen[str]:
     """Starts a driver that finds no Spark, and whose destination is away."""
     (folder / "executor.json").write_text('{"metadata": {"labels": {"a": "b"}}}')
-    spec = JobSpec(
-        job="shop",
-        topology="tests",
-        destination="dc2",
-        clusters={"dc2": ClusterSpec(bootstrap="127.0.0.1:9", client=client)},
-        flows=[],
-        metrics=None,
-        launch=LaunchSpec(launcher="kubernetes", master="k8s://https://127.0.0.1:9"),
-    )
-    file = folder / "spec.json"
-    file.write_bytes(jobspec.encode(spec))
+    launch = LaunchSpec(launcher="kubernetes", master="k8s://https://127.0.0.1:9")
+    file = spec_file(folder, ClusterSpec(bootstrap="127.0.0.1:9", client=client), launch=launch)
     environ = {
         **os.environ,
         "SPARK_HOME": str(folder),
