@@ -5,7 +5,6 @@ from which `python -m tests.versions.table` makes the table of docs/compatibilit
 """
 
 import json
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,14 +16,12 @@ import pytest
 from confluent_kafka import Producer
 
 from runtime.lab.cluster import KafkaVersion
-from runtime.lab.lab import Lab
 from tests import checker
 from tests.bdd.consuming import consumer_of, eat, place
-from tests.bdd.running import SMALL, Town, eventually
+from tests.bdd.running import Town, eventually
 from tests.labs import spec
-from tests.processes import kill_together
-from tests.records import PATIENCE_S, coordinators_ready, create_topic, read
-from tests.topologies import at
+from tests.records import PATIENCE_S, create_topic, read
+from tests.versions.town import town_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
@@ -93,25 +90,12 @@ class Pair:
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     source, destination = request.param
-    lab = Lab(tmp_path / "lab")
-    town = None
-    try:
-        lab.up([spec("dc1", version=source), spec("dc2", version=destination)])
-        for cluster in lab.clusters.values():
-            coordinators_ready(cluster.client)
-        topology = at(lab, "pair", tmp_path, ("dc1", "dc2"))
-        flow = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders", "shapes"]}}
-        quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}}
-        topology.more["flows"] = [{**flow, **quick}]
-        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
-        topology.topic("orders", partitions=2)
-        town = Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-"))
+    clusters = (spec("dc1", version=source), spec("dc2", version=destination))
+    flow = {"name": "there", "from": "dc1", "to": "dc2", "topics": {"include": ["orders", "shapes"]}}
+    quick = {"follow": {"every": "500ms"}, "groups": {"every": "300ms"}}
+    with town_of(tmp_path, *clusters, flows=[{**flow, **quick}]) as town:
+        town.topology.topic("orders", partitions=2)
         yield Pair(town, (source, destination))
-    finally:
-        if town is not None:
-            kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
-        lab.down(purge=True)
-        shutil.rmtree(tmp_path, ignore_errors=True)
 
 
 @pytest.mark.parametrize("pair", PAIRS, indirect=True, ids=lambda pair: "-to-".join(pair))

@@ -1,6 +1,5 @@
 """Clusters that change under running flows: a rolling upgrade, and ZooKeeper gone."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.lab import Lab
 from tests import checker
-from tests.bdd.running import SMALL, Town, eventually
+from tests.bdd.running import Town, eventually
 from tests.labs import spec
-from tests.processes import kill_together
-from tests.records import coordinators_ready, create_topic
-from tests.topologies import at
+from tests.records import create_topic
+from tests.versions.town import town_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.versions, pytest.mark.long]
 
@@ -27,30 +24,20 @@ SHAPES = checker.Spec(10**9, rate=200, large_every=0)
 @pytest.fixture
 def make_town(tmp_path: Path) -> Iterator[MakeTown]:
     """make_town(spec("dc1"), spec("dc2")) → flows in both directions, each of a topic of its own."""
-    lab = Lab(tmp_path / "lab")
-    made: list[Town] = []
+    flows = (("there", "dc1", "dc2", "orders"), ("back", "dc2", "dc1", "returns"))
+    with ExitStack() as running:
 
-    def make(*specs: LabClusterSpec) -> Town:
-        lab.up(specs)
-        for made_cluster in lab.clusters.values():
-            coordinators_ready(made_cluster.client)
-        topology = at(lab, "town", tmp_path, ("dc1", "dc2"))
-        flows = (("there", "dc1", "dc2", "orders"), ("back", "dc2", "dc1", "returns"))
-        topology.more["flows"] = [
-            {"name": name, "from": source, "to": to, "topics": {"include": [topic]}}
-            for name, source, to, topic in flows
-        ]
-        topology.more["jobs"] = {"dc1": SMALL, "dc2": SMALL}
-        for cluster, topic in TOPICS.values():
-            create_topic(lab.clusters[cluster].client, topic, 3, config=CONFIG)
-        made.append(Town(lab, topology, tmp_path / "home", lambda word: word.removeprefix("into-")))
-        return made[0]
+        def make(*specs: LabClusterSpec) -> Town:
+            declared = [
+                {"name": name, "from": source, "to": to, "topics": {"include": [topic]}}
+                for name, source, to, topic in flows
+            ]
+            town = running.enter_context(town_of(tmp_path, *specs, flows=declared))
+            for cluster, topic in TOPICS.values():
+                create_topic(town.client(cluster), topic, 3, config=CONFIG)
+            return town
 
-    yield make
-    for town in made:
-        kill_together([*town.processes("dc1").values(), *town.processes("dc2").values()])
-    lab.down(purge=True)
-    shutil.rmtree(tmp_path, ignore_errors=True)
+        yield make
 
 
 def copied_while(town: Town, change: Callable[[], None]) -> None:
