@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from runtime.batch import (
     RecordSet,
     walk,
 )
+from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.transform import TransformSpec
@@ -51,14 +52,13 @@ class ExportPartition(msgspec.Struct):
     """A partition that is copied up to `end`, its last stable offset: a task returns it as far as it came.
 
     Everything below its position is in the files, or is not to be in any. `files` are staged by the task.
-    `stopped` says why it goes no further: `failed` is retried.
+    `problem` says why it goes no further.
     """
 
     position: FilePosition
     end: int
     files: list[DataFile] = []
-    stopped: Literal["", "failed", "corrupt", "expired", "invalid"] = ""
-    why: str = ""
+    problem: Finding | None = None
 
 
 class ExportTicket(RoundTicket, frozen=True, kw_only=True):
@@ -168,12 +168,12 @@ class _PartitionExport:
         done = self._partition
         try:
             await self._copy(until)
-        except _Expired as error:
-            done.stopped, done.why = "expired", str(error)
         except BatchFailure as failure:
-            done.stopped, done.why = "invalid" if isinstance(failure, BadRecord) else "corrupt", str(failure)
-        except (WireError, RegistryUnavailable) as error:
-            done.stopped, done.why = "failed", str(error)
+            is_bad = isinstance(failure, BadRecord)
+            state = PartitionState.RECORD_INVALID if is_bad else PartitionState.RECORD_CORRUPT
+            done.problem = Finding(state, str(failure))
+        except (_Expired, WireError, RegistryUnavailable) as error:
+            done.problem = Finding(PartitionState.RETRYING, str(error))
         done.files = await asyncio.to_thread(self._files.finish)
         newest = max([done.position.last_timestamp, *(file.last_timestamp for file in done.files)])
         done.position = replace(done.position, last_timestamp=newest)

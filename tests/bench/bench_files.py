@@ -65,7 +65,7 @@ def export_once(ticket: ExportTicket, load: Load, brokers: Brokers, name: str) -
     with measured(brokers) as row:
         (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error
-        assert [one.stopped for one in result.done] == [""] * PARTITIONS
+        assert [one.problem for one in result.done] == [None] * PARTITIONS
         records = sum(one.position.records for one in result.done)
         line = row(f"{name:<8} {load.name}", records, records * load.value_bytes)
     written = sum(file.size for one in result.done for file in one.files)

@@ -96,7 +96,7 @@ class BackupWriter:
         )
         (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error
-        assert not [one.why for one in result.done if one.stopped]
+        assert not [one.problem for one in result.done if one.problem is not None]
         moved = {one.position.key: one.position for one in (*known, *result.done)}
         last = self._state.last
         commit = Commit(

@@ -180,7 +180,7 @@ def _rows(reader: RowReader, at: int, end: int) -> Iterator[FileLine]:
     while at < end:
         part = reader.read(at, _LONGEST)
         if part.position == at:
-            raise UnreadableFile(part.why or _CHANGED)
+            raise UnreadableFile(part.problem.why if part.problem is not None else _CHANGED)
         for number, (timestamp, body) in enumerate(part.records[: end - at], at):
             yield FileLine(number, timestamp if timed else NO_TIME, body)
         at = part.position

@@ -67,6 +67,13 @@ class PartitionState(StrEnum):
         return self in _OVER_LOSS
 
 
+class Finding(NamedTuple):
+    """Says why a partition does not go on: the state that it enters, and the text for its status."""
+
+    state: PartitionState
+    why: str
+
+
 _OVER_LOSS = frozenset(
     {
         PartitionState.DATA_LOSS,

@@ -11,13 +11,13 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import field
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import start_over
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.ledger import Gap, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
 from runtime.driver.flows.flow import DriverFlow
@@ -25,7 +25,6 @@ from runtime.driver.flows.rounds import Look, RecordSource, SourceRange, now_ms
 from runtime.driver.flows.topic_sink import TopicSink
 from runtime.files.source.known_files import (
     NO_FINGERPRINT,
-    FileProblem,
     KnownFile,
     Listing,
     partition_for,
@@ -44,16 +43,6 @@ SHOWN: Final = 2_000  # files: a source may have any number of them
 S = PartitionState
 
 
-class _Problem(NamedTuple):
-    """Why a file is not read behind a position. Another size of the file, or time, makes it tried again."""
-
-    position: int
-    size: int
-    at: float
-    state: PartitionState
-    why: str
-
-
 class _FilesLook(Look[Progress]):
     """What one look found: the listing, and the states of files that someone must decide about.
 
@@ -62,7 +51,7 @@ class _FilesLook(Look[Progress]):
 
     listing: Listing = field(default_factory=Listing)
     unread: list[LoadFile] = field(default_factory=list)
-    states: dict[PartitionKey, tuple[PartitionState, str]] = field(default_factory=dict)
+    states: dict[PartitionKey, Finding] = field(default_factory=dict)
 
 
 class FilesSource(RecordSource[Progress]):
@@ -72,7 +61,8 @@ class FilesSource(RecordSource[Progress]):
         self._flow = flow
         self._sink = sink
         self._files = source_of(sink.lines)
-        self._problems: dict[PartitionKey, _Problem] = {}
+        # Files that are not read behind a position, and since when. Another size, or time, has them read.
+        self._stopped: dict[PartitionKey, tuple[LoadFile, float]] = {}
         self._last_read = ""  # the last name that a task was given
 
     def inherit(self, before: RecordSource[Any]) -> None:
@@ -128,7 +118,7 @@ class FilesSource(RecordSource[Progress]):
                     wanted.append(self._to_read(listing, name, partition, file.position, file.fingerprint))
         for load in wanted:
             if problem := listing.problems.get(load.name):
-                self._note_problem(look, load, problem)
+                look.states[PartitionKey(self._flow.name, load.name, load.partition)] = problem
         wanted = [file for file in wanted if file.name not in listing.problems]
         look.unread = [file for file in wanted if self._has_more(file)]
         look.read = self._next_files(look.unread)
@@ -136,14 +126,6 @@ class FilesSource(RecordSource[Progress]):
         unknown = displaced | listing.problems.keys()
         source.sizes |= {name: state.size for name, state in listing.files.items() if name not in unknown}
         return look
-
-    def _note_problem(self, look: _FilesLook, file: LoadFile, problem: FileProblem) -> None:
-        """Notes why nothing of a file is read. An incomplete file is no lag, as an incomplete line."""
-        states = {"incomplete": S.CAUGHT_UP, "corrupt": S.RECORD_CORRUPT, "unreadable": S.RETRYING}
-        look.states[PartitionKey(self._flow.name, file.name, file.partition)] = (
-            states[problem.kind],
-            problem.why,
-        )
 
     @staticmethod
     def _to_read(listing: Listing, name: str, partition: int, position: int, mark: bytes) -> LoadFile:
@@ -160,12 +142,14 @@ class FilesSource(RecordSource[Progress]):
 
     def _has_more(self, file: LoadFile) -> bool:
         """Returns whether a file may hold records behind its position that can be read now."""
-        size = file.size
-        problem = self._problems.get(PartitionKey(self._flow.name, file.name, file.partition))
-        if problem is None or (problem.position, problem.size) != (file.position, size):
-            return size > file.position
-        waits = problem.state is S.CAUGHT_UP or time.monotonic() - problem.at < _RETRY_S
-        return size > file.position and not waits
+        stopped, since = self._stopped.get(
+            PartitionKey(self._flow.name, file.name, file.partition), (None, 0.0)
+        )
+        waits = False
+        if stopped is not None and (stopped.position, stopped.size) == (file.position, file.size):
+            assert stopped.problem is not None, "it stopped for a reason"
+            waits = stopped.problem.state is S.CAUGHT_UP or time.monotonic() - since < _RETRY_S
+        return file.size > file.position and not waits
 
     def _recreated(self, look: _FilesLook, key: PartitionKey, progress: Progress) -> bool:
         """Returns whether the file waits, because its topic was made again without the records (R4)."""
@@ -173,10 +157,8 @@ class FilesSource(RecordSource[Progress]):
         if not is_other_topic(progress.destination_topic_id, topic.id):
             return False
         if self._flow.spec.on_data_loss != "skip" and key not in self._flow.accepted:
-            look.states[key] = (
-                S.RECREATED,
-                f"{self._sink.lines.topic} was deleted and made again, without its records",
-            )
+            why = f"{self._sink.lines.topic} was deleted and made again, without its records"
+            look.states[key] = Finding(S.RECREATED, why)
         else:
             look.continued.add(key)
             look.move(
@@ -234,7 +216,7 @@ class FilesSource(RecordSource[Progress]):
             state = S.FILE_VANISHED
             why = f"it is gone, and its last {unread:,} {unit} were not read"
         if self._flow.spec.on_data_loss != "skip" and key not in self._flow.accepted:
-            look.states[key] = state, why
+            look.states[key] = Finding(state, why)
             return
         look.continued.add(key)
         source.sizes.pop(name, None)
@@ -277,13 +259,17 @@ class FilesSource(RecordSource[Progress]):
         for done in results:
             key = PartitionKey(self._flow.name, done.name, done.partition)
             self._files.sizes[done.name] = max(done.size, done.position)
-            self._problems.pop(key, None)
-            if (problem := _problem_of(done)) is not None:
-                self._problems[key] = _Problem(done.position, done.size, time.monotonic(), *problem)
-            if done.stopped == "replaced":
+            self._stopped.pop(key, None)
+            if done.outdated:
                 self._files.recheck(done.name)
+            elif done.problem is None and done.size > done.position and not done.more:
+                left = done.size - done.position
+                why = f"its last line is not complete: {left:,} bytes wait for a line feed"
+                done.problem = Finding(S.CAUGHT_UP, why)
+            if done.problem is not None:
+                self._stopped[key] = done, time.monotonic()
         self._show(look, positions)
-        more = any(done.more and done.stopped in ("", "moved", "replaced") for done in results)
+        more = any(done.more and done.problem is None for done in results)
         return more or len(look.read) < len(look.unread)
 
     def _show(self, look: _FilesLook, known: Mapping[PartitionKey, Progress]) -> None:
@@ -293,10 +279,10 @@ class FilesSource(RecordSource[Progress]):
         for file in look.unread:
             key = PartitionKey(self._flow.name, file.name, file.partition)
             waiting[key] = max(file.size - known[key].position if key in known else file.size, 0)
-        self._problems = {key: problem for key, problem in self._problems.items() if key.topic in sizes}
+        self._stopped = {key: stopped for key, stopped in self._stopped.items() if key.topic in sizes}
         read = {key: progress.written_at for key, progress in known.items() if key.topic in sizes}
         shown, not_shown = shown_files(
-            look.states.keys() | self._problems, waiting, read, self._sink.lines.unit
+            look.states.keys() | self._stopped, waiting, read, self._sink.lines.unit
         )
         look.shown.clear()
         for key in sorted(shown):
@@ -311,32 +297,13 @@ class FilesSource(RecordSource[Progress]):
             *not_shown,
         ]
 
-    def _state_of(
-        self, look: _FilesLook, key: PartitionKey, position: int, size: int
-    ) -> tuple[PartitionState, str]:
+    def _state_of(self, look: _FilesLook, key: PartitionKey, position: int, size: int) -> Finding:
         if key in look.states:
             return look.states[key]
-        problem = self._problems.get(key)
-        if problem is not None and problem.position == position:
-            return problem.state, problem.why
-        return (S.COPYING if size > position else S.CAUGHT_UP), ""
-
-
-def _problem_of(one: LoadFile) -> tuple[PartitionState, str] | None:
-    """Returns the state of a file that is not read further; None where its next lines are awaited."""
-    match one.stopped:
-        case "corrupt":
-            return S.RECORD_CORRUPT, one.why
-        case "too_large":
-            return S.RECORD_TOO_LARGE, one.why
-        case "unreadable":
-            return S.RETRYING, one.why
-        case "moved" | "replaced":
-            return None
-    if one.size > one.position and not one.more:
-        left = one.size - one.position
-        return S.CAUGHT_UP, f"its last line is not complete: {left:,} bytes wait for a line feed"
-    return None
+        stopped, _ = self._stopped.get(key, (None, 0.0))
+        if stopped is not None and stopped.problem is not None and stopped.position == position:
+            return stopped.problem
+        return Finding(S.COPYING if size > position else S.CAUGHT_UP, "")
 
 
 def _from_the_beginning(progress: Progress) -> Progress:

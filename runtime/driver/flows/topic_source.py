@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import FilePosition, OffsetGap
 from runtime.contract.spec.files import in_own_folder
@@ -164,17 +164,10 @@ class TopicSource(RecordSource[FilePosition]):
         for done in results:
             key = PartitionKey(self._flow.name, *done.position.key)
             shown = look.shown[key]
-            match done.stopped:
-                case "corrupt":
-                    state = S.RECORD_CORRUPT
-                case "invalid":
-                    state = S.RECORD_INVALID
-                case "failed" | "expired":
-                    state = S.RETRYING
-                case _:
-                    state = S.CAUGHT_UP if done.position.position >= shown.end else S.COPYING
-                    behind |= state is S.COPYING
-            look.shown[key] = shown._replace(state=state, why=done.why)
+            reached = S.CAUGHT_UP if done.position.position >= shown.end else S.COPYING
+            state, why = done.problem or (reached, "")
+            behind |= state is S.COPYING
+            look.shown[key] = shown._replace(state=state, why=why)
         return behind
 
 
@@ -187,30 +180,30 @@ def plan_round(
     """Decides for each partition whether it is copied, from where, and why not (R4). It is pure."""
     for partition in partitions:
         key, position = partition.key, positions[partition.key]
-        state, why = _loss(partition, position)
-        if state is not None and accepts_loss(key):
+        found = _loss(partition, position)
+        if found is not None and accepts_loss(key):
             low = position.position
-            target = partition.start if state is S.DATA_LOSS else partition.end
-            gap = OffsetGap(low=min(low, target), end=max(low, target), why=str(state), at_ms=look.at_ms)
+            target = partition.start if found.state is S.DATA_LOSS else partition.end
+            gap = OffsetGap(low=min(low, target), end=max(low, target), why=found.state, at_ms=look.at_ms)
             position = replace(position, position=target, gaps=[*position.gaps, gap][-_KEPT_GAPS:])
             look.move(key, position)
             look.continued.add(key)
-            state, why = None, ""
-        if state is None and partition.end < 0:
-            state, why = S.RETRYING, "its leader at the source does not answer"
-        elif state is None and position.position < partition.end:
-            state = S.COPYING
+            found = None
+        if found is None and partition.end < 0:
+            found = Finding(S.RETRYING, "its leader at the source does not answer")
+        elif found is None and position.position < partition.end:
+            found = Finding(S.COPYING, "")
             look.read.append(ExportPartition(position, partition.end))
-        look.shown[key] = SourceRange(partition.start, partition.end, state or S.CAUGHT_UP, why)
+        look.shown[key] = SourceRange(partition.start, partition.end, *(found or (S.CAUGHT_UP, "")))
 
 
-def _loss(partition: SourcePartition, position: FilePosition) -> tuple[PartitionState | None, str]:
-    """Returns the state of a partition whose log and position do not fit, and why."""
+def _loss(partition: SourcePartition, position: FilePosition) -> Finding | None:
+    """Returns what does not fit between the log of a partition and its position, if anything."""
     at, start, end = position.position, partition.start, partition.end
     if end < 0 or start < 0:
-        return None, ""
+        return None
     if at < start:
-        return S.DATA_LOSS, f"the offsets {at} to {start - 1} are gone and were not copied"
+        return Finding(S.DATA_LOSS, f"the offsets {at} to {start - 1} are gone and were not copied")
     if at > end:
-        return S.DIVERGED, f"the source ends at {end}, {at} was copied already"
-    return None, ""
+        return Finding(S.DIVERGED, f"the source ends at {end}, {at} was copied already")
+    return None

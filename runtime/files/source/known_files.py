@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from runtime.contract.records.job_status import Finding
 
 Fingerprint: TypeAlias = bytes  # of what was read of a file
 NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
@@ -40,20 +42,16 @@ class KnownFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FileProblem:
-    """Says why a look at a file was enough to see that it can't be read now."""
-
-    kind: Literal["incomplete", "corrupt", "unreadable"]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a source. `ignored` counts the entries that are not read, by the reason."""
+    """The files of a source. `ignored` counts the entries that are not read, by the reason.
+
+    `problems` says why nothing of a file can be read now. An incomplete file is no lag, as an incomplete
+    line: its state is CAUGHT_UP.
+    """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
-    problems: Mapping[str, FileProblem] = field(default_factory=dict)
+    problems: Mapping[str, Finding] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from runtime.batch.varint import varint
+from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.spec.files import LineFormat
-from runtime.files.source.known_files import NO_FINGERPRINT, FileProblem
+from runtime.files.source.known_files import NO_FINGERPRINT
 from runtime.files.source.open_file import OpenFile
 
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
@@ -56,15 +57,14 @@ def fingerprint(file: OpenFile, position: int) -> bytes | None:
 class ReadRecords(NamedTuple):
     """Records of a file as (timestamp, key, value and headers in the encoding of a batch).
 
-    `position` is behind the last one, and `size` is in bytes of the file. `stopped` says why the record at
+    `position` is behind the last one, and `size` is in bytes of the file. `problem` says why the record at
     `position` is not read: it is not valid, or it is too long. `more` says that the file goes on there.
     """
 
     records: list[tuple[int, bytes]]
     size: int
     position: int
-    stopped: Literal["", "corrupt", "too_large"] = ""
-    why: str = ""
+    problem: Finding | None = None
     more: bool = False
 
 
@@ -80,7 +80,7 @@ class FileReader(Protocol):
     def size(self) -> int:
         """Returns the position behind all that the file holds. Raises OSError."""
 
-    def problem(self) -> FileProblem | None:
+    def problem(self) -> Finding | None:
         """Returns why nothing of the file can be read."""
 
     def fingerprint(self, position: int) -> bytes | None:
@@ -124,7 +124,8 @@ class LineReader:
         end = len(data) if ends_here else data.rfind(b"\n") + 1
         if end == 0 and more:
             why = f"the line at byte {position} has no end within {wanted} bytes"
-            return ReadRecords([], position - begin, position, "too_large", why, more)
+            problem = Finding(PartitionState.RECORD_TOO_LARGE, why)
+            return ReadRecords([], position - begin, position, problem, more)
         data = data[:end]
         lines = data.split(b"\n")
         if not lines[-1]:
@@ -142,9 +143,9 @@ class LineReader:
         at = position
         for whole in lines:
             line = whole.removesuffix(b"\r")
-            if problem := _problem(line, form, longest):
-                why = f"the line at byte {at} {problem[1]}"
-                return ReadRecords(keyless(now_ms, values), at - begin, at, problem[0], why, more=True)
+            if found := _problem(line, form, longest):
+                problem = found._replace(why=f"the line at byte {at} {found.why}")
+                return ReadRecords(keyless(now_ms, values), at - begin, at, problem, more=True)
             at = min(at + len(whole) + 1, position + end)
             if form == "text" or line.strip():
                 values.append(line)
@@ -167,18 +168,18 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _problem(
-    line: bytes, form: LineFormat, longest: int
-) -> tuple[Literal["corrupt", "too_large"], str] | None:
+def _problem(line: bytes, form: LineFormat, longest: int) -> Finding | None:
     if len(line) > longest:
-        return "too_large", f"has {len(line)} bytes, and the topic takes records of {longest} bytes"
+        why = f"has {len(line)} bytes, and the topic takes records of {longest} bytes"
+        return Finding(PartitionState.RECORD_TOO_LARGE, why)
     try:
         line.decode()
     except UnicodeDecodeError as error:
-        return "corrupt", f"is not UTF-8: {error.reason} at its byte {error.start}"
+        why = f"is not UTF-8: {error.reason} at its byte {error.start}"
+        return Finding(PartitionState.RECORD_CORRUPT, why)
     if form == "json" and line.strip():
         try:
             msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError) as error:
-            return "corrupt", f"is not JSON: {error}"
+            return Finding(PartitionState.RECORD_CORRUPT, f"is not JSON: {error}")
     return None

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from runtime.contract.records.advance import (
     progress_records,
     without_lost,
 )
+from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress
 from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.files import LinesSpec
@@ -51,8 +52,8 @@ class LoadFile(msgspec.Struct):
     """A file whose records go to a partition: a task returns it as far as it was read and committed.
 
     `position` and `size` are in bytes, or rows of Parquet. `fingerprint` and `version` are those of the
-    driver's look; the task returns the size that it found. `stopped` says why it goes no further. `replaced`:
-    the name holds another file than the ticket says. `moved`: the ledger has another position.
+    driver's look; the task returns the size that it found. `problem` says why it goes no further. `outdated`:
+    the name holds another file than the ticket says, or the ledger has another position.
     """
 
     name: str
@@ -64,8 +65,13 @@ class LoadFile(msgspec.Struct):
     records: int = 0
     bytes: int = 0
     more: bool = True
-    stopped: Literal["", "corrupt", "too_large", "replaced", "moved", "unreadable"] = ""
-    why: str = ""
+    problem: Finding | None = None
+    outdated: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the task reads no more of it, though there may be more."""
+        return self.outdated or self.problem is not None
 
 
 class LoadTicket(RoundTicket, frozen=True, kw_only=True):
@@ -193,7 +199,7 @@ class FileLoad:
             if progress is not None:
                 held = progress.position, progress.source_topic_id
             if held != (file.position, file.fingerprint):
-                file.stopped = "moved"
+                file.outdated = True
             elif progress is not None:
                 self._progress[key] = progress
             self._sources.append(_Source(file, key, file.position))
@@ -206,10 +212,10 @@ class FileLoad:
         source.reader = reader = reader_of(file, self.ticket.lines.format)
         done.size = reader.size()
         if reader.fingerprint(done.position) != done.fingerprint:
-            done.stopped = "replaced"
-        elif problem := reader.problem():
-            done.stopped = "corrupt" if problem.kind == "corrupt" else "replaced"
-            done.why = problem.why
+            done.outdated = True
+        elif (problem := reader.problem()) is not None:
+            done.outdated = problem.state is not PartitionState.RECORD_CORRUPT
+            done.problem = None if done.outdated else problem
 
     def _chunks(self) -> Iterator[_Chunk]:
         """Yields chunks of the files in turn, so that a large file does not hold up the others.
@@ -217,19 +223,19 @@ class FileLoad:
         A file whose reader is midway is read on first: one such reader at a time holds memory (R8).
         Raises EndpointUnavailable.
         """
-        waiting = deque(source for source in self._sources if not source.done.stopped)
+        waiting = deque(source for source in self._sources if not source.done.ended)
         while waiting:
             source = waiting.popleft()
             done = source.done
             try:
                 chunk = self._chunk(source)
             except FileNotFoundError:
-                done.stopped, chunk = "replaced", None
+                done.outdated, chunk = True, None
             except OSError as error:
-                done.stopped, done.why, chunk = "unreadable", error.strerror or str(error), None
+                done.problem, chunk = Finding(PartitionState.RETRYING, error.strerror or str(error)), None
             if chunk is not None:
                 yield chunk
-            if done.more and not done.stopped:
+            if done.more and not done.ended:
                 midway = source.reader is not None and source.reader.midway
                 (waiting.appendleft if midway else waiting.append)(source)
             else:
@@ -240,18 +246,18 @@ class FileLoad:
         done = source.done
         if source.reader is None:
             self._open(source)
-            if done.stopped:
+            if done.ended:
                 return None
         reader, begin = source.reader, source.position
         assert reader is not None
         read = reader.read(begin, self.ticket.max_message_bytes - _OVERHEAD)
         done.size = max(reader.size(), read.position)
-        done.stopped, done.why, done.more = read.stopped, read.why, read.more and not read.stopped
+        done.problem, done.more = read.problem, read.more and read.problem is None
         if read.position == begin:
             return None
         mark = reader.fingerprint(read.position)
         if mark is None:
-            done.stopped = "replaced"
+            done.outdated = True
             return None
         source.position = read.position
         step = Advance(

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from runtime.batch.varint import varint
-from runtime.files.source.known_files import NO_FINGERPRINT, FileProblem, FileState, Listing
+from runtime.contract.records.job_status import Finding, PartitionState
+from runtime.files.source.known_files import NO_FINGERPRINT, FileState, Listing
 from runtime.files.source.lines import NO_HEADERS, READ_BYTES, ReadRecords, keyless, sized
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.row_json import RowEncoder, UnreadableRows
@@ -44,7 +45,7 @@ class Footer(NamedTuple):
     """The row behind the last one of each row group, or the reason why nothing of a file can be read."""
 
     ends: tuple[int, ...] = ()
-    problem: FileProblem | None = None
+    problem: Finding | None = None
 
     @property
     def rows(self) -> int:
@@ -57,7 +58,7 @@ def read_footer(file: OpenFile) -> Footer:
     size = file.size()
     if size < _LEAST or file.read(size - 4, 4) not in _MAGIC:
         why = "it is not complete: it does not end as a Parquet file does, with a footer"
-        return Footer(problem=FileProblem("incomplete", why))
+        return Footer(problem=Finding(PartitionState.CAUGHT_UP, why))
     try:
         parquet_file = _opened(file)
         metadata = parquet_file.metadata
@@ -67,7 +68,8 @@ def read_footer(file: OpenFile) -> Footer:
         _encoder_of(parquet_file)
         return Footer(tuple(accumulate(rows)))
     except (*_FAILURES, OSError) as error:
-        return Footer(problem=FileProblem("corrupt", f"its footer can't be read: {_reason(error)}"))
+        why = f"its footer can't be read: {_reason(error)}"
+        return Footer(problem=Finding(PartitionState.RECORD_CORRUPT, why))
 
 
 def _digest(file: OpenFile) -> bytes:
@@ -112,7 +114,7 @@ class Footers:
         self._known = {
             name: (files[name], footer)
             for name, footer in footers.items()
-            if footer.problem is None or footer.problem.kind != "unreadable"
+            if footer.problem is None or footer.problem.state is not PartitionState.RETRYING
         }
         sizes = {name: files[name]._replace(size=footer.rows) for name, footer in footers.items()}
         return Listing(sizes, listing.ignored, problems)
@@ -130,7 +132,7 @@ class Footers:
             self.missing(name)
             return None
         except OSError as error:
-            return Footer(problem=FileProblem("unreadable", error.strerror or str(error)))
+            return Footer(problem=Finding(PartitionState.RETRYING, error.strerror or str(error)))
 
 
 class _Group(NamedTuple):
@@ -168,7 +170,7 @@ class RowReader:
     def size(self) -> int:
         return self._footer.rows
 
-    def problem(self) -> FileProblem | None:
+    def problem(self) -> Finding | None:
         return self._footer.problem
 
     def fingerprint(self, position: int) -> bytes | None:
@@ -198,8 +200,9 @@ class RowReader:
                 for record in group.encode(batch):
                     if len(record[1]) > longest:
                         self._group = None
-                        why = f"has {len(record[1])} bytes, and the topic takes records of {longest} bytes"
-                        return ReadRecords(records, size, at, "too_large", f"the row {at} {why}", more=True)
+                        why = f"the row {at} has {len(record[1])} bytes, and the topic takes records of"
+                        problem = Finding(PartitionState.RECORD_TOO_LARGE, f"{why} {longest} bytes")
+                        return ReadRecords(records, size, at, problem, more=True)
                     records.append(record)
                     size += len(record[1])
                     at += 1
@@ -210,7 +213,7 @@ class RowReader:
             self._group = None
             number = bisect_right(self._footer.ends, at)
             why = f"row group {number} can't be read from row {at} on: {_reason(error)}"
-            return ReadRecords(records, size, at, "corrupt", why, more=True)
+            return ReadRecords(records, size, at, Finding(PartitionState.RECORD_CORRUPT, why), more=True)
         return ReadRecords(records, size, at, more=at < rows)
 
     def _group_at(self, position: int) -> _Group:

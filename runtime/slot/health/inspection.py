@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from runtime.batch import Batch, walk
 from runtime.contract.records.advance import give_up, start_over
+from runtime.contract.records.job_status import Finding
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.spec.naming import is_from_kafka, is_other_topic
@@ -63,13 +64,6 @@ class DestinationFacts(Struct, frozen=True):
     leader_epoch: int = -1
     recreated: bool = False
     open_transactions: tuple[ActiveProducer, ...] = ()
-
-
-class Finding(Struct, frozen=True):
-    """A reason why a partition must stop: the state that it enters, and the text for its status."""
-
-    state: State
-    why: str
 
 
 def judge_source(progress: Progress, facts: SourceFacts) -> Finding | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
+from runtime.contract.records.job_status import Finding
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
@@ -15,7 +16,6 @@ from runtime.slot import log
 from runtime.slot.errors import ErrorDecision, ErrorPhase, by_code, decide
 from runtime.slot.health.inspection import (
     DestinationFacts,
-    Finding,
     MissingMarker,
     MissingPartition,
     PartitionInspection,

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, Format
@@ -49,7 +50,7 @@ def test_a_partition_returns_with_its_position_behind_what_was_written(tmp_path:
     assert (position.position, position.records, position.last_timestamp) == (4, 10, START + 3)
     assert position.bytes == sum(file.size for file in found.files)
     assert [(file.first, file.end) for file in found.files] == [(1, 4)]
-    assert found.stopped == ""
+    assert found.problem is None
 
 
 def test_a_partition_stops_before_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
@@ -57,14 +58,18 @@ def test_a_partition_stops_before_a_batch_that_cannot_be_read(tmp_path: Path) ->
     bad[61] ^= 0xFF
     log = PartitionLog([*BATCHES[:3], summed(bad)])
     found = asyncio.run(exported(tmp_path, log, 4, "json"))
-    assert (found.position.position, found.position.records, found.stopped) == (3, 9, "corrupt")
+    assert (found.position.position, found.position.records) == (3, 9)
+    assert found.problem is not None
+    assert found.problem.state is PartitionState.RECORD_CORRUPT
     assert [(file.first, file.end) for file in found.files] == [(1, 3)]
 
 
 def test_an_answer_without_records_does_not_end_a_partition(tmp_path: Path) -> None:
     """A broker that did not load them in time sends none, and no error: what it has is not passed over."""
     found = asyncio.run(exported(tmp_path, PartitionLog(BATCHES[:2], end=9), 9))
-    assert (found.position.position, found.position.records, found.stopped) == (2, 8, "failed")
+    assert (found.position.position, found.position.records) == (2, 8)
+    assert found.problem is not None
+    assert found.problem.state is PartitionState.RETRYING
 
 
 def test_a_round_ends_inside_a_batch_whose_records_want_more_files(
@@ -99,4 +104,4 @@ def test_a_partition_ends_its_round_where_it_has_as_many_files_as_a_commit_takes
     found = asyncio.run(exported(tmp_path, PartitionLog(hours), 12, "json", "{topic}/{hour}/"))
     assert found.position.position == 1 + 4 + most
     assert [(file.first, file.end) for file in found.files] == [(at, at + 1) for at in range(1, 5 + most)]
-    assert found.stopped == ""
+    assert found.problem is None

@@ -27,7 +27,7 @@ def read_all(reader: FileReader, position: int = 0, longest: int = LONGEST) -> R
     while (part := reader.read(position, longest)).position > position:
         found += part.records
         position = part.position
-        if part.stopped:
+        if part.problem is not None:
             break
     return part._replace(records=found)
 

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.bucket import FEW, FULL_LOOKS, FULL_S, BucketSource, ObjectPage, StoredObject
 from runtime.files.source.known_files import NO_FINGERPRINT, KnownFile, reconcile
@@ -406,7 +407,7 @@ def test_rows_of_an_object_are_read_from_any_row_on(rows: FakeBucket) -> None:
     source = BucketSource(rows, in_rows=True)
     found = source.look()
     assert {name: state.size for name, state in found.files.items()} == {"a.parquet": 20_000, "part": 0}
-    assert [name for name, one in found.problems.items() if one.kind == "incomplete"] == ["part"]
+    assert [name for name, one in found.problems.items() if one.state is PartitionState.CAUGHT_UP] == ["part"]
     asked = len(rows.ranges)
     source.look()
     assert len(rows.ranges) == asked  # footers are read once

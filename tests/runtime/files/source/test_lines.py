@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.contract.records.job_status import PartitionState
 from runtime.files.source.folder import list_files, open_file
 from runtime.files.source.known_files import FileState, KnownFile, partition_for, reconcile
 from runtime.files.source.lines import LineReader, ReadRecords, fingerprint
@@ -61,36 +62,39 @@ def test_empty_lines_are_records_of_text_and_not_of_json(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "line", "stopped", "why"),
+    ("form", "line", "state", "why"),
     [
         (
             "text",
             b"caf\xe9",
-            "corrupt",
+            PartitionState.RECORD_CORRUPT,
             "the line at byte 3 is not UTF-8: unexpected end of data at its byte 3",
         ),
-        ("json", b"{oops}", "corrupt", "the line at byte 3 is not JSON"),
-        ("json", b'{"a": NaN}', "corrupt", "the line at byte 3 is not JSON"),
+        ("json", b"{oops}", PartitionState.RECORD_CORRUPT, "the line at byte 3 is not JSON"),
+        ("json", b'{"a": NaN}', PartitionState.RECORD_CORRUPT, "the line at byte 3 is not JSON"),
         (
             "text",
             b"x" * 101,
-            "too_large",
+            PartitionState.RECORD_TOO_LARGE,
             "the line at byte 3 has 101 bytes, and the topic takes records of 100",
         ),
     ],
 )
 def test_what_no_record_can_be_made_of_stops_the_file(
-    path: Path, form: str, line: bytes, stopped: str, why: str
+    path: Path, form: str, line: bytes, state: PartitionState, why: str
 ) -> None:
     found = read(path, b"1\r\n" + line + b"\n2\n", form=form)
     assert [record.value for record in unpacked(found)] == [b"1"]
-    assert (found.position, found.stopped) == (3, stopped)
-    assert found.why.startswith(why)
+    assert found.position == 3
+    assert found.problem is not None
+    assert found.problem.state is state
+    assert found.problem.why.startswith(why)
 
 
 def test_a_line_without_an_end_is_too_long_before_all_of_it_is_read(path: Path) -> None:
     found = read(path, b"x" * 5_000, most=100)
-    assert (found.stopped, found.position, found.more) == ("too_large", 0, True)
+    assert found.problem is not None
+    assert (found.problem.state, found.position, found.more) == (PartitionState.RECORD_TOO_LARGE, 0, True)
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda one: one.hex().encode()), max_size=30), st.integers(1, 200))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Record, TopicPartition
+from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
@@ -94,7 +95,7 @@ def test_a_file_without_a_footer_is_not_complete(path: Path, content: bytes) -> 
     path.write_bytes(content)
     with reader_of(path) as reader:
         problem = reader.problem()
-        assert (reader.size(), problem and problem.kind) == (0, "incomplete")
+        assert (reader.size(), problem and problem.state) == (0, PartitionState.CAUGHT_UP)
 
 
 def test_every_part_of_a_file_before_its_end_is_not_complete(path: Path) -> None:
@@ -105,7 +106,7 @@ def test_every_part_of_a_file_before_its_end_is_not_complete(path: Path) -> None
         with reader_of(path) as reader:
             problem = reader.problem()
             assert problem is not None
-            assert problem.kind == "incomplete"
+            assert problem.state is PartitionState.CAUGHT_UP
     path.write_bytes(content)
     with reader_of(path) as reader:
         assert (reader.size(), reader.problem()) == (10, None)
@@ -124,7 +125,7 @@ def test_a_damaged_footer_is_named(path: Path, end: bytes, why: str) -> None:
     with reader_of(path) as reader:
         problem = reader.problem()
     assert problem is not None
-    assert problem.kind == "corrupt"
+    assert problem.state is PartitionState.RECORD_CORRUPT
     assert problem.why.startswith("its footer can't be read: ")
     assert why in problem.why
 
@@ -145,8 +146,10 @@ def test_a_damaged_row_group_is_named_and_those_before_it_are_read(path: Path) -
     path.write_bytes(content.replace(b"000000025", b"0000000?5", 1))
     with reader_of(path) as reader:
         found = read_all(reader)
-    assert (len(found.records), found.position, found.stopped, found.more) == (20, 20, "corrupt", True)
-    assert found.why.startswith("row group 2 can't be read from row 20 on: ")
+    assert (len(found.records), found.position, found.more) == (20, 20, True)
+    assert found.problem is not None
+    assert found.problem.state is PartitionState.RECORD_CORRUPT
+    assert found.problem.why.startswith("row group 2 can't be read from row 20 on: ")
 
 
 def test_text_that_is_not_utf8_stops_its_row_group(path: Path) -> None:
@@ -154,16 +157,18 @@ def test_text_that_is_not_utf8_stops_its_row_group(path: Path) -> None:
     write(path, {"a": bad, "b": [1]})
     with reader_of(path) as reader:
         found = reader.read(0, LONGEST)
-    assert (found.stopped, found.position) == ("corrupt", 0)
-    assert "row group 0 can't be read from row 0 on" in found.why
+    assert found.problem is not None
+    assert (found.problem.state, found.position) == (PartitionState.RECORD_CORRUPT, 0)
+    assert "row group 0 can't be read from row 0 on" in found.problem.why
 
 
 def test_a_row_that_no_record_can_hold_is_named(path: Path) -> None:
     write(path, {"value": ["a", "b", "x" * 200, "c"]})
     with reader_of(path) as reader:
         found = read_all(reader, longest=100)
-    assert (len(found.records), found.position, found.stopped) == (2, 2, "too_large")
-    assert found.why == "the row 2 has 204 bytes, and the topic takes records of 100 bytes"
+    assert (len(found.records), found.position) == (2, 2)
+    why = "the row 2 has 204 bytes, and the topic takes records of 100 bytes"
+    assert found.problem == (PartitionState.RECORD_TOO_LARGE, why)
     assert values_of(path, 3) == [b"c"]
 
 
@@ -250,9 +255,10 @@ def test_a_look_shows_rows_as_sizes_and_files_that_are_not_read(path: Path) -> N
         assert {name: state.size for name, state in found.files.items()} == {
             "a.parquet": 3, "part": 0, "bad": 0, "secret": 0,
         }  # fmt: skip
-        kinds = {name: one.kind for name, one in found.problems.items()}
-        hidden = "incomplete" if os.access(folder / "secret", os.R_OK) else "unreadable"
-        assert kinds == {"part": "incomplete", "bad": "corrupt", "secret": hidden}
+        states = {name: one.state for name, one in found.problems.items()}
+        incomplete, corrupt = PartitionState.CAUGHT_UP, PartitionState.RECORD_CORRUPT
+        hidden = incomplete if os.access(folder / "secret", os.R_OK) else PartitionState.RETRYING
+        assert states == {"part": incomplete, "bad": corrupt, "secret": hidden}
     write(folder / "part", {"a": [1, 2]})
     found = source.look()
     assert (found.files["part"].size, "part" in found.problems) == (2, False)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from runtime.contract.records.job_status import PartitionState
 from tests.runtime.files.source.rows import reader_of, values_of
 
 
@@ -109,7 +110,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     with reader_of(path) as reader:
         problem = reader.problem()
     assert problem is not None
-    assert (problem.kind, problem.why) == (
-        "corrupt",
+    assert problem == (
+        PartitionState.RECORD_CORRUPT,
         "its footer can't be read: two fields have the name a",
     )
