@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import http.client
 import io
 import json
@@ -23,13 +22,14 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from runtime.contract.client.secrets import ClientSecrets, redacted, registry_address
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.schemas import RegisteredSchema, Schema, SchemaNumber
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.schemas.versions import SchemaVersion
 
@@ -52,9 +52,6 @@ _TYPE = "application/vnd.schemaregistry.v1+json"
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of decoding an answer
 
 T = TypeVar("T")
-SchemaNumber = Annotated[int, msgspec.Meta(ge=0, le=0x7FFFFFFF)]  # an id has four bytes in records
-VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=0x7FFFFFFF)]
-ReferredVersion = Annotated[int, msgspec.Meta(ge=-1, le=0x7FFFFFFF)]  # a reference may say -1: the latest
 
 
 class RegistryUnavailable(Exception):
@@ -79,57 +76,6 @@ class RegistryRefused(Exception):
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
         self.code = code
-
-
-class Reference(msgspec.Struct, frozen=True):
-    """A schema that another one refers to, by the name that stands in its text."""
-
-    name: str
-    subject: str
-    version: ReferredVersion
-
-
-_RENAMED = {"type": "schemaType", "text": "schema", "rules": "ruleSet"}
-
-
-class Schema(msgspec.Struct, frozen=True, rename=_RENAMED):
-    """A schema, as a registry keeps it. AVRO is the type where an answer has none."""
-
-    text: str
-    type: str = "AVRO"
-    references: tuple[Reference, ...] = ()
-    metadata: dict[str, Any] | None = None  # of a data contract, as `rules`
-    rules: dict[str, Any] | None = None
-
-    def fingerprint(self) -> str:
-        """Returns a text that two schemas have in common if they are the same.
-
-        White space between words means nothing, nor does the order of keys in JSON.
-        """
-        normal = " ".join(self.text.split())
-        if self.type.upper() in ("AVRO", "JSON"):
-            with suppress(ValueError, RecursionError):
-                normal = json.dumps(json.loads(self.text), sort_keys=True)
-        if self.metadata or self.rules:
-            normal += json.dumps([self.metadata, self.rules], sort_keys=True)
-        return hashlib.sha256(f"{self.type.upper()}\n{normal}".encode()).hexdigest()
-
-    def is_same(self, other: Schema) -> bool:
-        """Returns whether both schemas have the same fingerprint and references."""
-        return self.fingerprint() == other.fingerprint() and self.references == other.references
-
-    def at(self, subject: str, version: int, number: int) -> RegisteredSchema:
-        """Returns the schema as a version of a subject."""
-        parts = {name: getattr(self, name) for name in Schema.__struct_fields__}
-        return RegisteredSchema(subject=subject, version=version, id=number, **parts)
-
-
-class RegisteredSchema(Schema, frozen=True, kw_only=True, rename=_RENAMED):
-    """A schema as a version of a subject, with its id."""
-
-    subject: str
-    version: VersionNumber
-    id: SchemaNumber
 
 
 class _Place(msgspec.Struct, frozen=True):

@@ -16,14 +16,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from runtime.contract.records.schemas import Reference, RegisteredSchema, Schema
 from runtime.contract.spec.schemas import RecordPart, SchemaSync
 from runtime.schemas.client import (
     NotInRegistry,
-    Reference,
-    RegisteredSchema,
     RegistryRefused,
     RegistryUnavailable,
-    Schema,
     SchemaRegistry,
     shown,
     summary,

@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.records.manifest import StoredSchemas
+from runtime.contract.records.schemas import RegisteredSchema, Schema
 from runtime.contract.spec.schemas import SubjectNames
 from runtime.schemas.client import (
     GuidsUnknown,
     NotInRegistry,
-    Reference,
-    RegisteredSchema,
-    Schema,
     shown,
     summary,
 )
@@ -36,12 +34,9 @@ class BackedUpSchemas:
         """Adds what one file of the backup holds."""
         self.names = addition.names
         self.levels |= addition.levels
-        for stored in addition.versions:
-            references = tuple(Reference(*reference) for reference in stored.references)
-            schema = Schema(stored.text, stored.type, references, stored.metadata, stored.rules)
-            registered = schema.at(stored.subject, stored.version, stored.id)
-            self._versions[stored.subject][stored.version] = registered
-            self._schemas.setdefault(stored.id, schema)
+        for version in addition.versions:
+            self._versions[version.subject][version.version] = version
+            self._schemas.setdefault(version.id, version)
 
     def every_version(self) -> Mapping[str, tuple[SchemaVersion, ...]]:
         """Returns the versions of all subjects, in their order."""
@@ -76,18 +71,3 @@ class BackedUpSchemas:
         if registered is None:
             raise NotInRegistry(f"the backup has no {shown(subject)} version {number}")
         return registered
-
-
-def stored(registered: RegisteredSchema) -> StoredVersion:
-    """Returns a version as a backup holds it."""
-    references = [(to.name, to.subject, to.version) for to in registered.references]
-    return StoredVersion(
-        subject=registered.subject,
-        version=registered.version,
-        id=registered.id,
-        text=registered.text,
-        type=registered.type,
-        references=references,
-        metadata=registered.metadata,
-        rules=registered.rules,
-    )

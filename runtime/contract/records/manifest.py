@@ -15,13 +15,14 @@ of a file is checked as it is decoded, and each number has its bounds.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
 from runtime.contract.client.stores import Setting
 from runtime.contract.records import record_values
 from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.records.schemas import RegisteredSchema
 from runtime.contract.spec.files import data_name_problem, staged_name_problem
 from runtime.contract.spec.schemas import SubjectNames
 
@@ -261,22 +262,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unread: dict[str, str] = {}
 
 
-class StoredVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A version of a subject of the source's schema registry, with its text.
-
-    `references` are the names in the text, and the subject and version that each means.
-    """
-
-    subject: str
-    version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # as in records, where it has four bytes
-    text: str
-    type: str = "AVRO"
-    references: list[tuple[str, str, int]] = []
-    metadata: dict[str, Any] | None = None  # of a data contract, as `rules`
-    rules: dict[str, Any] | None = None
-
-
 class StoredSchemas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Adds schemas to a backup: versions that it lacked, and compatibilities that changed.
 
@@ -288,7 +273,7 @@ class StoredSchemas(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     flow: str
     number: _Number
     names: SubjectNames = "topic_name"
-    versions: list[StoredVersion] = []
+    versions: list[RegisteredSchema] = []
     levels: dict[str, Annotated[str, msgspec.Meta(pattern=r"\A[A-Z_]*\Z", max_length=40)]] = {}
 
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from runtime.contract.records.manifest import (
     StoredSchemas,
-    StoredVersion,
     UnreadableCommit,
     decode_schemas,
     encode,
 )
+from runtime.contract.records.schemas import RegisteredSchema
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.driver.clusters import DriverClusters
@@ -31,7 +31,7 @@ from runtime.schemas.client import (
     shown,
     summary,
 )
-from runtime.schemas.stored import BackedUpSchemas, stored
+from runtime.schemas.stored import BackedUpSchemas
 from runtime.schemas.subjects import subjects_of_topic
 from runtime.schemas.versions import SchemaVersion, with_referenced
 from runtime.slot.log import log_event
@@ -140,9 +140,9 @@ class SchemaBackup:
                 raise RegistryUnavailable(f"{what} is another schema than when it was listed")
         subjects = sorted({subject for subject, _ in missing})
         levels = await self._new_levels(registry, subjects)
-        piece: list[StoredVersion] = []
+        piece: list[RegisteredSchema] = []
         size = 0
-        for version in map(stored, read):
+        for version in read:
             piece.append(version)
             size += len(version.text)
             if size > _MOST_BYTES:
@@ -173,7 +173,7 @@ class SchemaBackup:
             if level != self._levels.get(subject, "")
         }
 
-    async def _add(self, versions: list[StoredVersion], levels: Mapping[str, str]) -> None:
+    async def _add(self, versions: list[RegisteredSchema], levels: Mapping[str, str]) -> None:
         addition = StoredSchemas(
             flow=self._spec.name,
             number=self._files + 1,

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Literal, TypeVar
 
 from runtime.contract.records.schema_names import schema_id
+from runtime.contract.records.schemas import Reference, Schema
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.schemas.client import (
     NotInRegistry,
-    Reference,
     RegistryRefused,
     RegistryUnavailable,
-    Schema,
     SchemaRegistry,
     shown,
 )

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from planner.model.change import Action
+from runtime.contract.records.schemas import Reference, Schema
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.schemas import RegistrySpec
-from runtime.schemas.client import Reference, Schema, SchemaRegistry
+from runtime.schemas.client import SchemaRegistry
 from runtime.schemas.versions import SchemaVersion
 from tests.labs.apicurio import apicurio
 from tests.planner.apply.test_schemas import Pair, changes, errors, record

@@ -7,19 +7,20 @@ from planner.model.diagnostic import Severity
 from planner.model.observed import ObservedSubject
 from planner.model.restore import RestoredSubject
 from planner.workflows.flows.restored_schemas import RestoredSchemas
-from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.records.manifest import StoredSchemas
+from runtime.contract.records.schemas import Reference, RegisteredSchema
 from runtime.schemas.stored import BackedUpSchemas
 from runtime.schemas.versions import SchemaVersion, with_referred
 from tests.planner.graph.build import cluster
 
 TOPICS = {"orders": "old.orders"}
-ITEM = StoredVersion(subject="item", version=1, id=5, text='"long"')
-ORDER = StoredVersion(
-    subject="orders-value", version=1, id=7, text='"string"', references=[("Item", "item", 1)]
+ITEM = RegisteredSchema(subject="item", version=1, id=5, text='"long"')
+ORDER = RegisteredSchema(
+    subject="orders-value", version=1, id=7, text='"string"', references=(Reference("Item", "item", 1),)
 )
 
 
-def backup(*versions: StoredVersion) -> BackedUpSchemas:
+def backup(*versions: RegisteredSchema) -> BackedUpSchemas:
     additions = [StoredSchemas(flow="f", number=1, versions=list(versions))] if versions else []
     return BackedUpSchemas("archive", additions)
 
@@ -32,7 +33,7 @@ def conflicts(name: str, version: SchemaVersion) -> list[str]:
     return [diagnostic.summary for diagnostic in found]
 
 
-def summarized(stored: StoredVersion) -> SchemaVersion:
+def summarized(stored: RegisteredSchema) -> SchemaVersion:
     (version,) = backup(stored).every_version()[stored.subject]
     return version
 

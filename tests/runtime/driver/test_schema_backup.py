@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.records.manifest import StoredSchemas
+from runtime.contract.records.schemas import RegisteredSchema
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync, SubjectNames
 from runtime.driver.clusters import DriverClusters
@@ -175,7 +176,7 @@ async def test_an_id_is_the_schema_that_was_stored_with_it_also_after_its_versio
     texts = {7: '"long"', 9: '"string"'}
     held = BackedUpSchemas("")
     for at, (number, text) in enumerate(texts.items(), 1):
-        version = StoredVersion(subject="t-value", version=1, id=number, text=text)
+        version = RegisteredSchema(subject="t-value", version=1, id=number, text=text)
         held.add(StoredSchemas(flow="f", number=at, versions=[version]))
     assert {number: (await held.schema(number)).text for number in texts} == texts
     assert [await held.places(number) for number in texts] == [[], [("t-value", 1)]]

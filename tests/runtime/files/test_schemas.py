@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.records.manifest import StoredSchemas
+from runtime.contract.records.schemas import Reference, RegisteredSchema
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.files.manifest import ManifestProblem, ManifestTaken
 from runtime.files.schemas import SchemaFolder
@@ -14,13 +15,13 @@ from runtime.schemas.copier import SchemaCopier
 from runtime.schemas.stored import BackedUpSchemas
 from tests.fakes.registry import registry_server
 
-ITEM = StoredVersion(subject="item", version=3, id=7, text='"long"')
-ORDER = StoredVersion(
+ITEM = RegisteredSchema(subject="item", version=3, id=7, text='"long"')
+ORDER = RegisteredSchema(
     subject="orders-value",
     version=1,
     id=9,
     text='{"type": "map", "values": "Item"}',
-    references=[("Item", "item", 3)],
+    references=(Reference("Item", "item", 3),),
 )
 FIRST = StoredSchemas(flow="f", number=1, versions=[ITEM], levels={"item": "FULL"})
 SECOND = StoredSchemas(flow="f", number=2, versions=[ORDER])

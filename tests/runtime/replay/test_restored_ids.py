@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.batch import OutgoingBatch, Record, RewriteSpec, prepare, records
-from runtime.contract.records.manifest import StoredSchemas, StoredVersion
+from runtime.contract.records.manifest import StoredSchemas
+from runtime.contract.records.schemas import RegisteredSchema
 from runtime.contract.spec.schemas import RegistrySpec, SubjectNames
 from runtime.replay.request import CopyStopped, RestoredIds
 from runtime.replay.schemas import restored_ids, with_restored_ids
@@ -23,8 +24,8 @@ def framed(number: int) -> bytes:
     return struct.pack(">bI", 0, number) + b"x"
 
 
-def version(number: int, subject: str, text: str) -> StoredVersion:
-    return StoredVersion(subject=subject, version=1, id=number, text=text)
+def version(number: int, subject: str, text: str) -> RegisteredSchema:
+    return RegisteredSchema(subject=subject, version=1, id=number, text=text)
 
 
 def backup(names: SubjectNames = "topic_name") -> BackedUpSchemas:

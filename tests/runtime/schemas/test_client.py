@@ -12,13 +12,13 @@ from uuid import UUID
 
 import pytest
 
+from runtime.contract.records.schemas import Schema
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.schemas import client
 from runtime.schemas.client import (
     NotInRegistry,
     RegistryRefused,
     RegistryUnavailable,
-    Schema,
     SchemaRegistry,
     shown,
 )
