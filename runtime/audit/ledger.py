@@ -9,7 +9,7 @@ It writes nothing, and an undecided record of the ledger counts as not committed
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Generic, TypeVar
 
@@ -20,8 +20,7 @@ from runtime.contract.client import settings as client
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import provenance
-from runtime.contract.records.ledger import Orphans, PartitionKey, Progress
-from runtime.contract.records.offset_map import OffsetMap
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
@@ -109,15 +108,6 @@ class FlowAccess(Struct, frozen=True):
         if self.only is not None and topic not in self.only:
             return None
         return self.router.destination_topic(self.flow, topic)
-
-
-class FlowRecords(Struct, frozen=True):
-    """Holds the records of a flow in a ledger, without the progress of repl's own topics."""
-
-    state: str
-    progress: Mapping[PartitionKey, Progress]
-    maps: Mapping[PartitionKey, OffsetMap]
-    orphans: Mapping[PartitionKey, Orphans]
 
 
 @contextmanager
@@ -217,18 +207,16 @@ async def existing_ledger(cluster: KafkaCluster, name: str) -> OffsetMaps:
     return opened
 
 
-async def flow_records(opened: OffsetMaps, cluster: str, flow: str) -> FlowRecords:
-    """Returns the records of a flow in the ledger of a cluster, as they are now.
+async def copied_progress(opened: OffsetMaps, cluster: str, flow: str) -> dict[PartitionKey, Progress]:
+    """Reads what the ledger of a cluster has of a flow now.
 
-    Raises NothingCopied, UnreadableRecord, WireError.
+    Returns its progress without that of repl's own topics. Raises NothingCopied, UnreadableRecord, WireError.
     """
     await opened.decided(flow)
     progress = {key: made for key, made in opened.progress(flow).items() if not is_reserved(key.topic)}
     if not progress:
         raise NothingCopied(cluster, flow)
-    generation = opened.ledger.generation(flow)
-    state = generation.state if generation else "unknown"
-    return FlowRecords(state, progress, opened.all(flow), opened.ledger.orphans(flow))
+    return progress
 
 
 async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from runtime.audit.ledger import FlowRecords, existing_ledger, flow_records, producers_at
+from runtime.audit.ledger import copied_progress, existing_ledger, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     LogBounds,
@@ -20,9 +20,9 @@ from runtime.audit.verify.provenance import ProvenanceFilter
 from runtime.batch import BatchFailure
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import (
-    NO_ORPHANS,
+    Orphans,
     PartitionKey,
-    uncopied_ranges,
+    Progress,
 )
 from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.results.records import Salvage, SalvagedPartition, SalvagedRecord
@@ -34,6 +34,7 @@ from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import known_offsets
+from runtime.ledger.offset_maps import OffsetMaps
 
 
 async def salvage(
@@ -46,13 +47,14 @@ async def salvage(
     """
     async with open_spec(job.clusters[flow.destination], flow.destination) as destination:
         opened = await existing_ledger(destination, flow.destination)
-        ledger = await flow_records(opened, flow.destination, flow.name)
+        progress = await copied_progress(opened, flow.destination, flow.name)
+        orphans, generation = opened.ledger.orphans(flow.name), opened.ledger.generation(flow.name)
         destination_id = destination.cluster_id
     async with open_spec(job.clusters[flow.source], flow.source) as source:
         listed = await source.all_topics()
-        copied = {key.topic for key in ledger.progress} - listed.keys()
+        copied = {key.topic for key in progress} - listed.keys()
         topics = {**listed, **await source.topics(copied, fresh=True)}
-        places = _places(job, flow.name, ledger, listed)
+        places = _places(job, flow.name, progress, listed)
         exist = [key.at for key in places if not topics[key.topic].error]
         # In this order: only an open transaction keeps the last stable offset below an earlier
         # high watermark.
@@ -65,11 +67,12 @@ async def salvage(
                 flow, key.topic, ClusterTopic(destination_id, destination_topic), producers
             )
             partition = _Partition(flow, source, filter_, key.partition, within_s)
-            await partition.read(topics[key.topic], logs.get(key.at), highs.get(key.at), ledger, take)
+            log, high = logs.get(key.at), highs.get(key.at)
+            await partition.read(topics[key.topic], log, high, opened, orphans[key], take)
             partitions.append(partition.result)
         return Salvage(
             flow=flow.name,
-            state=ledger.state,
+            state=generation.state if generation is not None else "unknown",
             source=flow.source,
             source_id=source.cluster_id,
             destination=flow.destination,
@@ -78,11 +81,11 @@ async def salvage(
 
 
 def _places(
-    job: JobSpec, name: str, ledger: FlowRecords, listed: Mapping[str, TopicMetadata]
+    job: JobSpec, name: str, progress: Mapping[PartitionKey, Progress], listed: Mapping[str, TopicMetadata]
 ) -> dict[PartitionKey, str]:
     """Returns the partitions that the flow copied, and those that it would have taken and never reached."""
     router = router_of(job)
-    places = {key: made.destination_topic for key, made in ledger.progress.items()}
+    places = {key: made.destination_topic for key, made in progress.items()}
     for topic in listed.values():
         destination_topic = router.destination_topic(name, topic.name)
         if destination_topic is not None:
@@ -108,12 +111,13 @@ class _Partition:
         topic: TopicMetadata,
         log: LogBounds | None,
         high: int | None,
-        ledger: FlowRecords,
+        opened: OffsetMaps,
+        orphans: Orphans,
         take: Callable[[SalvagedRecord], None],
     ) -> None:
         """Reads what was not copied up to the last stable offset. `high` is the high watermark."""
         result, key = self.result, PartitionKey(self._flow.name, *self._at)
-        progress = ledger.progress.get(key)
+        progress = opened.progress(key.flow).get(key)
         result.begun = progress is not None
         if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             result.unread = f"{self._at.topic} is not there any more"
@@ -127,9 +131,8 @@ class _Partition:
             return
         start, end = log
         result.open_from = end if high is not None and high > end else None
-        orphans, offsets = ledger.orphans.get(key, NO_ORPHANS), ledger.maps.get(key)
         try:
-            for low, stop, why in uncopied_ranges(progress, orphans, offsets, topic.id, end):
+            for low, stop, why in orphans.uncopied(progress, opened.get(key), topic.id, end):
                 result.lost += max(min(start, stop) - low, 0)
                 if max(low, start) < stop:
                     result.stretches.append((max(low, start), stop, why))

@@ -17,7 +17,7 @@ from runtime.audit.ledger import (
     FlowAccess,
     LedgerNotFound,
     NothingCopied,
-    flow_records,
+    copied_progress,
     open_ledger,
 )
 from runtime.audit.partition_logs import RecordsExpired, fetch_records
@@ -83,7 +83,7 @@ class _Check:
         try:
             async with open_ledger(self._access.destination, self._access.within_s) as opened:
                 cluster, flow = self._access.destination.cluster, self._access.flow
-                progress = (await flow_records(opened, cluster, flow)).progress
+                progress = await copied_progress(opened, cluster, flow)
                 places = await self._last_ids(opened.cluster, progress)
         except (LedgerNotFound, NothingCopied):
             return

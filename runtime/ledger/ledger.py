@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.records.ledger import (
-    NO_ORPHANS,
     Generation,
     GenerationKey,
     OrphanedKey,
@@ -197,17 +197,17 @@ class Ledger:
         by_flow.take(scan.fold.news())
         return by_flow.of(flow)
 
-    def orphans(self, flow: str) -> dict[PartitionKey, Orphans]:
-        """Returns the orphaned ranges and the replayed ones, of partitions that have any."""
-        orphans: dict[PartitionKey, Orphans] = {}
+    def orphans(self, flow: str) -> defaultdict[PartitionKey, Orphans]:
+        """Returns the orphaned ranges and the replayed ones of each partition; most have none."""
+        orphans = defaultdict[PartitionKey, Orphans](Orphans)
         for key, value in self._scan(flow).fold.items():
             match decode_key(key) if flow_of_key(key) == flow else None:
                 case OrphanedKey(of, low):
-                    ranges = orphans.get(of, NO_ORPHANS)
-                    orphans[of] = replace(ranges, orphaned=(*ranges.orphaned, (low, decode_orphaned(value))))
+                    orphaned = *orphans[of].orphaned, (low, decode_orphaned(value))
+                    orphans[of] = replace(orphans[of], orphaned=orphaned)
                 case ReplayedKey(of, low):
-                    ranges = orphans.get(of, NO_ORPHANS)
-                    orphans[of] = replace(ranges, replayed=(*ranges.replayed, (low, decode_replayed(value))))
+                    replayed = *orphans[of].replayed, (low, decode_replayed(value))
+                    orphans[of] = replace(orphans[of], replayed=replayed)
         return orphans
 
     def generations(self, flows: Iterable[str]) -> dict[str, Generation]:

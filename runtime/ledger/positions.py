@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.records.advance import first_progress
@@ -22,8 +21,6 @@ from runtime.contract.records.ledger import (
     GenerationKey,
     LedgerKey,
     LedgerValue,
-    Orphaned,
-    OrphanedKey,
     PartitionKey,
     Progress,
     ProgressKey,
@@ -144,13 +141,6 @@ class FlowNotEnded(Exception):
     """The flow may still copy, or has not ended completely, so no record of it is orphaned yet."""
 
 
-class OrphanMarks(Struct, frozen=True):
-    """The committed orphan ranges, by their first source offset, and the flow's generation now."""
-
-    generation: int
-    orphaned: Mapping[OrphanedKey, Orphaned]
-
-
 def orphans_transactional_id(flow: str) -> str:
     """Returns the transactional id that marks orphans of a flow."""
     return f"repl.orphans.{flow}"
@@ -164,7 +154,7 @@ async def leave_orphans(
     partitions: Sequence[AssignedPartition] | None = None,
     *,
     within_s: float = _WITHIN_S,
-) -> OrphanMarks:
+) -> None:
     """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
     It marks all partitions that the flow has copied, or only `partitions`, in one transaction. So the leader
@@ -194,14 +184,6 @@ async def leave_orphans(
     for key, end in ends.items():
         marks |= orphan(key, copied[key], end, why, generation=mine.number, now_ms=now_ms)
     await writer.commit({**marks, GenerationKey(flow): mine})
-    return OrphanMarks(
-        mine.number,
-        {
-            key: mark
-            for key, mark in marks.items()
-            if isinstance(key, OrphanedKey) and isinstance(mark, Orphaned)
-        },
-    )
 
 
 async def _never_copied(

@@ -18,13 +18,11 @@ from runtime.batch import Batch, RewriteSpec, walk
 from runtime.batch.selection import quarantine_batches
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import (
-    NO_ORPHANS,
     LedgerKey,
     LedgerValue,
     OrphanedRange,
     Replayed,
     ReplayedKey,
-    uncopied_ranges,
 )
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec
@@ -115,7 +113,7 @@ class PartitionReplay(RepeatedCopy):
             raise CopyStopped(f"{topic} is not the topic that was copied: it was recreated")
         at, within = self._source_partition, self._request.within_s
         start, end = (await bounds_of(self._source, [at], within, Isolation.READ_COMMITTED))[at]
-        orphans = maps.ledger.orphans(self._key.flow).get(self._key, NO_ORPHANS)
+        orphans = maps.ledger.orphans(self._key.flow)[self._key]
         # By the ledger, a transaction whose response was lost counts if it was committed.
         on_record = sum(replayed.records for _, replayed in orphans.replayed)
         if self._counted_before is None:
@@ -123,9 +121,8 @@ class PartitionReplay(RepeatedCopy):
         self.records = on_record - self._counted_before
         self.progress = sum(replayed.end - low for low, replayed in orphans.replayed)
         # Offsets behind the flow's position are left alone: the flow itself may still copy them.
-        for stretch in uncopied_ranges(
-            progress, orphans, maps.get(self._key), topic_id, min(end, progress.position)
-        ):
+        end = min(end, progress.position)
+        for stretch in orphans.uncopied(progress, maps.get(self._key), topic_id, end):
             if stretch.end > start:
                 await self._stretch(writer, stretch._replace(low=max(stretch.low, start)), topic_id)
 

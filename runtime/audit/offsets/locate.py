@@ -27,7 +27,7 @@ from runtime.audit.partition_logs import fetch_places, find_record
 from runtime.audit.verify.provenance import original_of
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress
+from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import (
     Answer,
     EndOfOffsetMap,
@@ -63,11 +63,7 @@ async def with_replays(
     if offset is None or located.found is LocateResult.EXACT or generation is None or progress is None:
         return located
     mirror = progress.destination_topic
-    replayed = [
-        (low, replay)
-        for low, replay in opened.ledger.orphans(key.flow).get(key, NO_ORPHANS).replayed
-        if not is_other_topic(replay.source_topic_id, progress.source_topic_id)
-    ]
+    replayed = opened.ledger.orphans(key.flow)[key].replays(progress.source_topic_id)
     if not replayed:
         return located
     place = ClusterPartition(generation.source_cluster_id, key.topic, key.partition)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from runtime.audit.ledger import FlowRecords, as_audit_failure, existing_ledger, flow_records, producers_at
+from runtime.audit.ledger import as_audit_failure, copied_progress, existing_ledger, producers_at
 from runtime.audit.partition_logs import (
     CommittedRecordReader,
     PartitionLogs,
@@ -33,7 +33,7 @@ from runtime.audit.verify.plan import Comparison, chosen_of, noted, planned
 from runtime.audit.verify.provenance import ProvenanceFilter, original_of
 from runtime.audit.verify.schemas import ComparableContents, comparable_contents
 from runtime.contract.records.consumer_record import ConsumerRecord
-from runtime.contract.records.ledger import NO_ORPHANS, PartitionKey, Progress, orphaned_ranges
+from runtime.contract.records.ledger import Orphans, PartitionKey, Progress
 from runtime.contract.records.offset_map import (
     EndOfOffsetMap,
     MappedOffset,
@@ -51,7 +51,7 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.offset_maps import offset_maps_at
+from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
 
@@ -71,18 +71,19 @@ class MirrorComparison(Comparison):
             open_spec(request.destination, flow.destination) as destination,
         ):
             opened = await existing_ledger(destination, flow.destination)
-            copied = (await flow_records(opened, flow.destination, flow.name)).progress
+            copied = await copied_progress(opened, flow.destination, flow.name)
             topics = request.chosen({key.topic for key in copied}, flow.destination, "copied", "topic")
             keys = sorted(key for key in copied if key.topic in topics)
             copies = [TopicPartition(copied[key].destination_topic, key.partition) for key in keys]
             destination_logs = await logs_of(destination, flow.destination, copies, request.within_s)
-            ledger = await flow_records(opened, flow.destination, flow.name)
+            progress = await copied_progress(opened, flow.destination, flow.name)
             with as_audit_failure(flow.source):
                 originals = [key.at for key in keys]
                 source_logs = await logs_of(source, flow.source, originals, request.within_s)
-                own = await _left_by_the_opposite(request, source, ledger.progress)
+                own = await _left_by_the_opposite(request, source, progress)
+        orphans, logs = opened.ledger.orphans(flow.name), (source_logs, destination_logs)
         return [
-            mirrored_partition(request, number, key, ledger, source_logs, destination_logs, own.get(key, ()))
+            mirrored_partition(request, number, key, opened, orphans[key], *logs, own.get(key, ()))
             for number, key in enumerate(keys)
         ]
 
@@ -127,8 +128,7 @@ async def _left_by_the_opposite(
     own = {}
     for key, made in progress.items():
         other = PartitionKey(opposite, made.destination_topic, key.partition)
-        orphaned = orphaned_ranges(orphans.get(other, NO_ORPHANS), made.destination_topic_id)
-        own[key] = [(left.low, left.end) for left in orphaned]
+        own[key] = [(left.low, left.end) for left in orphans[other].ranges(made.destination_topic_id)]
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, made.destination_topic_id):
             own[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
     return own
@@ -138,7 +138,8 @@ def mirrored_partition(
     request: VerifyRequest,
     number: int,
     key: PartitionKey,
-    ledger: FlowRecords,
+    opened: OffsetMaps,
+    orphans: Orphans,
     source_logs: PartitionLogs,
     destination_logs: PartitionLogs,
     own: Iterable[tuple[int, int]],
@@ -149,7 +150,8 @@ def mirrored_partition(
     contains all copies, it names the replays of which it must contain all records: they lie behind the
     records that the flow had copied before.
     """
-    flow, progress, offsets = request.flow, ledger.progress[key], ledger.maps[key]
+    flow, progress, offsets = request.flow, opened.progress(key.flow)[key], opened.get(key)
+    assert offsets is not None, "it is decided"
     topic, source_id = progress.destination_topic, progress.source_topic_id
     at_copy = TopicPartition(topic, key.partition)
     unread = source_logs.problem(key.at, source_id, flow.source, "was copied") or destination_logs.problem(
@@ -160,15 +162,11 @@ def mirrored_partition(
     start = source_logs.bounds[key.at].start
     copies_start, copies_end = destination_logs.bounds[at_copy]
     compacted = key.topic in source_logs.compacted or topic in destination_logs.compacted
-    orphans = ledger.orphans.get(key, NO_ORPHANS)
-    given_up = [
-        *((orphan.low, orphan.end, str(orphan.why)) for orphan in orphaned_ranges(orphans, source_id)),
-        *((gap.low, gap.end, gap.why) for gap in progress.gaps),
-    ]
+    given_up = [*orphans.ranges(source_id), *((gap.low, gap.end, gap.why) for gap in progress.gaps)]
     replayed = [
         (low, replay.end, replay.records)
-        for low, replay in sorted(orphans.replayed, key=itemgetter(0))
-        if replay.topic == topic and not is_other_topic(replay.source_topic_id, source_id)
+        for low, replay in orphans.replays(source_id)
+        if replay.topic == topic
     ]
     # Only the flow may write behind the copied records, unless it has ended, or this topic was promoted.
     alone = flow.state not in ENDED and not NamePatterns(flow.promoted).match(key.topic)

@@ -11,6 +11,7 @@ ended) and `Replayed` (those that were copied after all).
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -298,13 +299,52 @@ class OrphanedRange(NamedTuple):
 
 
 class Orphans(Struct, frozen=True):
-    """Holds a partition's ledger records beside its progress, by the first source offset of each range."""
+    """Holds a partition's ledger records beside its progress, by the first source offset of each range.
+
+    Records of a topic that had the name before are left out by the topic's id.
+    """
 
     orphaned: tuple[tuple[int, Orphaned], ...] = ()
     replayed: tuple[tuple[int, Replayed], ...] = ()
 
+    def ranges(self, source_topic_id: bytes) -> list[OrphanedRange]:
+        """Returns the orphaned ranges of the topic with this id, replayed or not, in order and joined."""
+        return _disjoint(
+            OrphanedRange(low, left.end, ORPHANED)
+            for low, left in self.orphaned
+            if not is_other_topic(left.source_topic_id, source_topic_id)
+        )
 
-NO_ORPHANS = Orphans()
+    def replays(self, source_topic_id: bytes) -> list[tuple[int, Replayed]]:
+        """Returns the replayed ranges of the topic with this id, in order."""
+        return sorted(
+            (
+                (low, replay)
+                for low, replay in self.replayed
+                if not is_other_topic(replay.source_topic_id, source_topic_id)
+            ),
+            key=itemgetter(0),
+        )
+
+    def uncopied(
+        self, progress: Progress | None, offsets: OffsetMap | None, source_topic_id: bytes, end: int
+    ) -> list[OrphanedRange]:
+        """Returns the ranges that a source with end offset `end` holds and the destination never got.
+
+        They are in order, and each offset is in one range only. All of the source is returned where the flow
+        never reached the partition.
+        """
+        gaps = progress.gaps if progress is not None else ()
+        beyond = OrphanedRange(progress.position if progress is not None else 0, end, BEYOND)
+        given_up = (OrphanedRange(gap.low, gap.end, gap.why) for gap in gaps)
+        cut = _disjoint(
+            OrphanedRange(left.low, min(left.end, end), left.why)
+            for left in (*self.ranges(source_topic_id), *given_up, beyond)
+        )
+        if not cut:
+            return []
+        replayed = [(low, replay.end) for low, replay in self.replays(source_topic_id)]
+        return _without(cut, sorted([*replayed, *_copied(offsets, cut[0].low)]))
 
 
 def orphan(
@@ -323,39 +363,6 @@ def orphan(
     moved = replace(progress, generation=generation, position=end, source_epoch=-1, written_at=now_ms)
     left = Orphaned(end, progress.source_topic_id, now_ms, why)
     return {ProgressKey(key): moved, OrphanedKey(key, progress.position): left}
-
-
-def orphaned_ranges(orphans: Orphans, source_topic_id: bytes) -> list[OrphanedRange]:
-    """Returns the orphaned ranges of the topic with this id, replayed or not, in order and joined."""
-    return _disjoint(
-        OrphanedRange(low, one.end, ORPHANED)
-        for low, one in orphans.orphaned
-        if not is_other_topic(one.source_topic_id, source_topic_id)
-    )
-
-
-def uncopied_ranges(
-    progress: Progress | None, orphans: Orphans, offsets: OffsetMap | None, source_topic_id: bytes, end: int
-) -> list[OrphanedRange]:
-    """Returns the ranges that a source with end offset `end` holds and the destination never got, in order.
-
-    Each offset is in one range only. All of the source is returned where the flow never reached the
-    partition.
-    """
-    found = [] if progress is None else [OrphanedRange(gap.low, gap.end, gap.why) for gap in progress.gaps]
-    beyond = OrphanedRange(progress.position if progress is not None else 0, end, BEYOND)
-    cut = _disjoint(
-        OrphanedRange(one.low, min(one.end, end), one.why)
-        for one in (*orphaned_ranges(orphans, source_topic_id), *found, beyond)
-    )
-    if not cut:
-        return []
-    replayed = [
-        (low, one.end)
-        for low, one in orphans.replayed
-        if not is_other_topic(one.source_topic_id, source_topic_id)
-    ]
-    return _without(cut, sorted([*replayed, *_copied(offsets, cut[0].low)]))
 
 
 def _copied(offsets: OffsetMap | None, low: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.ledger import GenerationKey
 from runtime.ledger.ledger import Ledger
-from runtime.ledger.positions import OrphanMarks, leave_orphans
+from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter, fence
 from tests.records import PATIENCE_S
 from tests.runtime.slot.world import Driver, Side
@@ -33,9 +33,17 @@ def end_flow(driver: Driver, flow: str) -> None:
     asyncio.run(end())
 
 
-def leave(sides: Mapping[str, Side], flow: str, source: str = "dc1", destination: str = "dc2") -> OrphanMarks:
-    async def left() -> OrphanMarks:
+def leave(
+    sides: Mapping[str, Side], flow: str, source: str = "dc1", destination: str = "dc2"
+) -> list[tuple[int, int]]:
+    """Orphans what the flow has not copied, and returns all its orphaned ranges."""
+
+    async def left() -> list[tuple[int, int]]:
         async with await sides[source].open() as here, await sides[destination].open() as there:
-            return await leave_orphans(flow, here, there, "failback")
+            await leave_orphans(flow, here, there, "failback")
+            ledger = await Ledger.open(there)
+            await ledger.decided(flow)
+            marks = ledger.orphans(flow).values()
+            return [(low, one.end) for orphans in marks for low, one in orphans.orphaned]
 
     return asyncio.run(left())

@@ -33,7 +33,6 @@ from runtime.contract.records.failback import (
 )
 from runtime.contract.records.ledger import (
     BEYOND,
-    NO_ORPHANS,
     Gap,
     Generation,
     LedgerKey,
@@ -51,8 +50,6 @@ from runtime.contract.records.ledger import (
     decode_segment,
     encode_value,
     orphan,
-    orphaned_ranges,
-    uncopied_ranges,
 )
 from runtime.contract.records.offset_map import (
     EndOfOffsetMap,
@@ -267,7 +264,7 @@ REST = (10, 30, BEYOND)
 @pytest.mark.parametrize(
     ("orphans", "expected"),
     [
-        (NO_ORPHANS, [REST]),
+        (Orphans(), [REST]),
         (Orphans(FOUR), [(4, 8, "orphaned"), REST]),
         (Orphans(FOUR, ((4, replayed(8)),)), [REST]),
         (Orphans(FOUR, ((4, replayed(6)),)), [(6, 8, "orphaned"), REST]),
@@ -290,17 +287,17 @@ REST = (10, 30, BEYOND)
     ],
 )
 def test_offsets_that_were_not_copied(orphans: Orphans, expected: list[tuple[int, int, str]]) -> None:
-    found = uncopied_ranges(progress(0, 0, end=10), orphans, None, SOURCE_ID, 30)
+    found = orphans.uncopied(progress(0, 0, end=10), None, SOURCE_ID, 30)
     assert found == [OrphanedRange(*words) for words in expected]
 
 
 def test_offsets_that_were_given_up_or_never_read_were_not_copied_and_those_copied_since_were() -> None:
     gave_up = progress(0, 0, end=10, gaps=(Gap(2, 5, "lost", 1),))
-    assert uncopied_ranges(gave_up, NO_ORPHANS, None, SOURCE_ID, 10) == [OrphanedRange(2, 5, "lost")]
-    assert uncopied_ranges(None, NO_ORPHANS, None, SOURCE_ID, 4) == [OrphanedRange(0, 4, BEYOND)]
+    assert Orphans().uncopied(gave_up, None, SOURCE_ID, 10) == [OrphanedRange(2, 5, "lost")]
+    assert Orphans().uncopied(None, None, SOURCE_ID, 4) == [OrphanedRange(0, 4, BEYOND)]
     again = replace(recreated(progress(0, 0, end=10)), source_topic_id=SOURCE_ID)
     copied, _ = advance(again, Advance(6, 1, (Run(4, 50, 2),)), 2, 9)
-    assert uncopied_ranges(copied, Orphans(((3, orphaned(12)),)), map_of(copied), SOURCE_ID, 20) == [
+    assert Orphans(((3, orphaned(12)),)).uncopied(copied, map_of(copied), SOURCE_ID, 20) == [
         OrphanedRange(3, 4, "orphaned"),
         OrphanedRange(6, 12, "orphaned"),
         OrphanedRange(12, 20, BEYOND),
@@ -319,7 +316,7 @@ def test_each_offset_is_not_copied_once_or_not_at_all(
         tuple((low, orphaned(behind)) for low, behind in marked),
         tuple((low, replayed(behind)) for low, behind in done),
     )
-    found = uncopied_ranges(progress(0, 0, end=position), orphans, None, SOURCE_ID, end)
+    found = orphans.uncopied(progress(0, 0, end=position), None, SOURCE_ID, end)
     expected = {at for low, behind in marked for at in range(low, behind)} | set(range(position, end))
     expected -= {at for low, behind in done for at in range(low, behind)}
     assert [at for one in found for at in range(*one[:2])] == sorted(at for at in expected if at < end)
@@ -332,7 +329,7 @@ def test_ranges_marked_again_and_again_are_all_that_lies_behind_the_first(steps:
         moved, more = left_behind(moved, moved.position + step)
         marks |= more
     found: Any = tuple((key.low, mark) for key, mark in marks.items() if isinstance(key, OrphanedKey))
-    assert orphaned_ranges(Orphans(found), SOURCE_ID) == [OrphanedRange(10, 10 + sum(steps), "orphaned")]
+    assert Orphans(found).ranges(SOURCE_ID) == [OrphanedRange(10, 10 + sum(steps), "orphaned")]
 
 
 def test_a_partition_that_starts_again_keeps_its_totals_and_names_its_present_topics() -> None:

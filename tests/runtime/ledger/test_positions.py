@@ -159,16 +159,17 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
     there.starts = {"never": 4}
 
     assigned = [AssignedPartition("flow", topic, 0, topic) for topic in topics]
-    marks = await leave_orphans("flow", source, there, "failover", assigned)
+    await leave_orphans("flow", source, there, "failover", assigned)
 
-    assert {key.of.topic: (key.low, one.end, one.why) for key, one in marks.orphaned.items()} == {
-        "orders": (10, 25, "failover"),
-        "never": (0, 25, "failover"),
-    }
-    assert all(abs(one.at_ms / 1000 - time.time()) < 600 for one in marks.orphaned.values())
     assert there.steps == [OWN, "commit", "repl.job.0.flow.0", "commit"]  # written, then fenced (fencing 3)
     ledger = await Ledger.open(there)
     await ledger.refresh("flow")
+    marks = {key.topic: orphans.orphaned for key, orphans in ledger.orphans("flow").items()}
+    assert {topic: (low, one.end, one.why) for topic, ((low, one),) in marks.items()} == {
+        "orders": (10, 25, "failover"),
+        "never": (0, 25, "failover"),
+    }
+    assert all(abs(one.at_ms / 1000 - time.time()) < 600 for ((_, one),) in marks.values())
     left = {key.topic: one for key, one in ledger.all_progress("flow").items()}
     assert {topic: one.position for topic, one in left.items()} == {
         "orders": 25,
@@ -183,7 +184,7 @@ async def test_what_the_source_still_holds_is_orphaned_once_nobody_else_can_copy
     assert begun.progress.position == 4
     taken = ledger.generation("flow")
     assert taken is not None
-    assert (taken.number, taken.transactional_ids, marks.generation) == (4, [OWN], 4)
+    assert (taken.number, taken.transactional_ids) == (4, [OWN])
 
 
 async def test_a_partition_that_does_not_answer_keeps_no_other_from_being_orphaned() -> None:
@@ -194,8 +195,11 @@ async def test_a_partition_that_does_not_answer_keeps_no_other_from_being_orphan
     with pytest.raises(BrokerError, match="silent-0"):
         await leave_orphans("flow", source, there, "failback")
     orders = AssignedPartition("flow", "orders", 0, "orders")
-    marks = await leave_orphans("flow", source, there, "replay", [orders])
-    assert [(key.of, key.low, one.end) for key, one in marks.orphaned.items()] == [(orders.key, 10, 25)]
+    await leave_orphans("flow", source, there, "replay", [orders])
+    ledger = await Ledger.open(there)
+    await ledger.refresh("flow")
+    marks = {key: orphans.orphaned for key, orphans in ledger.orphans("flow").items()}
+    assert {key: (low, one.end) for key, ((low, one),) in marks.items()} == {orders.key: (10, 25)}
 
 
 @pytest.mark.parametrize(
