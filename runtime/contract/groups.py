@@ -90,7 +90,7 @@ class TranslatedOffset(Struct, frozen=True):
 
 
 class PendingTranslation(Struct, frozen=True):
-    """Says that the position is not known yet: the flow has not reached it, or an obstacle remains.
+    """Says that an offset is not translated yet, or not committed at the destination: an obstacle remains.
 
     `temporary`: the obstacle passes by itself within moments, such as a leader that is being elected.
     """

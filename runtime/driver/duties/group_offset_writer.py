@@ -140,14 +140,7 @@ _NOT_DONE = frozenset({State.PENDING, State.REFUSED, State.UNMAPPED})
 _NEVER_WRITTEN = Checkpoint(-1, -1, 0, State.PENDING, "")
 
 
-class UncommittedOffset(Struct, frozen=True):
-    """Says why an offset is not committed at the destination. `temporary`: another attempt may commit it."""
-
-    why: str
-    temporary: bool = False
-
-
-Uncommitted = Mapping[GroupPartition, UncommittedOffset]
+Uncommitted = Mapping[GroupPartition, PendingTranslation]
 
 
 def uncommitted_notes(uncommitted: Uncommitted, destination: str) -> list[str]:
@@ -191,14 +184,15 @@ class GroupOffsetWriter:
         active, read = await self._destination_groups(placed)
         wanted: dict[GroupPartition, Checkpoint] = {}
         unwritten: dict[GroupPartition, Checkpoint] = {}
-        uncommitted: dict[GroupPartition, UncommittedOffset] = {}
+        uncommitted: dict[GroupPartition, PendingTranslation] = {}
         for item, place in placed.items():
             committed = read.offsets.get(item.group, {}).get(place.at)
             at_destination = committed.offset if committed is not None else None
             wrote = self._sides.wrote(item.group, place.at)
-            temporary = isinstance(place.position, PendingTranslation) and place.position.temporary
+            pending = place.position if isinstance(place.position, PendingTranslation) else None
             if isinstance(place.position, TranslatedOffset) and item.group in read.failed:
-                temporary, why = True, f"what it has committed can't be read: {read.failed[item.group]}"
+                why = f"what it has committed can't be read: {read.failed[item.group]}"
+                pending = PendingTranslation(why, temporary=True)
                 decision = Decision(State.REFUSED, place.position.offset, why=why)
             else:
                 decision = self._decide(item, place, active, at_destination, wrote)
@@ -206,7 +200,7 @@ class GroupOffsetWriter:
             checkpoints = wanted if decision.commits else unwritten
             checkpoints[item] = self._checkpoint(item, place, decision, self._sides.last(item), before)
             if decision.state in _NOT_DONE:
-                uncommitted[item] = UncommittedOffset(decision.why, temporary)
+                uncommitted[item] = pending or PendingTranslation(decision.why)
         await self._post_unwritten(unwritten)
         return {**uncommitted, **(await self._write(wanted, placed) if wanted else {})}
 
@@ -298,12 +292,12 @@ class GroupOffsetWriter:
         await self._leadership.ensure()
         outcomes = await commit_many(self._sides.destination, by_group)
         refused: dict[GroupPartition, Checkpoint] = {}
-        uncommitted: dict[GroupPartition, UncommittedOffset] = {}
+        uncommitted: dict[GroupPartition, PendingTranslation] = {}
         for item, checkpoint in wanted.items():
             outcome = outcomes[item.group]
             if isinstance(outcome, WireError):
                 # The commit may have happened: the checkpoint goes on to name it as written.
-                uncommitted[item] = UncommittedOffset(str(outcome), temporary=True)
+                uncommitted[item] = PendingTranslation(str(outcome), temporary=True)
                 refused[item] = replace(checkpoint, state=State.REFUSED, why=str(outcome))
                 continue
             code = outcome.get(placed[item].at, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -312,7 +306,7 @@ class GroupOffsetWriter:
                 self._state.wrote(item, entry, clamped=checkpoint.clamped, now_s=_now_s())
             else:
                 why = ACTIVE if code in _ACTIVE_CODES else code.name
-                uncommitted[item] = UncommittedOffset(why, temporary=why != ACTIVE and code.retriable)
+                uncommitted[item] = PendingTranslation(why, temporary=why != ACTIVE and code.retriable)
                 decision = Decision(State.REFUSED, checkpoint.destination, checkpoint.clamped, why)
                 refused[item] = self._checkpoint(item, placed[item], decision, last[item])
         await self._post_and_note(refused)

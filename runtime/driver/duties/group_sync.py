@@ -16,7 +16,6 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -41,7 +40,6 @@ from runtime.driver.duties.group_offset_writer import (
     NOTE,
     GroupOffsetWriter,
     GroupSyncState,
-    UncommittedOffset,
     uncommitted_notes,
 )
 from runtime.driver.flows.start import DriverContext
@@ -365,14 +363,7 @@ _POLL_S, _MAX_POLL_S = 0.2, 2.0
 
 Offsets = Mapping[GroupPartition, CommittedOffset]
 Taken = Callable[[Iterable[str]], Collection[str]]
-
-
-class LastTranslation(NamedTuple):
-    """The positions of offsets when nothing more arrives, and the offsets that were translated."""
-
-    sides: GroupOffsetSides
-    offsets: Offsets
-    placed: Mapping[GroupPartition, PlacedOffset]
+Translation = tuple[GroupOffsetSides, Mapping[GroupPartition, PlacedOffset]]
 
 
 class FinalGroupSync:
@@ -417,12 +408,12 @@ class FinalGroupSync:
         checkpoints = await self._checkpoints()
         source, committed = await self._read_source(checkpoints)
         began, pause_s = _now_s(), _POLL_S
-        state, uncommitted = GroupSyncState(self._flow.name), dict[GroupPartition, UncommittedOffset]()
+        state, uncommitted = GroupSyncState(self._flow.name), dict[GroupPartition, PendingTranslation]()
         left: Offsets = {**checkpoints, **committed}
         while left:
             if _now_s() - began > _TRANSLATION_TIMEOUT_S:
                 source = None
-            sides, offsets, placed = await self._translate_last(left, checkpoints, source)
+            offsets, (sides, placed) = await self._translate_last(left, checkpoints, source)
             writer = GroupOffsetWriter(self._flow, self._shared.leadership, sides, state, offsets)
             for item in left:
                 uncommitted.pop(item, None)
@@ -509,27 +500,27 @@ class FinalGroupSync:
 
     async def _translate_last(
         self, offsets: Offsets, checkpoints: Offsets, source: KafkaCluster | None
-    ) -> LastTranslation:
+    ) -> tuple[Offsets, Translation]:
         """Translates by both sides if the source answers in time, else by the destination alone.
 
-        Of a topic that is not the copied one any more at the source, the checkpoints count: a commit there is
-        a position in another log. Raises WireError.
+        Returns the offsets that were translated, too. Of a topic that is not the copied one any more at the
+        source, the checkpoints count: a commit there is a position in another log. Raises WireError.
         """
         if source is None:
-            return await self._translate(offsets, None)
+            return offsets, await self._translate(offsets, None)
         try:
             async with asyncio.timeout(_TRANSLATION_TIMEOUT_S):
-                last = await self._translate(offsets, source)
+                sides, placed = await self._translate(offsets, source)
         except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
-            return await self._translate(offsets, None)
-        recreated = [item for item, place in last.placed.items() if place.position == RECREATED_THERE]
+            return offsets, await self._translate(offsets, None)
+        recreated = [item for item, place in placed.items() if place.position == RECREATED_THERE]
         known = {item: checkpoints[item] for item in recreated if item in checkpoints}
-        if not known:
-            return last
-        by_checkpoint = await self._translate(known, None)
-        return LastTranslation(last.sides, {**last.offsets, **known}, {**last.placed, **by_checkpoint.placed})
+        if known:
+            _, by_checkpoint = await self._translate(known, None)
+            offsets, placed = {**offsets, **known}, {**placed, **by_checkpoint}
+        return offsets, (sides, placed)
 
-    async def _translate(self, offsets: Offsets, source: KafkaCluster | None) -> LastTranslation:
+    async def _translate(self, offsets: Offsets, source: KafkaCluster | None) -> Translation:
         """Translates the offsets by the destination, and by the source if there is one. Raises WireError."""
         by_time = self._flow.groups.mode == "timestamp"
         times = ConsumerTimeTable(self._flow.name, source, self._shared.destination) if by_time else None
@@ -538,9 +529,7 @@ class FinalGroupSync:
         await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
         news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
         placed = await sides.place(news)
-        return LastTranslation(
-            sides, offsets, {item: _at_end(sides, item, place) for item, place in placed.items()}
-        )
+        return sides, {item: _at_end(sides, item, place) for item, place in placed.items()}
 
 
 def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) -> PlacedOffset:

@@ -46,7 +46,7 @@ class MirrorCopier(Copier):
         self._mirrors = MirrorTopicManager(flow.spec, flow.job, router, shared.clusters, shared.leadership)
         self._initial: frozenset[str] | None = None
         self._compared: tuple[Mapping[str, int], Mapping[str, int], frozenset[str]] | None = None
-        self._notes: tuple[str, ...] = ()
+        self._notes: list[str] = []
 
     def inherit(self, before: Copier) -> None:
         if not isinstance(before, MirrorCopier):
@@ -107,10 +107,11 @@ class MirrorCopier(Copier):
         if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(flow.name)
         replace_lost = flow.spec.on_data_loss == "skip" or bool(flow.accepted)
-        found = discover(taken, source_topics, destination_topics, known, replace_lost=replace_lost)
-        await self._mirrors.update(found)
-        self._notes = found.notes
-        wanted = self._assignable(found.copy)
+        mirrors, self._notes = discover(
+            taken, source_topics, destination_topics, known, replace_lost=replace_lost
+        )
+        await self._mirrors.update(mirrors)
+        wanted = self._assignable(mirrors)
         await start_failback(flow.spec, self._opposite, shared, source, wanted)
         await restart(flow.spec, shared, source, wanted.values())
         await self._begin_new_partitions(source, wanted)
@@ -120,7 +121,7 @@ class MirrorCopier(Copier):
         self._publish_partitions(wanted)
         return False
 
-    def _assignable(self, mirrors: tuple[MirrorTopic, ...]) -> dict[PartitionKey, AssignedPartition]:
+    def _assignable(self, mirrors: Iterable[MirrorTopic]) -> dict[PartitionKey, AssignedPartition]:
         """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""
         wanted: dict[PartitionKey, AssignedPartition] = {}
         unknown: set[str] = set()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -119,24 +120,15 @@ _REREAD_S = 60.0  # settings of mirrors, which only this product should change
 
 
 class MirrorTopic(Struct, frozen=True):
-    """A MirrorTopic names a source topic and its topic at the destination."""
+    """A MirrorTopic names a source topic and its topic at the destination.
+
+    `change` is what must be done with the latter before the topic is copied.
+    """
 
     topic: str
     destination_topic: str
     partitions: int
-
-
-class DiscoveredTopics(Struct, frozen=True):
-    """A DiscoveredTopics is the result of a comparison.
-
-    `create` and `grow` must be done before `copy`. `notes` name the topics that are left out, with the
-    reason.
-    """
-
-    create: tuple[MirrorTopic, ...]
-    grow: tuple[MirrorTopic, ...]
-    copy: tuple[MirrorTopic, ...]
-    notes: tuple[str, ...]
+    change: Literal["", "create", "grow"] = ""
 
 
 def discover(
@@ -146,8 +138,8 @@ def discover(
     copied: Collection[str],
     *,
     replace_lost: bool = False,
-) -> DiscoveredTopics:
-    """Returns the mirrors that a flow needs.
+) -> tuple[list[MirrorTopic], list[str]]:
+    """Returns the mirrors that a flow needs, and notes that name the topics that are left out, and why.
 
     `taken` maps the flow's source topics to their names at the destination. `source` and `destination` map
     topics to their partition counts. `copied` are the source topics that have progress in the ledger: their
@@ -155,9 +147,7 @@ def discover(
     later, and has the same name at the destination, takes no mirror from them.
     """
     owners: dict[str, str] = {}
-    create: list[MirrorTopic] = []
-    grow: list[MirrorTopic] = []
-    copy: list[MirrorTopic] = []
+    mirrors: list[MirrorTopic] = []
     notes: list[str] = []
     for topic in sorted(taken, key=lambda topic: (topic not in copied, topic)):
         name = taken[topic]
@@ -165,16 +155,16 @@ def discover(
         if owner != topic:
             notes.append(f"{topic} is not copied: {owner} has the name {name} at the destination")
             continue
-        mirror = MirrorTopic(topic, name, source[topic])
+        change: Literal["", "create", "grow"] = ""
         have = destination.get(name)
         if have is None and topic in copied and not replace_lost:
             notes.append(f"{name} was deleted at the destination and is not created again by itself")
         elif have is None:
-            create.append(mirror)
-        elif have < mirror.partitions:
-            grow.append(mirror)
-        copy.append(mirror)
-    return DiscoveredTopics(tuple(create), tuple(grow), tuple(copy), tuple(notes))
+            change = "create"
+        elif have < source[topic]:
+            change = "grow"
+        mirrors.append(MirrorTopic(topic, name, source[topic], change))
+    return mirrors, notes
 
 
 def selected_topics(
@@ -223,7 +213,7 @@ class MirrorTopicManager:
         self.failed: dict[str, str] = {}
         self.done: Counter[str] = Counter()
 
-    async def update(self, found: DiscoveredTopics) -> None:
+    async def update(self, mirrors: Sequence[MirrorTopic]) -> None:
         """Creates, grows and edits mirrors.
 
         Failures are kept in `failed`, by the mirror's name. Raises WireError, DriverFenced.
@@ -231,12 +221,12 @@ class MirrorTopicManager:
         self.failed = {}
         await self._protection.protect()
         source = await self._clusters.admin(self._flow.source)
-        source_settings = await source.settings(mirror.topic for mirror in found.copy)
-        await self._create(found.create, source_settings)
-        await self._grow(found.grow)
-        await self._read_settings([mirror.destination_topic for mirror in found.copy])
-        await self._edit(found.copy, source_settings)
-        beside = [mirror for mirror in found.copy if not naming.is_internal(mirror.topic)]
+        source_settings = await source.settings(mirror.topic for mirror in mirrors)
+        await self._create([mirror for mirror in mirrors if mirror.change == "create"], source_settings)
+        await self._grow([mirror for mirror in mirrors if mirror.change == "grow"])
+        await self._read_settings([mirror.destination_topic for mirror in mirrors])
+        await self._edit(mirrors, source_settings)
+        beside = [mirror for mirror in mirrors if not naming.is_internal(mirror.topic)]
         if beside and self._quarantines:
             await self._create_quarantine(beside)
 

@@ -11,8 +11,8 @@ from runtime.audit.ledger import (
     AuditFailure,
     FlowAccess,
     as_audit_failure,
+    copied_progress,
     existing_ledger,
-    flow_records,
 )
 from runtime.audit.offsets.locate import locate_between
 from runtime.audit.offsets.offsets import losses_between, offsets_between
@@ -189,7 +189,7 @@ ASKED: list[Callable[[Ending], Awaitable[object]]] = [
 
 async def read_flow(world: Ending) -> object:
     """As `repl verify`, `repl salvage` and a restore begin."""
-    return await flow_records(await existing_ledger(clusters(world)[1], "dc2"), "dc2", "flow")
+    return await copied_progress(await existing_ledger(clusters(world)[1], "dc2"), "dc2", "flow")
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=["locate", "offsets", "verify"])

@@ -45,8 +45,7 @@ from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
 from tests.runtime.slot.world import assigned, flow_spec
 
-A = MirrorTopic("a", "a", 2)
-B = MirrorTopic("b", "b", 2)
+A = MirrorTopic("a", "a", 2, "create")
 
 
 @pytest.mark.parametrize(
@@ -62,26 +61,26 @@ B = MirrorTopic("b", "b", 2)
 def test_mirrors_are_created_and_grow(
     destination: dict[str, int], copied: tuple[str, ...], create: set[str], grow: set[str]
 ) -> None:
-    found = discover({"a": "a", "b": "b"}, {"a": 2, "b": 2}, destination, copied)
-    assert {one.topic for one in found.create} == create
-    assert {one.topic for one in found.grow} == grow
-    assert {one.topic for one in found.copy} == {"a", "b"}
+    mirrors, _ = discover({"a": "a", "b": "b"}, {"a": 2, "b": 2}, destination, copied)
+    assert {one.topic for one in mirrors if one.change == "create"} == create
+    assert {one.topic for one in mirrors if one.change == "grow"} == grow
+    assert {one.topic for one in mirrors} == {"a", "b"}
 
 
 def test_a_mirror_is_created_again_where_losses_are_accepted_and_names_are_not_mixed() -> None:
-    assert discover({"a": "a"}, {"a": 2}, {}, {"a"}, replace_lost=True).create == (A,)
-    assert "not created again" in discover({"a": "a"}, {"a": 2}, {}, {"a"}).notes[0]
-    x = MirrorTopic("a-x", "x", 1)
-    found = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {}, ())
-    assert (found.create, found.grow, found.copy) == ((x,), (), (x,))
-    assert found.notes == ("b-x is not copied: a-x has the name x at the destination",)
+    assert discover({"a": "a"}, {"a": 2}, {}, {"a"}, replace_lost=True) == ([A], [])
+    _, (note,) = discover({"a": "a"}, {"a": 2}, {}, {"a"})
+    assert "not created again" in note
+    mirrors, notes = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {}, ())
+    assert mirrors == [MirrorTopic("a-x", "x", 1, "create")]
+    assert notes == ["b-x is not copied: a-x has the name x at the destination"]
 
 
 def test_a_topic_that_appears_later_takes_no_mirror_from_one_that_is_copied() -> None:
     """Whoever may create topics at the source could write into any mirror otherwise."""
-    found = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {"x": 1}, {"b-x"})
-    assert [one.topic for one in found.copy] == ["b-x"]
-    assert found.notes == ("a-x is not copied: b-x has the name x at the destination",)
+    mirrors, notes = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {"x": 1}, {"b-x"})
+    assert [one.topic for one in mirrors] == ["b-x"]
+    assert notes == ["a-x is not copied: b-x has the name x at the destination"]
 
 
 def job(flow: FlowSpec, *routes: Route) -> JobSpec:
@@ -318,6 +317,6 @@ async def test_a_mirror_is_created_with_the_replication_of_its_flow(
     leadership = SimpleNamespace(ensure=at_once)
     shared = cast(Any, clusters), cast(Any, leadership)
     mirrors = MirrorTopicManager(spec, job(spec), router_of(job(spec)), *shared)
-    await mirrors.update(discover({"orders": "orders"}, {"orders": 3}, {}, ()))
+    await mirrors.update([MirrorTopic("orders", "orders", 3, "create")])
     assert [(topic.name, topic.partitions, topic.replication) for topic in asked] == [("orders", 3, replicas)]
     assert mirrors.failed == {"orders": "no rights"}

@@ -83,7 +83,7 @@ def test_a_round_ends_inside_a_batch_whose_records_want_more_files(
     begin, copied_through = 1, []
     while begin < 41:
         found = asyncio.run(exported(tmp_path, log, 41, "json", "{topic}/{date}-{hour}/", begin))
-        assert found.stopped == ""
+        assert found.problem is None
         assert len(found.files) <= 8 + 4 + 4  # one chunk, and the files that are open
         assert [(file.first, file.end) for file in found.files] == [
             (at, at + 1) for at in range(begin, found.position.position)
