@@ -18,15 +18,20 @@ Approve = Callable[[Sequence[PartitionStatus]], None]  # raises an exception if 
 
 
 async def accept_loss(
-    client: ClusterClient, job: str, flow: str, approve: Approve, detected_s: float = _DETECTED_S
+    client: ClusterClient,
+    job: str,
+    flow: str,
+    approve: Approve,
+    detected_s: float = _DETECTED_S,
+    acknowledged_s: float = JobTimeouts().acknowledged_s,
 ) -> list[PartitionStatus]:
     """Resumes the partitions that stopped over lost records, after `approve` agreed.
 
     Returns all partitions of the flow that had stopped and need a decision. A flow that was resumed just
-    before first has to detect the loss again, for at most `detected_s`. Failure: the job did not resume them.
+    before first has to detect the loss again, for at most `detected_s`. Failure: the job did not resume them,
+    or has not said so. Then the command may be given again: it resumes those that have stopped by then.
     """
     deadline = time.monotonic() + detected_s
-    log = LogWriter(client)
     async with JobWatch(client) as watch:
         while not (over_loss := lost_of(stopped := stopped_partitions(watch.table, job, flow))):
             if time.monotonic() > deadline:
@@ -35,13 +40,14 @@ async def accept_loss(
         approve(over_loss)
         lost = [(partition.topic, partition.partition) for partition in over_loss]
         command = AcceptLoss(id=new_id(), flow=flow, partitions=lost)
+        log = LogWriter(client)
         try:
             await send_command(log, job, command)
         finally:
             log.close()
         problem = await watch.wait_until(
             lambda: not_acknowledged(watch.job(job), command),
-            JobTimeouts().acknowledged_s,
+            acknowledged_s,
             refusal_of(watch, job, command),
         )
     if problem:

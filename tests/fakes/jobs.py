@@ -145,6 +145,8 @@ class FakeJob(threading.Thread):
         self.stopped: list[PartitionStatus] = []  # what its slot says that stands still
         self._why = why  # why no flow of it can start
         self.accepted: list[tuple[str, str, int]] = []
+        self.refusal = ""  # of what it is asked to accept
+        self.dies = False  # when it is asked to accept a loss
 
     def kill(self) -> None:
         self._killed.set()
@@ -175,6 +177,11 @@ class FakeJob(threading.Thread):
             case control.Reconfigure(spec=spec):
                 self._spec = spec
                 await self._remember()
+            case control.AcceptLoss() if self.dies:
+                self._killed.set()
+                return
+            case control.AcceptLoss() if self.refusal:
+                pass
             case control.AcceptLoss(flow=flow, partitions=partitions):
                 self.accepted += [(flow, topic, number) for topic, number in partitions]
         self._heard, self.heard_at = command.id, time.monotonic()
@@ -203,7 +210,7 @@ class FakeJob(threading.Thread):
             state=self._state,
             at_ms=now,
             started_ms=now,
-            answers={self._heard: ""} if self._heard else {},
+            answers={self._heard: self.refusal} if self._heard else {},
             flows=[replace(view, topics=ALL) for view in views],
         )
         said: dict[StatusKey, JobStatus | SlotReport] = {StatusKey("job", self._spec.job): status}

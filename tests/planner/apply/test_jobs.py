@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from msgspec.structs import replace
 
 from planner.apply.context import ApplyContext, JobTimeouts
 from planner.apply.job_watch import JobWatch
 from planner.apply.losses import Approve, accept_loss
-from planner.kafka import ClusterClient, run_at
+from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.kafka.log import ValueReader
 from planner.model.address import job_address
 from planner.model.diagnostic import Failure, error
@@ -27,7 +28,7 @@ from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.contract.spec.naming import STATUS
+from runtime.contract.spec.naming import CONTROL, STATUS
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
@@ -99,10 +100,12 @@ class Here:
         one = next(one for one in jobs if one.name == self.name)
         return one.live, one.spec
 
-    def accept_loss(self, approve: Approve, reported_s: float = 60.0) -> list[PartitionStatus]:
+    def accept_loss(
+        self, approve: Approve, reported_s: float = 60.0, acknowledged_s: float = 60.0
+    ) -> list[PartitionStatus]:
         return run_at(
             self.endpoint,
-            lambda client: accept_loss(client, self.name, self.name, approve, reported_s),
+            lambda client: accept_loss(client, self.name, self.name, approve, reported_s, acknowledged_s),
         )
 
     def status(self, heartbeat_s: float = 0.0) -> JobStatus | None:
@@ -381,3 +384,43 @@ def test_losses_are_accepted_and_nothing_else(here: Here) -> None:
     said = here.accept_loss(approved.extend)
     assert (said, approved) == ([lost, missing], [lost])
     assert job.accepted == [(here.name, "a", lost.partition)]
+
+
+def test_a_loss_whose_acceptance_fails_midway_is_accepted_by_the_next_try(here: Here) -> None:
+    """The job refuses it, then dies with it, and then cannot be told of it. Nothing is accepted twice."""
+    here.perform(here.launch())
+    job = here.jobs.running[here.name]
+    lost = PartitionStatus(here.name, "a", 0, PartitionState.DATA_LOSS, since_ms=0)
+    job.stopped, job.refusal = [lost], "it has no such partition"
+    with pytest.raises(Failure, match="it refused the command: it has no such partition"):
+        here.accept_loss(lambda _: None)
+    job.refusal, job.dies = "", True
+    with pytest.raises(Failure, match="it has not carried out the command, after 3 s"):
+        here.accept_loss(lambda _: None, acknowledged_s=3.0)
+    assert not job.accepted
+
+    job.kill()
+    here.perform(here.launch())
+    job = here.jobs.running[here.name]
+    job.stopped = [lost]
+
+    def cut_off(_: Sequence[PartitionStatus]) -> None:
+        """Between the approval and the command, which is larger than the topic takes from now on."""
+        limit_of_control(here.endpoint, "1")
+
+    with pytest.raises(ClusterFailure):
+        here.accept_loss(cut_off)
+    limit_of_control(here.endpoint, None)
+    assert not job.accepted
+    assert here.accept_loss(lambda _: None) == [lost]
+    assert job.accepted == [(here.name, "a", 0)]
+
+
+def limit_of_control(place: ClusterEndpoint, most: str | None) -> None:
+    """Sets the largest batch that the control topic takes, or the cluster's own again."""
+    operation = AlterConfigOpType.SET if most is not None else AlterConfigOpType.DELETE
+    entry = ConfigEntry("max.message.bytes", most or "", incremental_operation=operation)
+    resource = ConfigResource(ResourceType.TOPIC, CONTROL, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": place.bootstrap})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(timeout=60)
