@@ -50,6 +50,7 @@ _SLOWER = 4
 # How long a port may take to accept TCP after its broker was given up.
 _ACCEPTS_S = 0.5
 _CLOSING_TURNS = 4  # turns of the loop until the transport under TLS is closed too
+_MOST_THROTTLED_S = 60.0  # a command waits for no quota that takes longer
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -189,12 +190,16 @@ class BrokerConnection:
         them either. So a second connection tells after a short silence whether the wait makes sense.
         """
         connection, loop = self._opened, asyncio.get_running_loop()
+        throttled_s = connection.throttled_until - loop.time()
+        if throttled_s > _MOST_THROTTLED_S:
+            raise TimedOut(self.where, f"it throttles this client for {throttled_s:.0f} s", sent=False)
         await connection.ready()
         began = loop.time()
         answer = connection.start(request, _LONGEST_ANSWER * self._timeout_s)
         probed = not self.replaceable
         while not answer.done():
-            last_byte_at = max(began, connection.last_received_at, connection.throttled_until)
+            throttled_until = min(connection.throttled_until, began + _MOST_THROTTLED_S)
+            last_byte_at = max(began, connection.last_received_at, throttled_until)
             silent_s = loop.time() - last_byte_at
             if silent_s >= self._timeout_s:
                 connection.drop()

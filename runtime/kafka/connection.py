@@ -114,6 +114,8 @@ R = TypeVar("R")
 _SIZE = 4
 _SMALLEST_RESPONSE = 4
 _UNSENT = 1 << 20
+# A broker that throttles for longer serves nobody. A hostile one may say 24 days.
+MOST_THROTTLED_S = 300.0
 
 
 class _Pending(Struct):
@@ -330,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
             name, now = pending.request.API.name.lower(), time.monotonic()
             TRACE.span(self.where, name, pending.sent_at, now, bytes=len(body))
         if throttle_ms > 0:  # Until then the broker does not read what is in flight, either.
-            self.throttled_until = self._loop.time() + throttle_ms / 1000
+            self.throttled_until = self._loop.time() + min(throttle_ms / 1000, MOST_THROTTLED_S)
             for late in self._pending:
                 late.timer.cancel()
                 late.timer = self._timer(late.correlation_id, late.within)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from runtime.contract.spec.naming import is_other_topic
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.connection import MOST_THROTTLED_S
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import (
     NO_SESSION,
@@ -22,7 +23,6 @@ from runtime.kafka.protocol.fetch import (
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 
-_MOST_THROTTLED_MS = 300_000  # a batch that is too large for the quota never arrives
 _BATCH_START = struct.Struct(">qi")  # the base offset, and the bytes that follow these fields
 
 
@@ -52,7 +52,7 @@ async def fetch_many(
     """
     wanted = dict(starts)
     throttled_ms = 0
-    while throttled_ms < _MOST_THROTTLED_MS:
+    while throttled_ms < MOST_THROTTLED_S * 1000:  # a batch that is too large for the quota never arrives
         request = _request(cluster, wanted, topic_ids, isolation, wait_ms)
         try:
             response = await cluster.call(node, request, purpose, within)

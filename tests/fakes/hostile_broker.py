@@ -14,7 +14,7 @@ import hmac
 import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 API_VERSIONS, METADATA, HANDSHAKE, AUTHENTICATE = 18, 3, 17, 36
@@ -43,6 +43,7 @@ class Asked:
     version: int
     correlation_id: int
     body: bytes
+    port: int = 0  # that of the broker
 
 
 Reply = Callable[[Asked], Sequence[bytes] | None]
@@ -135,7 +136,7 @@ class HostileBroker:
             (size,) = struct.unpack(">i", await reader.readexactly(4))
             if not 0 < size < _LARGEST_REQUEST:
                 return  # as Kafka does, for example where TLS begins on a plaintext port
-            asked = _asked(await reader.readexactly(size))
+            asked = replace(_asked(await reader.readexactly(size)), port=self.port)
             self.asked.append(asked)
             await self._fault.before(asked)
             pieces = self._fault.reply(asked)
@@ -239,8 +240,16 @@ def authenticated(auth_bytes: bytes, error: int = 0, message: bytes = b"") -> by
     return struct.pack(">h", error) + compact(message) + compact(auth_bytes) + struct.pack(">q", 0) + b"\0"
 
 
-def metadata(brokers: Iterable[tuple[int, str, int]]) -> bytes:
-    """Metadata v12 with these brokers (id, host, port) and no topic."""
+def topic(name: bytes, partitions: Iterable[int], error: int = 0) -> bytes:
+    """A topic of Metadata v12, whose partitions have these numbers and broker 1 as leader."""
+    led = [struct.pack(">hiii", 0, number, 1, 5) + b"\x02\0\0\0\1" * 2 + b"\1\0" for number in partitions]
+    ends = struct.pack(">i", -(1 << 31)) + b"\0"
+    listed = b"".join((uvarint(len(led) + 1), *led))
+    return struct.pack(">h", error) + compact(name) + bytes(15) + b"\1\0" + listed + ends
+
+
+def metadata(brokers: Iterable[tuple[int, str, int]], topics: Sequence[bytes] = ()) -> bytes:
+    """Metadata v12 with these brokers (id, host, port) and topics."""
     listed = [
         struct.pack(">i", node) + compact(host.encode()) + struct.pack(">i", port) + b"\0\0"
         for node, host, port in brokers
@@ -251,6 +260,7 @@ def metadata(brokers: Iterable[tuple[int, str, int]]) -> bytes:
         + b"".join(listed)
         + compact(b"5L6g3nShT-eMCtK--X86sw")
         + struct.pack(">i", 1)
-        + uvarint(1)
+        + uvarint(len(topics) + 1)
+        + b"".join(topics)
         + b"\0"
     )

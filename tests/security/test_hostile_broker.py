@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from planner.kafka import ClusterEndpoint, ClusterFailure, run_at
+from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
 from planner.model.observed import Unreachable
 from planner.observe.cluster import ReadOptions
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.administration import AlterReassignmentsRequest
+from runtime.kafka.protocol.metadata import AnyMetadataRequest
 from tests.endpoints import observed
 from tests.fakes.hostile_broker import (
     API_VERSIONS,
@@ -38,6 +39,7 @@ from tests.fakes.hostile_broker import (
     framed,
     metadata,
     old_text,
+    topic,
     uvarint,
 )
 
@@ -267,3 +269,67 @@ def test_a_reassignment_logs_in_no_weaker(case: Case) -> None:
         with pytest.raises(ClusterFailure, match=case.why) as failure:
             run_at(at, lambda client: client.ask_controller(request), 5.0)
     assert not failure.value.transient
+
+
+def throttling(ms: int) -> Fault:
+    """The first answer after the login throttles the client."""
+    return on(METADATA, lambda asked: framed(asked, struct.pack(">i", ms) + honest_metadata(asked)[4:]))
+
+
+def honest_metadata(asked: Asked) -> bytes:
+    return metadata([(1, "127.0.0.1", asked.port)])
+
+
+def test_no_broker_holds_a_plan_for_days() -> None:
+    """The second request would wait for the throttle of the first."""
+    with HostileBroker(throttling(2**31 - 1)) as broker:
+        place = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", {})
+        began = time.monotonic()
+        observed({"dc1": place}, options=ReadOptions(5.0))
+        run_at(place, asked_twice, 5.0)
+    assert time.monotonic() - began < DEADLINE_S
+
+
+async def asked_twice(client: ClusterClient) -> None:
+    for _ in range(2):
+        await client.ask(AnyMetadataRequest(()))
+
+
+LISTED = [
+    b"orders",
+    b"",
+    b".",
+    b"..",
+    b"../../etc",
+    b"orders/date=2026-01-01",
+    b"a\nb",
+    b"a\x1b]52;c;aGk=\x07",
+    b"a\0b",
+    "\u202eevil".encode(),
+    b"x" * 250,
+    b"y" * 100_000,
+]
+
+
+def listing(topics: Sequence[bytes]) -> Fault:
+    return on(METADATA, lambda asked: framed(asked, metadata([(1, "127.0.0.1", asked.port)], topics)))
+
+
+async def topics_of(port: int) -> dict[str, int]:
+    async with await KafkaCluster.open(wire_settings(f"127.0.0.1:{port}", {})) as cluster:
+        return {name: len(one.partitions) for name, one in (await cluster.all_topics()).items()}
+
+
+def test_topics_that_kafka_can_not_have_are_not_listed() -> None:
+    with HostileBroker(listing([topic(name, range(2)) for name in LISTED])) as broker:
+        assert asyncio.run(topics_of(broker.port)) == {"orders": 2}
+
+
+@pytest.mark.parametrize("number", [-1, -(1 << 31)])
+def test_a_partition_without_a_number_is_no_answer(number: int) -> None:
+    said = f"lists a partition with the number {number}"
+    with (
+        HostileBroker(listing([topic(b"orders", [0, number])])) as broker,
+        pytest.raises(WireError, match=said),
+    ):
+        asyncio.run(topics_of(broker.port))

@@ -116,6 +116,7 @@ class MirrorProtection:
         return unprotected
 
 
+MOST_PARTITIONS = 10_000  # of a mirror that a job makes: KRaft takes no more in a request
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
 
 
@@ -145,26 +146,45 @@ def discover(
     topics to their partition counts. `copied` are the source topics that have progress in the ledger: their
     mirror is not created again after it was deleted, unless data loss is accepted (R4). A topic that appears
     later, and has the same name at the destination, takes no mirror from them.
+
+    A source is another system, perhaps of another owner. A name that no topic of Kafka can have is not sent
+    to the destination, where it could fail the requests for all others (R7). Nor are so many partitions made
+    that they would burden its brokers, unless a plan does it.
     """
     owners: dict[str, str] = {}
+    illegal = {topic: why for topic in taken if (why := naming.illegal_because(taken[topic])) is not None}
     mirrors: list[MirrorTopic] = []
     notes: list[str] = []
-    for topic in sorted(taken, key=lambda topic: (topic not in copied, topic)):
+    for topic in sorted(taken.keys() - illegal.keys(), key=lambda topic: (topic not in copied, topic)):
         name = taken[topic]
         owner = owners.setdefault(name, topic)
         if owner != topic:
             notes.append(f"{topic} is not copied: {owner} has the name {name} at the destination")
             continue
         change: Literal["", "create", "grow"] = ""
-        have = destination.get(name)
+        have, partitions = destination.get(name), source[topic]
         if have is None and topic in copied and not replace_lost:
             notes.append(f"{name} was deleted at the destination and is not created again by itself")
+        elif have is None and partitions > MOST_PARTITIONS:
+            notes.append(f"{topic} is not copied: {_too_many(partitions)}")
+            continue
         elif have is None:
             change = "create"
-        elif have < source[topic]:
+        elif have < partitions > MOST_PARTITIONS:
+            notes.append(f"{name} does not grow: {_too_many(partitions)}")
+            partitions = have
+        elif have < partitions:
             change = "grow"
-        mirrors.append(MirrorTopic(topic, name, source[topic], change))
+        mirrors.append(MirrorTopic(topic, name, partitions, change))
+    if illegal:
+        more = f" (and {len(illegal) - 1} more such topics)" if len(illegal) > 1 else ""
+        notes.append(f"{min(illegal)} is not copied: {illegal[min(illegal)]}{more}")
     return mirrors, notes
+
+
+def _too_many(partitions: int) -> str:
+    limit = f"a job makes a topic of at most {MOST_PARTITIONS:,} by itself"
+    return f"it has {partitions:,} partitions at the source, and {limit}: repl apply makes more"
 
 
 def selected_topics(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
+from runtime.contract.spec.naming import NO_TOPIC_ID, illegal_because, name_id
 from runtime.kafka.auth.login import quoted
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
@@ -94,7 +94,11 @@ Operations = Annotated[frozenset[int], Converted(operations, Int32)]
 
 
 def _by_index(partitions: Sequence[Partition]) -> dict[int, Partition]:
-    return {partition.index: partition for partition in partitions}
+    """Raises ValueError for a number that no partition has: it would be a key of the ledger."""
+    found = {partition.index: partition for partition in partitions}
+    if found and min(found) < 0:
+        raise ValueError(f"it lists a partition with the number {min(found)}")
+    return found
 
 
 class TopicMetadata(Struct, frozen=True):
@@ -131,6 +135,9 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
 
     A topic without an id from the broker gets an id made of its name. `decoded` keeps topics from one
     response to the next.
+
+    A list of every topic leaves out those whose names Kafka does not allow. No broker of Kafka has one, and
+    another system may list any: a name becomes a path, a part of a request and a line on a screen.
     """
 
     API = Api.METADATA
@@ -177,6 +184,8 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
 
         def decode() -> DecodedTopics:
             (topics, cluster_rights), _ = _TOPICS.decode(version, encoded)
+            if self.names is None:
+                topics = tuple(topic for topic in topics if illegal_because(topic.name) is None)
             if self.NAME_IDS:
                 topics = tuple(map(_with_id, topics))
             return topics, cluster_rights

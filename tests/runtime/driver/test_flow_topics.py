@@ -76,6 +76,19 @@ def test_a_mirror_is_created_again_where_losses_are_accepted_and_names_are_not_m
     assert notes == ["b-x is not copied: a-x has the name x at the destination"]
 
 
+def test_what_no_cluster_of_kafka_takes_is_left_out() -> None:
+    long = {"a": "a", "x" * 240: f"dc1.eu.west.{'x' * 240}"}
+    mirrors, (note,) = discover(long, dict.fromkeys(long, 1), {}, ())
+    assert mirrors == [MirrorTopic("a", "a", 1, "create")]
+    assert note.startswith(f"{'x' * 240} is not copied: a topic's name has at most 249")
+
+    many = {"a": 10_000, "b": 10_001, "c": 10_001}
+    mirrors, notes = discover({name: name for name in many}, many, {"c": 3}, ())
+    assert mirrors == [MirrorTopic("a", "a", 10_000, "create"), MirrorTopic("c", "c", 3)]
+    assert notes[0].startswith("b is not copied: it has 10,001 partitions at the source")
+    assert notes[1].startswith("c does not grow: ")
+
+
 def test_a_topic_that_appears_later_takes_no_mirror_from_one_that_is_copied() -> None:
     """Whoever may create topics at the source could write into any mirror otherwise."""
     mirrors, notes = discover({"a-x": "x", "b-x": "x"}, {"a-x": 1, "b-x": 1}, {"x": 1}, {"b-x"})

@@ -284,6 +284,16 @@ async def test_a_throttled_client_waits_before_it_asks_again() -> None:
     assert times[1] - times[0] >= 0.19
 
 
+async def test_no_broker_throttles_a_client_for_days() -> None:
+    async def script(talk: Talk) -> None:
+        await talk.answer(await talk.hear(), ended(throttle_ms=2**31 - 1))
+
+    async with talking_to(script) as connection:
+        await connection.call(END)
+        left_s = connection.throttled_until - asyncio.get_running_loop().time()
+    assert 290 < left_s <= 300
+
+
 async def test_what_is_in_flight_is_waited_for_longer() -> None:
     async def script(talk: Talk) -> None:
         first, second = await talk.hear(), await talk.hear()
