@@ -13,6 +13,7 @@ import http.client
 import io
 import json
 import os
+import re
 import socket
 import ssl
 import threading
@@ -47,6 +48,7 @@ _PIECE = 1 << 16
 _OK, _NO_CONTENT, _BAD_REQUEST, _TOO_MANY, _SERVER_ERROR = 200, 204, 400, 429, 500
 _SETTINGS = "/mode", "/config"
 _DENIED, NOT_FOUND = (401, 403), 404
+_CONTEXT = re.compile(r":[^:]*:")
 _TYPE = "application/vnd.schemaregistry.v1+json"
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of decoding an answer
@@ -182,7 +184,8 @@ class SchemaRegistry:
     async def subjects(self, *, deleted: bool = False) -> list[str]:
         """Returns the names of all subjects; with `deleted` those that were soft-deleted, too."""
         path = f"/subjects{'?deleted=true' if deleted else ''}"
-        return sorted(await self._get(path, "subjects", list[str], _MOST_LIST_BYTES))
+        listed = await self._get(path, "subjects", list[str], _MOST_LIST_BYTES)
+        return sorted(subject for subject in listed if subject_problem(subject) is None)
 
     async def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         """Returns the versions of a subject; with `deleted` those that were soft-deleted, too."""
@@ -545,7 +548,21 @@ def _registration(schema: Schema) -> dict[str, Any]:
     return body
 
 
+def subject_problem(subject: str) -> str | None:
+    """Returns why a name is not that of one subject; None where it is.
+
+    Another registry may list any name, or refer to it. As a part of a path, an empty one and dots stand for
+    the setting of all subjects, and so does a context without a subject.
+    """
+    if subject in ("", ".", "..", "__GLOBAL", "__EMPTY") or _CONTEXT.fullmatch(subject):
+        return f"{subject!r} is not the name of a subject"
+    return None
+
+
 def _quoted(subject: str) -> str:
+    """Returns a subject as a part of a path. Raises RegistryRefused."""
+    if (problem := subject_problem(subject)) is not None:
+        raise RegistryRefused(problem, NOT_FOUND)
     return urllib.parse.quote(subject, safe="")
 
 

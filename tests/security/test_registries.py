@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePath
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -19,10 +20,13 @@ from runtime.contract.launching import LaunchError
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.schemas import RegistrySpec
+from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.launch.launcher import check_references
+from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
+from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
+from tests.fakes.registry import registry_server
 from tests.fakes.states import inputs, observed, topology
 from tests.security.conftest import Command
 
@@ -139,3 +143,54 @@ def test_a_record_sends_no_standby_to_another_registry(registry: RegistrySpec, t
     running = replace(running, flows=[replace(flow, transform=values)])
     (found,) = standby_spec(running, load(file), PurePath("/here")).flows
     assert found.transform == replace(values, value=replace(values.value, registry=OURS))
+
+
+@pytest.mark.parametrize("subject", ["", ".", "..", ":.:", ":.other:", "::", "__GLOBAL"])
+@pytest.mark.parametrize("ids", ["keep", "translate"])
+async def test_no_schema_of_a_source_has_settings_of_all_subjects_changed(
+    subject: str, ids: Literal["keep", "translate"]
+) -> None:
+    """A copied schema refers to the subject: it would be put into mode IMPORT, to get its version."""
+    with registry_server() as source, registry_server() as destination:
+        source.add(2, "string", subject, 1)
+        referred = {"name": "x", "subject": subject, "version": 1}
+        source.add(1, {"type": "array", "items": "x"}, "orders-value", 1, references=[referred])
+        here, there = (SchemaRegistry(RegistrySpec(url=server.url), {}) for server in (source, destination))
+        copier = SchemaCopier(here, there, SchemaSync(sync=True, ids=ids))
+        with pytest.raises(SchemaNotCopied) as refused:
+            await copier.ensure(1, "orders", "orders")
+        here.close()
+        there.close()
+    assert str(refused.value).isprintable()
+    assert destination.modes == {None: "READWRITE"}
+    assert destination.levels == {None: "BACKWARD"}
+    assert all(path.startswith("/schemas/ids/") for path in destination.asked)
+
+
+async def test_names_that_are_no_subjects_are_not_listed() -> None:
+    with registry_server() as server:
+        for subject in ("", ".", "..", ":.:", "orders-value", ":.other:orders-value"):
+            server.add(1, "string", subject, 1)
+        client = SchemaRegistry(RegistrySpec(url=server.url), {})
+        assert await client.subjects() == [":.other:orders-value", "orders-value"]
+        client.close()
+
+
+@pytest.mark.parametrize("part", ["metadata", "ruleSet"])
+@pytest.mark.parametrize(("levels", "is_read"), [(60, True), (70, False), (600, False)])
+async def test_metadata_that_are_nested_without_end_are_no_answer(
+    part: str, levels: int, is_read: bool
+) -> None:
+    """Some can just be decoded, and not be compared at a deeper place of the stack."""
+    deep: dict[str, object] = {}
+    for _ in range(levels - 1):
+        deep = {"more": deep}
+    with registry_server() as server:
+        server.schemas[1] = {"schema": '"string"', part: deep}
+        client = SchemaRegistry(RegistrySpec(url=server.url), {})
+        if is_read:
+            assert (await client.schema(1)).fingerprint()
+        else:
+            with pytest.raises(RegistryUnavailable, match="the answer is not that of a registry"):
+                await client.schema(1)
+        client.close()

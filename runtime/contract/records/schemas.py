@@ -20,6 +20,7 @@ class Reference(msgspec.Struct, frozen=True):
     version: ReferredVersion
 
 
+_DEEPEST = 64  # levels of a data contract, which has 5
 _RENAMED = {"type": "schemaType", "text": "schema", "rules": "ruleSet"}
 
 
@@ -31,6 +32,20 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True, rename=_RENAMED):
     references: tuple[Reference, ...] = ()
     metadata: dict[str, Any] | None = None  # of a data contract, as `rules`
     rules: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the metadata or rules are nested too deeply to be compared."""
+        level: list[Any] = [self.metadata, self.rules]
+        for _ in range(_DEEPEST):
+            level = [
+                part
+                for around in level
+                if isinstance(around, dict | list)
+                for part in (around.values() if isinstance(around, dict) else around)
+            ]
+            if not level:
+                return
+        raise ValueError(f"its metadata or rules have more than {_DEEPEST} levels")
 
     def fingerprint(self) -> str:
         """Returns a text that two schemas have in common if they are the same.
