@@ -60,11 +60,11 @@ async def _check(endpoint: ClusterEndpoint, steps: Sequence[Step], timeout_s: fl
         for batch in batches(steps):
             request = change_request(batch, int(timeout_s * 1000), validate_only=True)
             try:
-                found = refusals_of(batch, await client.ask_controller(request))
+                refusals = refusals_of(batch, await client.ask_controller(request))
             except ClusterFailure as failure:
                 refused.append((batch[0], failure))
                 continue
-            refused += ((step, found[step.id]) for step in batch if step.id in found)
+            refused += ((step, refusals[step.id]) for step in batch if step.id in refusals)
     return refused
 
 

@@ -64,7 +64,7 @@ async def read_groups(
 
     Each broker knows the groups that it coordinates. A group that never committed has no topics.
     """
-    found: dict[str, frozenset[str]] = {}
+    group_topics: dict[str, frozenset[str]] = {}
     for connection in connections:
         listed = await _listed(connection)
         groups = [
@@ -73,21 +73,21 @@ async def read_groups(
         newest = connection.versions.get(Api.OFFSET_FETCH, (0, 0))[1]
         most = _GROUPS_A_REQUEST if newest >= MANY_GROUPS else 1
         for start in range(0, len(groups), most):
-            found |= await _committed_topics(connection, groups[start : start + most])
-    return dict(sorted(found.items()))
+            group_topics |= await _committed_topics(connection, groups[start : start + most])
+    return dict(sorted(group_topics.items()))
 
 
 async def read_group_kinds(connections: Iterable[BrokerConnection]) -> dict[str, dict[str, frozenset[str]]]:
     """Returns the share groups and the streams groups, each with the topics that it has a position in."""
-    found: dict[str, dict[str, frozenset[str]]] = {SHARE: {}, STREAMS: {}}
+    kinds: dict[str, dict[str, frozenset[str]]] = {SHARE: {}, STREAMS: {}}
     for connection in connections:
         listed = await _listed(connection)
         share, streams = ([group.name for group in listed if group.kind == kind] for kind in (SHARE, STREAMS))
         for start in range(0, len(streams), _GROUPS_A_REQUEST):
-            found[STREAMS] |= await _committed_topics(connection, streams[start : start + _GROUPS_A_REQUEST])
+            kinds[STREAMS] |= await _committed_topics(connection, streams[start : start + _GROUPS_A_REQUEST])
         for start in range(0, len(share), _GROUPS_A_REQUEST):
-            found[SHARE] |= await _started_topics(connection, share[start : start + _GROUPS_A_REQUEST])
-    return found
+            kinds[SHARE] |= await _started_topics(connection, share[start : start + _GROUPS_A_REQUEST])
+    return kinds
 
 
 async def _started_topics(connection: BrokerConnection, groups: list[str]) -> dict[str, frozenset[str]]:
@@ -110,16 +110,16 @@ async def _committed_topics(connection: BrokerConnection, groups: list[str]) -> 
 
 
 def _topics(kind: str, groups: Mapping[str, Offsets | ErrorCode]) -> dict[str, frozenset[str]]:
-    found = {}
+    topics = {}
     for name, offsets in groups.items():
         if isinstance(offsets, ErrorCode):
             raise Unreadable(f"{kind} {name} can't be read ({meaning(offsets)})")
-        found[name] = frozenset(
+        topics[name] = frozenset(
             place.topic
             for place, committed in offsets.items()
             if isinstance(committed, CommittedOffset) and committed.offset >= 0
         )
-    return found
+    return topics
 
 
 async def read_sizes(
@@ -139,12 +139,12 @@ async def read_sizes(
 async def _replica_sizes(
     connection: BrokerConnection, topics: Mapping[str, ObservedTopic]
 ) -> Iterable[tuple[str, int, int]]:
-    asked = [
+    partitions = [
         TopicPartition(name, partition)
         for name, topic in topics.items()
         for partition in range(topic.partitions)
     ]
-    directories = await connection.call(DescribeLogDirsRequest(asked))
+    directories = await connection.call(DescribeLogDirsRequest(partitions))
     if isinstance(directories, ErrorCode):
         raise Unreadable(
             f"not authorized to describe the log directories ({meaning(directories)})",

@@ -144,12 +144,12 @@ class ClusterReader:
         unreadable = dict(cluster.unreadable)
         await self._look_up_missing(listing, wanted.configs)
         await self._configs(listing, wanted, unreadable)
-        found: dict[str, object] = {}
+        details: dict[str, object] = {}
         if wanted.acls:
-            found["acls"] = await _readable(unreadable, "acls", read_acls(self._client))
+            details["acls"] = await _readable(unreadable, "acls", read_acls(self._client))
         if wanted.sizes:
             topics = {name: listing.topics[name] for name in wanted.sizes if name in listing.topics}
-            found["sizes"] = await self._ask_all_brokers(
+            details["sizes"] = await self._ask_all_brokers(
                 unreadable, "sizes", lambda brokers: read_sizes(brokers, topics)
             )
         if wanted.groups or wanted.every_group or wanted.denied_groups:
@@ -158,23 +158,25 @@ class ClusterReader:
             def chosen(group: str) -> bool:
                 return wanted.every_group or group in wanted.groups or denied.match(group)
 
-            found["group_topics"] = await self._ask_all_brokers(
+            details["group_topics"] = await self._ask_all_brokers(
                 unreadable, "groups", lambda brokers: read_groups(brokers, chosen)
             )
         if wanted.group_kinds:
             kinds = await self._ask_all_brokers(unreadable, "groups", read_group_kinds)
-            found["group_kinds"] = kinds or {}
+            details["group_kinds"] = kinds or {}
         if wanted.quotas:
             limits = await _readable(unreadable, "quotas", read_quotas(self._client)) or {}
-            found["quotas"] = {entity.name: values for entity, values in limits.items()}
+            details["quotas"] = {entity.name: values for entity, values in limits.items()}
         if wanted.scram_users:
-            found["scram_users"] = await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
+            details["scram_users"] = (
+                await _readable(unreadable, "scram", read_scram_users(self._client)) or {}
+            )
         registry = self._options.registries.get(self.name)
         if registry is not None and (wanted.schemas or wanted.subjects):
             self._options.progress(self.name, "reading schemas", 0, 1)
             try:
-                found["subjects"] = await read_subjects(registry, wanted)
-                found["imports_schemas"] = not wanted.subject_modes or await imports_schemas(registry)
+                details["subjects"] = await read_subjects(registry, wanted)
+                details["imports_schemas"] = not wanted.subject_modes or await imports_schemas(registry)
             except (RegistryUnavailable, RegistryRefused, NotInRegistry) as failure:
                 unreadable[SCHEMAS] = str(failure)
             self._options.progress(self.name, "reading schemas", 1, 1)
@@ -184,7 +186,7 @@ class ClusterReader:
             internal_topics=listing.internal,
             hidden=frozenset(listing.hidden),
             unreadable=unreadable,
-            **found,
+            **details,
         )
 
     def close(self) -> None:
@@ -200,12 +202,12 @@ class ClusterReader:
     async def _configs(
         self, listing: TopicListing, wanted: ClusterDetailsRequest, unreadable: dict[str, str]
     ) -> None:
-        known = sum(map(listing.knows, wanted.configs))
-        if not known:
+        total = sum(map(listing.knows, wanted.configs))
+        if not total:
             return
 
         def progress(done: int) -> None:
-            self._options.progress(self.name, "reading configs", done, known)
+            self._options.progress(self.name, "reading configs", done, total)
 
         progress(0)
         refused = await read_configs(self._client, listing, wanted, progress)
@@ -290,12 +292,12 @@ class ClusterReader:
     async def _generations(
         self, listing: TopicListing, owned: Iterable[RegistryEntry], unreadable: dict[str, str]
     ) -> dict[str, Generation]:
-        known = {entry.address.name for entry in owned if entry.address.kind is Kind.FLOW}
-        asked = set(self._options.flows.get(self.name, ())) - (known - set(self._options.failing_back))
-        if not asked or LEDGER not in listing.internal:
+        recorded = {entry.address.name for entry in owned if entry.address.kind is Kind.FLOW}
+        flows = set(self._options.flows.get(self.name, ())) - (recorded - set(self._options.failing_back))
+        if not flows or LEDGER not in listing.internal:
             return {}
         try:
-            return await read_generations(self._client, asked, listing.internal[LEDGER].partitions)
+            return await read_generations(self._client, flows, listing.internal[LEDGER].partitions)
         except Failure as failure:
             unreadable["ledger"] = failure.diagnostics[0].summary
             return {}

@@ -127,8 +127,8 @@ def uses_of(topology: Topology, cluster: str, topics: Iterable[str]) -> dict[str
         if topic in declared:
             yield DECLARED
 
-    found = {topic: tuple(uses(topic)) for topic in sorted({*topics, *declared, *internal})}
-    return {topic: used for topic, used in found.items() if used}
+    topic_uses = {topic: tuple(uses(topic)) for topic in sorted({*topics, *declared, *internal})}
+    return {topic: used for topic, used in topic_uses.items() if used}
 
 
 async def read_topic_rights(

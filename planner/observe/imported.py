@@ -92,10 +92,10 @@ def _left_out(cluster: ObservedCluster, pattern: str | None) -> Iterable[Diagnos
             "give the principal DESCRIBE and DESCRIBE_CONFIGS on them, then import again",
         )
     if pattern is None:
-        own = sorted(topic for topic in cluster.topics if _CLUSTER_INTERNAL.fullmatch(topic))
-        if own:
+        internal = sorted(topic for topic in cluster.topics if _CLUSTER_INTERNAL.fullmatch(topic))
+        if internal:
             yield note(
-                f"left out {len(own)} of {name}'s topics that begin with __: {few(own, 5)}",
+                f"left out {len(internal)} of {name}'s topics that begin with __: {few(internal, 5)}",
                 "--topics includes them",
             )
     if "acls" in cluster.unreadable:

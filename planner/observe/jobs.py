@@ -59,7 +59,7 @@ async def read_generations(
     client: ClusterClient, flows: Iterable[str], partitions: int
 ) -> dict[str, ledger.Generation]:
     """Returns the newest generation in the ledger of each flow that was copied to this cluster before."""
-    found: dict[str, ledger.Generation] = {}
+    generations: dict[str, ledger.Generation] = {}
     by_partition: dict[int, set[str]] = {}
     for flow in flows:
         by_partition.setdefault(ledger.partition_of(flow, partitions), set()).add(flow)
@@ -68,8 +68,8 @@ async def read_generations(
             for stored, value in await reader.read_to_end():
                 flow, generation = _generation(stored, value)
                 if flow in wanted and generation is not None:
-                    found[flow] = generation
-    return found
+                    generations[flow] = generation
+    return generations
 
 
 def _generation(stored: bytes, value: bytes | None) -> tuple[str, ledger.Generation | None]:

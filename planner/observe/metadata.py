@@ -165,7 +165,10 @@ def defaults_of(broker: Mapping[str, ConfigValue]) -> BrokerDefaults:
     """Returns the defaults that a broker's settings mean for topics."""
     config = {}
     for key, sources in _BROKER_KEYS.items():
-        value = next((found for source in sources if (found := _value(broker, *source)) is not None), None)
+        value = next(
+            (config_value for source in sources if (config_value := _value(broker, *source)) is not None),
+            None,
+        )
         if value is not None:
             config[key] = value
     return config, _number(broker, "num.partitions"), _number(broker, "default.replication.factor")

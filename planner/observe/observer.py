@@ -47,9 +47,9 @@ async def observe(
         listed = await for_each(
             {name: _guarded(name, readers[name].names(written_out.get(name, ()))) for name in _known(ids)}
         )
-        seen = {name: listed.get(name, found) for name, found in ids.items()}
+        seen = {name: listed.get(name, cluster_id) for name, cluster_id in ids.items()}
         names = Observed(
-            {name: found for name, found in seen.items() if not isinstance(found, str)},
+            {name: cluster for name, cluster in seen.items() if not isinstance(cluster, str)},
             (
                 *same_cluster(_known(ids)),
                 *(diagnostic for reader in readers.values() for diagnostic in reader.diagnostics),
@@ -102,7 +102,7 @@ async def _identify(
 
 
 def _known(ids: Mapping[str, str | Unreachable]) -> dict[str, str]:
-    return {name: found for name, found in ids.items() if isinstance(found, str)}
+    return {name: cluster_id for name, cluster_id in ids.items() if isinstance(cluster_id, str)}
 
 
 async def _guarded(name: str, reading: Awaitable[Result]) -> Result | Unreachable:
@@ -125,7 +125,7 @@ def named_topics(topology: Topology) -> dict[str, frozenset[str]]:
         names[topic.cluster].add(topic.name)
     for flow in topology.job_flows.values():
         names[flow.source_cluster] |= NamePatterns(flow.topics.include).written_out
-    return {cluster: frozenset(found) for cluster, found in names.items()}
+    return {cluster: frozenset(topics) for cluster, topics in names.items()}
 
 
 def wrong_clusters(clusters: Mapping[str, Cluster], ids: Mapping[str, str]) -> list[Diagnostic]:
@@ -133,29 +133,29 @@ def wrong_clusters(clusters: Mapping[str, Cluster], ids: Mapping[str, str]) -> l
     return [
         error(
             f"{name} is pinned to cluster id {clusters[name].id}, but {clusters[name].bootstrap} "
-            f"is cluster {found or 'without an id'}",
+            f"is cluster {cluster_id or 'without an id'}",
             f"correct the bootstrap of {name}, or its id if the cluster was replaced on purpose",
             source=clusters[name].source,
             code="wrong-cluster",
             exit=ExitCode.REFUSED,
         )
-        for name, found in ids.items()
-        if clusters[name].id is not None and clusters[name].id != found
+        for name, cluster_id in ids.items()
+        if clusters[name].id is not None and clusters[name].id != cluster_id
     ]
 
 
 def same_cluster(ids: Mapping[str, str]) -> list[Diagnostic]:
     """Returns a warning where two names are the same cluster."""
     names: dict[str, list[str]] = defaultdict(list)
-    for name, found in sorted(ids.items()):
-        if found:
-            names[found].append(name)
+    for name, cluster_id in sorted(ids.items()):
+        if cluster_id:
+            names[cluster_id].append(name)
     return [
         warning(
-            f"{' and '.join(alike)} are the same cluster (id {found})",
+            f"{' and '.join(alike)} are the same cluster (id {cluster_id})",
             "look at their bootstrap addresses: a flow between them would copy a cluster into itself",
             code="same-cluster",
         )
-        for found, alike in names.items()
+        for cluster_id, alike in names.items()
         if len(alike) > 1
     ]

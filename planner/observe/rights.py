@@ -171,9 +171,9 @@ def delete_is_missing(rules: Iterable[AclRule], principal: str, *, writable: boo
     Where the broker lets the principal write, and the rules do not allow that, they do not decide: the
     principal is a super user, or topics without rules are open.
     """
-    own = [rule for rule in rules if rule.principal in (principal, _EVERYONE)]
-    decides = not writable or _allowed(own, "WRITE")
-    return decides and not _allowed(own, "DELETE")
+    matching = [rule for rule in rules if rule.principal in (principal, _EVERYONE)]
+    decides = not writable or _allowed(matching, "WRITE")
+    return decides and not _allowed(matching, "DELETE")
 
 
 def _allowed(rules: Iterable[AclRule], operation: str) -> bool:
