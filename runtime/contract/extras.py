@@ -72,7 +72,7 @@ def install_command(extra: Extra, environment: Path = Path(sys.prefix)) -> str:
 
     `uv tool` and pipx install an environment as a whole, so the extras that are there are named again.
     """
-    together = sorted({extra, *(one for one in Extra if not is_missing(one))})
+    together = sorted({extra, *(other for other in Extra if not is_missing(other))})
     whole = shlex.quote(f"{DISTRIBUTION}[{','.join(together)}]")
     if (environment / "uv-receipt.toml").is_file():
         return f"uv tool install {whole}"

@@ -123,11 +123,11 @@ def position(offsets: OffsetMap, source: int) -> Position:
             assert_never(other)
 
 
-def clamped(found: Position, log_start: int) -> Position:
+def clamped(translated: Position, log_start: int) -> Position:
     """Returns the position, moved up to the destination's log start where it lies below."""
-    if isinstance(found, TranslatedOffset) and found.offset < log_start:
-        return replace(found, offset=log_start, clamped=True)
-    return found
+    if isinstance(translated, TranslatedOffset) and translated.offset < log_start:
+        return replace(translated, offset=log_start, clamped=True)
+    return translated
 
 
 def earliest_unread_offset(brought: OffsetMap | None, committed: int) -> int:
@@ -165,39 +165,41 @@ def earliest_reachable_offset(offsets: OffsetMap | None, source: int) -> int:
             assert_never(other)
 
 
-def final_position(found: Position, destination_end: int, *, shared: bool, floor: int | None) -> Position:
+def final_position(
+    translated: Position, destination_end: int, *, shared: bool, floor: int | None
+) -> Position:
     """Returns the final position when no more records arrive.
 
     A group that was ahead of the flow continues behind the last copied record. In a topic that both sides
     write (`shared`) it does not go beyond `floor`, the smallest position over the other origins; where that
     is not known, the position stays pending.
     """
-    if found != PendingTranslation(NOT_COPIED):
-        return found
+    if translated != PendingTranslation(NOT_COPIED):
+        return translated
     if not shared:
         return TranslatedOffset(destination_end)
-    return merged(TranslatedOffset(destination_end), [floor]) if floor is not None else found
+    return merged(TranslatedOffset(destination_end), [floor]) if floor is not None else translated
 
 
-def by_time(found: int | None, first_mapped: int) -> TranslatedOffset:
+def by_time(offset: int | None, first_mapped: int) -> TranslatedOffset:
     """Returns the position of an offset below the map, by record time.
 
-    `found`: the first record at the destination that is as late as the group's next one, None where there is
+    `offset`: the first record at the destination that is as late as the group's next one, None where there is
     none. `first_mapped` is where the flow's own copies begin; all of them are behind the group, so it is the
     latest offset to continue at.
     """
-    return TranslatedOffset(min(found, first_mapped) if found is not None else first_mapped, by_time=True)
+    return TranslatedOffset(min(offset, first_mapped) if offset is not None else first_mapped, by_time=True)
 
 
-def merged(own: Position, others: Iterable[int]) -> Position:
+def merged(translated: Position, others: Iterable[int]) -> Position:
     """Returns the smallest position over the origins.
 
     It may grow while the other flows copy, so it is not settled.
     """
-    if not isinstance(own, TranslatedOffset):
-        return own
-    offset = min((own.offset, *others))
-    return replace(own, offset=offset, settled=False)
+    if not isinstance(translated, TranslatedOffset):
+        return translated
+    offset = min((translated.offset, *others))
+    return replace(translated, offset=offset, settled=False)
 
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -223,7 +225,7 @@ class Decision(Struct, frozen=True):
 
 
 def decide(
-    found: Position,
+    translated: Position,
     now_ms: int,
     source: int,
     destination: int | None,
@@ -238,7 +240,7 @@ def decide(
     A commit moves forward only. It moves back only where the group was rewound at the source and the offset
     at the destination is still the product's own.
     """
-    match found:
+    match translated:
         case PendingTranslation(why=why):
             return Decision(CheckpointState.PENDING, why=why)
         case UntranslatableOffset(why=why):

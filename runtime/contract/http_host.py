@@ -26,7 +26,7 @@ def names_this_server(host: str, names: Collection[str] = ()) -> bool:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return False
-    if name == "localhost" or name in (known.lower() for known in names):
+    if name == "localhost" or name in (listed.lower() for listed in names):
         return True
     try:
         ipaddress.ip_address(name)

@@ -208,9 +208,9 @@ def refusal(name: str) -> SettingRefusal | None:
         return None
     if name in _BY_NAME:
         return _BY_NAME[name]
-    for prefix, found in _BY_PREFIX.items():
+    for prefix, prefix_refusal in _BY_PREFIX.items():
         if name.startswith(prefix):
-            return found
+            return prefix_refusal
     if name.endswith("_cb"):
         return SettingRefusal("is a callback, and a topology must not run code", _LEAVE_OUT)
     close = get_close_matches(name.casefold(), ALLOWED, n=1, cutoff=0.6)

@@ -100,7 +100,7 @@ class _Remembered:
 
     def add_token(self, source: Hashable, token: str) -> None:
         with self._lock:
-            older = [known for known in self._tokens.get(source, ()) if known != token]
+            older = [earlier for earlier in self._tokens.get(source, ()) if earlier != token]
             self._tokens = {**self._tokens, source: (*older, token)[-_KEPT_TOKENS:]}
 
     def add(self, value: str) -> None:
@@ -113,8 +113,10 @@ class _Remembered:
             ordered = sorted(self._values, key=len, reverse=True)
             self._pattern = re.compile(
                 "|".join(
-                    re.escape(one) if len(one) >= _MIN_LENGTH else rf"(?<=[\"'`]){re.escape(one)}(?=[\"'`])"
-                    for one in ordered
+                    re.escape(secret)
+                    if len(secret) >= _MIN_LENGTH
+                    else rf"(?<=[\"'`]){re.escape(secret)}(?=[\"'`])"
+                    for secret in ordered
                 )
             )
 
@@ -223,7 +225,7 @@ class Allowances:
         if is_made_up(real):
             return False
         if self.folders is not None:
-            folders: Iterable[Path] | None = [Path(one) for one in self.folders]
+            folders: Iterable[Path] | None = [Path(folder) for folder in self.folders]
         else:
             folders = defaults
         return folders is None or any(real.is_relative_to(folder.resolve()) for folder in folders)
@@ -242,7 +244,7 @@ def not_set(environ: Mapping[str, str]) -> tuple[str, ...]:
 def _listed(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    return tuple(part for part in (one.strip() for one in text.split(",")) if part)
+    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
 
 
 def _matches(pattern: str, host: str, port: int) -> bool:
@@ -452,8 +454,8 @@ class ClientSecrets:
 
     def token_command(self, cluster: str) -> str | None:
         """Returns the operator's command that prints OAUTHBEARER tokens for this cluster."""
-        found = (self._environ.get(name) for name in client_keys.token_command_variables(cluster))
-        return next((command for command in found if command), None)
+        commands = (self._environ.get(name) for name in client_keys.token_command_variables(cluster))
+        return next((command for command in commands if command), None)
 
 
 def not_a_credential(key: str) -> ClientSettingsError:

@@ -181,7 +181,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]|[0-9A-Fa-f:]+")
 
 def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
     """Parses `host:port,[v6]:port`; a scheme before the host is allowed, as librdkafka allows it."""
-    found = []
+    addresses = []
     for entry in filter(None, (part.strip() for part in bootstrap.split(","))):
         host, _, port = entry.rpartition("://")[2].rpartition(":")
         if (
@@ -190,10 +190,10 @@ def parse_bootstrap(bootstrap: str) -> tuple[tuple[str, int], ...]:
             or not 0 < int(port) < 65536
         ):
             raise ClientSettingsError("bootstrap.servers", f"{entry!r} is not host:port")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
+        addresses.append((host.strip("[]"), int(port)))
+    if not addresses:
         raise ClientSettingsError("bootstrap.servers", "no broker is named")
-    return tuple(found)
+    return tuple(addresses)
 
 
 def bootstrap_text(brokers: Iterable[tuple[str, int]]) -> str:
@@ -306,8 +306,8 @@ class _Reader:
         try:
             return SecurityProtocol(name.upper())
         except ValueError:
-            known = ", ".join(protocol.value for protocol in SecurityProtocol)
-            raise ClientSettingsError("security.protocol", f"{name!r} is none of {known}") from None
+            protocols = ", ".join(protocol.value for protocol in SecurityProtocol)
+            raise ClientSettingsError("security.protocol", f"{name!r} is none of {protocols}") from None
 
     def tls(self) -> Tls:
         algorithm = (self.text("ssl.endpoint.identification.algorithm") or "https").lower()

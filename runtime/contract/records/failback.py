@@ -172,15 +172,15 @@ def foreign_offset_ranges(
     than the marker of a transaction. For a topic that was recreated meanwhile, the ranges begin at its
     `log_start`.
     """
-    found, at = [], _old_position(before, after, log_start)
+    ranges, at = [], _old_position(before, after, log_start)
     for segment in after.segments:
         for run in segment.runs if segment.end > at else ():
             if run.source - at > 1:
-                found.append((at, run.source))
+                ranges.append((at, run.source))
             at = max(at, run.source_end)
     if after.progress.position - at > 1:
-        found.append((at, after.progress.position))
-    return found
+        ranges.append((at, after.progress.position))
+    return ranges
 
 
 def single_before(before: Progress | None, after: FailbackStart, log_start: int) -> int | None:

@@ -83,7 +83,7 @@ def _encode_key(kind: str, flow: str, item: GroupPartition) -> bytes:
 def _decode_key(kind: str, key: bytes | None) -> tuple[str, GroupPartition] | None:
     """Decodes a flow and its item. Returns None for a key of a newer version: readers ignore unknown keys."""
     match record_values.key_parts(key):
-        case [str(found), str(flow), str(group), str(topic), int(partition)] if found == kind:
+        case [str(key_kind), str(flow), str(group), str(topic), int(partition)] if key_kind == kind:
             return flow, GroupPartition(group, topic, partition)
     return None
 
@@ -124,7 +124,7 @@ class ConsumerTimes(msgspec.Struct, frozen=True, array_like=True):
 
     def later(self, moment: OffsetTimestamp, most: int, now_ms: int) -> "ConsumerTimes":
         """Returns the times with another commit, and at most `most` commits in all."""
-        kept = [one for one in self.moments if one.offset != moment.offset]
+        kept = [other for other in self.moments if other.offset != moment.offset]
         return ConsumerTimes((*kept, moment)[-most:], now_ms)
 
 

@@ -112,22 +112,22 @@ def by_topic(latencies: Iterable[TopicLatency]) -> dict[str, TopicLatency]:
 
 def merged_by(latencies: Iterable[tuple[_Key, TopicLatency]]) -> dict[_Key, TopicLatency]:
     """Returns one latency for each key, in which all of that key are added up."""
-    found: dict[_Key, TopicLatency] = {}
-    for key, one in latencies:
-        known = found.get(key)
-        found[key] = one if known is None else merged(known, one)
-    return found
+    by_key: dict[_Key, TopicLatency] = {}
+    for key, latency in latencies:
+        before = by_key.get(key)
+        by_key[key] = latency if before is None else merged(before, latency)
+    return by_key
 
 
-def merged(one: TopicLatency, more: TopicLatency) -> TopicLatency:
+def merged(latency: TopicLatency, more: TopicLatency) -> TopicLatency:
     """Returns the latency of the records of both, under the topic of the first."""
-    counts = summed([one.counts, more.counts])[: max(len(one.counts), len(more.counts))]
+    counts = summed([latency.counts, more.counts])[: max(len(latency.counts), len(more.counts))]
     return TopicLatency(
-        one.topic,
-        one.records + more.records,
-        one.sum_ms + more.sum_ms,
-        min(one.min_ms, more.min_ms),
-        max(one.max_ms, more.max_ms),
+        latency.topic,
+        latency.records + more.records,
+        latency.sum_ms + more.sum_ms,
+        min(latency.min_ms, more.min_ms),
+        max(latency.max_ms, more.max_ms),
         counts,
     )
 
@@ -135,8 +135,8 @@ def merged(one: TopicLatency, more: TopicLatency) -> TopicLatency:
 def summed(counts: Iterable[Sequence[int]]) -> list[int]:
     """Returns the sums of histograms."""
     total = [0] * _BUCKETS
-    for one in counts:
-        for at, count in enumerate(one[:_BUCKETS]):
+    for histogram in counts:
+        for at, count in enumerate(histogram[:_BUCKETS]):
             total[at] += count
     return total
 

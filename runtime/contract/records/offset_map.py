@@ -54,7 +54,7 @@ class Runs(Sequence[Run]):
     def __getitem__(self, at: slice) -> Sequence[Run]: ...
     def __getitem__(self, at: int | slice) -> Run | Sequence[Run]:
         if isinstance(at, slice):
-            return tuple(self[one] for one in range(*at.indices(len(self))))
+            return tuple(self[index] for index in range(*at.indices(len(self))))
         return Run(self._sources[at], self._destinations[at], self._records[at])
 
     def __iter__(self) -> Iterator[Run]:
@@ -349,12 +349,12 @@ def join_runs(spans: Sequence[Span]) -> bytes:
     numbers: list[int] = []
     source, destination = spans[0].low, spans[0].destination_low
     for span in spans:
-        own = list(_numbers(span.encoded_runs()))
-        if own:
-            ends = _ends(own, span.low, span.destination_low)
-            own[0] += span.low - source
-            own[1] += span.destination_low - destination
-            numbers += own
+        span_numbers = list(_numbers(span.encoded_runs()))
+        if span_numbers:
+            ends = _ends(span_numbers, span.low, span.destination_low)
+            span_numbers[0] += span.low - source
+            span_numbers[1] += span.destination_low - destination
+            numbers += span_numbers
             source, destination = ends
     return _encoded(numbers)
 

@@ -113,8 +113,8 @@ def decode(value: bytes | None) -> Origin | None:
 
 def origins(headers: Iterable[tuple[str, bytes | None]] | None) -> Sequence[Origin]:
     """Returns the hops of a record in their order; empty for a record that originated where it is read."""
-    found = (decode(value) for name, value in headers or () if name == HEADER)
-    return tuple(origin for origin in found if origin is not None)
+    decoded = (decode(value) for name, value in headers or () if name == HEADER)
+    return tuple(origin for origin in decoded if origin is not None)
 
 
 class FlowProducer(msgspec.Struct, frozen=True):

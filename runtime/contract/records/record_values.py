@@ -115,8 +115,8 @@ class RecordCodec(Generic[_T]):
     def decode(self, value: bytes) -> _T:
         """Returns the value of a record. Raises the codec's error."""
         if value[:1] != VERSION:
-            found = value[:1].hex() or "none"
-            raise self._error(f"{self._what}: value of version {found}, this runtime reads 01")
+            version = value[:1].hex() or "none"
+            raise self._error(f"{self._what}: value of version {version}, this runtime reads 01")
         text = value[1:]
         try:
             packed = self._packed_from is not None and text[:1] not in (b"{", b"[")

@@ -182,9 +182,9 @@ class GroupTopics(msgspec.Struct, frozen=True, kw_only=True):
 
 def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:
     """Computes the records and the time that a failover of this flow loses."""
-    known = [partition for partition in flow.partitions if partition.lag_records is not None]
-    as_of = max((_source_end_time(partition, now_ms) for partition in known), default=None)
-    behind = [_behind_ms(partition) for partition in known if partition.lag_records]
+    with_lag = [partition for partition in flow.partitions if partition.lag_records is not None]
+    as_of = max((_source_end_time(partition, now_ms) for partition in with_lag), default=None)
+    behind = [_behind_ms(partition) for partition in with_lag if partition.lag_records]
     return FlowLoss(
         flow=flow.name,
         source=flow.source,
@@ -192,17 +192,17 @@ def loss_of(flow: FlowHealth, now_ms: int) -> FlowLoss:
         state=flow.state,
         source_answers=flow.source_answers,
         destination_answers=flow.destination_answers,
-        records=sum(partition.lag_records or 0 for partition in known) if known else None,
-        ms=max((ms for ms in behind if ms is not None), default=None if behind or not known else 0),
+        records=sum(partition.lag_records or 0 for partition in with_lag) if with_lag else None,
+        ms=max((ms for ms in behind if ms is not None), default=None if behind or not with_lag else 0),
         as_of_ms=as_of,
         partitions=len(flow.partitions),
-        unheard=len(flow.partitions) - len(known),
+        unheard=len(flow.partitions) - len(with_lag),
         unheard_partitions=[
             _unheard(partition, flow) for partition in flow.partitions if partition.lag_records is None
         ],
         older_partitions=[
             _unheard(partition, flow, _source_end_time(partition, now_ms))
-            for partition in known
+            for partition in with_lag
             if as_of is not None and as_of - _source_end_time(partition, now_ms) >= _OLDER_MS
         ],
     )
@@ -222,7 +222,7 @@ def _unheard(partition: PartitionHealth, flow: FlowHealth, as_of_ms: int | None 
 
 def with_ends_of(after: FlowHealth, before: FlowHealth, before_ms: int) -> FlowHealth:
     """Returns the final positions of a flow, by end offsets of the source that were read before."""
-    known = {
+    with_end = {
         (partition.topic, partition.partition): partition
         for partition in before.partitions
         if partition.source_end is not None
@@ -231,8 +231,8 @@ def with_ends_of(after: FlowHealth, before: FlowHealth, before_ms: int) -> FlowH
         replace(
             topic,
             partitions=[
-                _against(partition, known[partition.topic, partition.partition], before_ms)
-                if (partition.topic, partition.partition) in known
+                _against(partition, with_end[partition.topic, partition.partition], before_ms)
+                if (partition.topic, partition.partition) in with_end
                 else partition
                 for partition in topic.partitions
             ],

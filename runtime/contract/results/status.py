@@ -380,5 +380,7 @@ def next_step(
     `files` says whether the flow goes into files, or comes from them.
     """
     advice = STATES[state]
-    own = {"": None, "into": advice.into_files, "from": advice.from_files}[files]
-    return (advice.next if own is None else own).format(flow=flow, topic=topic, partition=partition)
+    with_files = {"": None, "into": advice.into_files, "from": advice.from_files}[files]
+    return (advice.next if with_files is None else with_files).format(
+        flow=flow, topic=topic, partition=partition
+    )

@@ -63,8 +63,8 @@ def illegal_because(name: str) -> str | None:
 
 def illegal_character(text: str) -> str | None:
     """Returns the first character that no topic's name can hold, or None."""
-    found = _ILLEGAL.search(text)
-    return found[0] if found else None
+    match = _ILLEGAL.search(text)
+    return match[0] if match else None
 
 
 def metric_name(name: str) -> str:
@@ -87,11 +87,11 @@ def is_from_kafka(topic_id: bytes) -> bool:
     return topic_id != NO_TOPIC_ID and not topic_id.startswith(_PREFIX)
 
 
-def is_other_topic(known: bytes, found: bytes) -> bool:
+def is_other_topic(recorded: bytes, current: bytes) -> bool:
     """Returns whether both ids come from Kafka and differ: the topic was deleted and created again."""
-    return known != found and is_from_kafka(known) and is_from_kafka(found)
+    return recorded != current and is_from_kafka(recorded) and is_from_kafka(current)
 
 
-def newest_id(known: bytes, found: bytes) -> bytes:
+def newest_id(recorded: bytes, current: bytes) -> bytes:
     """Returns the id to go on with: the one from Kafka, if either is."""
-    return found if is_from_kafka(found) and not is_from_kafka(known) else known
+    return current if is_from_kafka(current) and not is_from_kafka(recorded) else recorded

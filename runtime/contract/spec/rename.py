@@ -164,9 +164,9 @@ def _body(inside: str, pattern: str) -> str:
 def _read_to(to: str, compiled: Regex) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     at = 0
-    for found in _REFERENCE.finditer(to):
-        pieces += [to[at : found.start()], _number(found, compiled)]
-        at = found.end()
+    for reference in _REFERENCE.finditer(to):
+        pieces += [to[at : reference.start()], _number(reference, compiled)]
+        at = reference.end()
     pieces.append(to[at:])
     literals = "".join(piece for piece in pieces if isinstance(piece, str))
     if "$" in literals:
@@ -176,8 +176,8 @@ def _read_to(to: str, compiled: Regex) -> tuple[Piece, ...]:
     return tuple(piece for piece in pieces if piece != "")
 
 
-def _number(found: re.Match[str], compiled: Regex) -> int:
-    text = found[1] or found[2]
+def _number(reference: re.Match[str], compiled: Regex) -> int:
+    text = reference[1] or reference[2]
     number = int(text) if text.isdecimal() else compiled.groupindex.get(text, 0)
     if not 1 <= number <= compiled.groups:
         raise IrreversibleRename(
@@ -238,7 +238,7 @@ def _atom_may_hold(atom: str, char: str) -> bool:
 
 def _inverse(new: tuple[Piece, ...], bodies: dict[int, str]) -> Regex:
     """Returns the regex of new names. Its groups are in the order of `new`."""
-    text = "".join(re.escape(one) if isinstance(one, str) else f"({bodies[one]})" for one in new)
+    text = "".join(re.escape(piece) if isinstance(piece, str) else f"({bodies[piece]})" for piece in new)
     try:
         return regex(text)
     except UnreadableRegex as wrong:

@@ -52,7 +52,7 @@ def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
             if flow.reached not in reached or transforms.get(flow.name) != flow.transform
         ]
     without = any(transform is None for transform in transforms.values())
-    others = {name for name, one in after.registries.items() if before.registries.get(name) != one}
+    others = {name for name, registry in after.registries.items() if before.registries.get(name) != registry}
     return [
         flow.name
         for flow in after.flows

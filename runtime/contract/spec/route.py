@@ -59,10 +59,10 @@ class CompiledRoute:
             return SelectionResult.OUTSIDE
         if not self.route.topics.include:
             return SelectionResult.MATCHED
-        own = {self._rules.answer(topic), self._rules.answer(name)}
-        if SelectionResult.EXCLUDED in own:
+        results = {self._rules.answer(topic), self._rules.answer(name)}
+        if SelectionResult.EXCLUDED in results:
             return SelectionResult.EXCLUDED
-        return SelectionResult.MATCHED if own != {SelectionResult.OUTSIDE} else SelectionResult.OUTSIDE
+        return SelectionResult.MATCHED if results != {SelectionResult.OUTSIDE} else SelectionResult.OUTSIDE
 
     @property
     def written_out(self) -> frozenset[str]:
@@ -103,10 +103,10 @@ class _FlowsByPrefix:
 
     def of(self, topic: str) -> list[str]:
         """Returns the flows, in the order of their names."""
-        found: set[str] = set()
+        flows: set[str] = set()
         for length, by_prefix in self._by_length.items():
-            found.update(by_prefix.get(topic[:length], ()))
-        return sorted(found)
+            flows.update(by_prefix.get(topic[:length], ()))
+        return sorted(flows)
 
 
 class Router:
@@ -227,7 +227,7 @@ def router_of(spec: JobSpec) -> Router:
 def routes_of(spec: JobSpec) -> list[Route]:
     """Returns a route for each flow that the job knows."""
     routed = {route.name for route in spec.routes}
-    own = [
+    routes = [
         Route(
             name=flow.name,
             source=flow.source_name,
@@ -238,4 +238,4 @@ def routes_of(spec: JobSpec) -> list[Route]:
         for flow in spec.flows
         if flow.name not in routed
     ]
-    return [*spec.routes, *own]
+    return [*spec.routes, *routes]

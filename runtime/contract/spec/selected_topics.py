@@ -24,10 +24,10 @@ class SelectedTopics:
 
         The result is valid until the next call. `topics` must not change after the call.
         """
-        known = self._by_source.get(source)
-        if known is None or known[0] is not router:
-            known = router, {}, {}
-        _, before, by_flow = known
+        cached = self._by_source.get(source)
+        if cached is None or cached[0] is not router:
+            cached = router, {}, {}
+        _, before, by_flow = cached
         if topics is not before:
             for topic in before.keys() - topics.keys():
                 for name in router.may_take(source, topic):

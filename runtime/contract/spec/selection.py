@@ -103,8 +103,8 @@ class Regex:
 
     def captured(self, name: str) -> tuple[str, ...] | None:
         """Returns the texts of all groups, or None where the whole name does not match."""
-        found = self._groups().fullmatch(_utf8(name))
-        return None if found is None else tuple(_text(part) for part in found.groups(default=b""))
+        match = self._groups().fullmatch(_utf8(name))
+        return None if match is None else tuple(_text(part) for part in match.groups(default=b""))
 
     @property
     def prefix(self) -> str:
@@ -146,31 +146,31 @@ def _refuse_differences(pattern: str) -> None:
     inside = False
     at = 0
     while at < len(pattern):
-        found = _DIFFERENT.match(pattern, at)
-        if found is None:
+        match = _DIFFERENT.match(pattern, at)
+        if match is None:
             inside = inside and pattern[at] != "]"
             at += 1
             continue
-        if (letter := found["escape"]) is not None and letter not in _ESCAPES:
+        if (letter := match["escape"]) is not None and letter not in _ESCAPES:
             raise UnreadableRegex(
                 f"has the escape \\{letter}, which is not read here",
                 "write the sign itself, or a class as [a-z]",
             )
-        if found["back"] is not None:
+        if match["back"] is not None:
             raise UnreadableRegex(_BACKREFERENCE, _SPELL_OUT)
         if inside and pattern.startswith("[:", at):
             raise UnreadableRegex("has a class by name, as [[:alpha:]]", "write the signs: [A-Za-z]")
-        if not inside and found["least"]:
+        if not inside and match["least"]:
             raise UnreadableRegex(
-                f"has {found['least']}, which is read in two ways", f"write {{0{found['least'][1:]}"
+                f"has {match['least']}, which is read in two ways", f"write {{0{match['least'][1:]}"
             )
-        if not inside and found["most"] and int(found["most"].strip("{").rpartition(",")[2][:9]) > 1_000:
+        if not inside and match["most"] and int(match["most"].strip("{").rpartition(",")[2][:9]) > 1_000:
             raise UnreadableRegex(*_TOO_OFTEN)
-        if found["class"] and not inside:
+        if match["class"] and not inside:
             inside = True
-            at = found.end()
+            at = match.end()
         else:
-            at = found.end() if found[0].startswith(("\\", "{")) else at + 1
+            at = match.end() if match[0].startswith(("\\", "{")) else at + 1
 
 
 def _compiled(pattern: str, *, capture: bool) -> "re2._Regexp":
@@ -337,7 +337,7 @@ class NamePatterns:
         if name in self._exact:
             return True
         of_length = self._dotted.get(len(name))
-        if of_length and any(_without(name, dots) in known for dots, known in of_length.items()):
+        if of_length and any(_without(name, dots) in names for dots, names in of_length.items()):
             return True
         for matches in self._matches:  # noqa: SIM110 - faster than any(), and called for every topic
             if matches(name):

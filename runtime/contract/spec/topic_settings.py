@@ -67,19 +67,19 @@ VERSIONED = frozenset(
 HEADER_BYTES = 1024
 
 
-def lacks(known: Collection[str], key: str) -> bool:
+def lacks(known_settings: Collection[str], key: str) -> bool:
     """Returns whether a cluster that knows these settings lacks one.
 
     Every version has one of the bounds for timestamps: where neither is known, the cluster is not known.
     """
-    described = _BEFORE in known or _OLD_BOUND in known
-    return described and key in VERSIONED and key not in known
+    described = _BEFORE in known_settings or _OLD_BOUND in known_settings
+    return described and key in VERSIONED and key not in known_settings
 
 
-def supported(settings: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+def supported(settings: Mapping[str, str], known_settings: Collection[str]) -> dict[str, str]:
     """Returns the settings without those that the cluster lacks, and with its own bound for timestamps."""
-    kept = {key: value for key, value in settings.items() if not lacks(known, key)}
-    if _BEFORE in settings and lacks(known, _BEFORE) and _OLD_BOUND in known:
+    kept = {key: value for key, value in settings.items() if not lacks(known_settings, key)}
+    if _BEFORE in settings and lacks(known_settings, _BEFORE) and _OLD_BOUND in known_settings:
         kept[_OLD_BOUND] = settings[_BEFORE]
     return kept
 
@@ -124,10 +124,10 @@ class MirrorRule:
 
     def follows(self, key: str) -> bool:
         """Returns whether the mirror takes this setting from its source."""
-        known = self._follows.get(key)
-        if known is None:
-            known = self._follows[key] = key not in NEVER and not self._excluded.match(key)
-        return known
+        follows = self._follows.get(key)
+        if follows is None:
+            follows = self._follows[key] = key not in NEVER and not self._excluded.match(key)
+        return follows
 
     def wanted(self, source: TopicSettings) -> dict[str, str]:
         """Returns the settings that the flow sets on the mirror of a topic with these settings."""
@@ -153,8 +153,8 @@ class MirrorRule:
 
         Its settings are all that its cluster knows.
         """
-        known = {*mirror.explicit, *mirror.inherited}
-        possible = supported(self.wanted(source), known)
+        known_settings = {*mirror.explicit, *mirror.inherited}
+        possible = supported(self.wanted(source), known_settings)
         wanted = {key: value for key, value in possible.items() if key not in declared}
         changed = {key: value for key, value in wanted.items() if mirror.explicit.get(key) != value}
         return ConfigUpdate(changed, self.stale(mirror.explicit, wanted) - declared)

@@ -168,8 +168,8 @@ class TransformSpec(SpecStruct, frozen=True, kw_only=True):
     @property
     def expressions(self) -> list[str]:
         """Every expression, in a fixed order: `where`, then those of `set` by path."""
-        found = [self.where] if self.where is not None else []
-        return [*found, *(self.set[path] for path in sorted(self.set))]
+        where = [self.where] if self.where is not None else []
+        return [*where, *(self.set[path] for path in sorted(self.set))]
 
 
 def fields_of(path: str) -> tuple[str, ...]:
