@@ -54,7 +54,7 @@ def without_secret(leaf: Leaf) -> Value:
 
 def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference, ...]]:
     """Returns the differences of each pair (old, new), in the order of the new tree's paths."""
-    found: list[list[PathDifference]] = [[] for _ in pairs]
+    results: list[list[PathDifference]] = [[] for _ in pairs]
     unequal = {
         (number, path): PathDifference(path, *both)
         for number, (old, new) in enumerate(pairs)
@@ -72,14 +72,14 @@ def differences(pairs: Sequence[tuple[Tree, Tree]]) -> list[tuple[PathDifference
     different = _deep_diff({place: unequal[place] for place in first.values()}) if unequal else {}
     for place, alike in places.items():
         if alike in different:
-            found[place[0]].append(different[alike])
-    return [tuple(of_pair) for of_pair in found]
+            results[place[0]].append(different[alike])
+    return [tuple(of_pair) for of_pair in results]
 
 
 def changed_fields(old: Mapping[str, Value], new: Mapping[str, Value]) -> tuple[FieldChange, ...]:
     """Returns the fields of a flow or a job that differ."""
-    (found,) = differences([(_tree(old), _tree(new))])
-    return tuple(difference.change() for difference in found)
+    (differing,) = differences([(_tree(old), _tree(new))])
+    return tuple(difference.change() for difference in differing)
 
 
 def same(path: Path, old: object, new: object) -> bool:
@@ -103,7 +103,7 @@ def _listed(value: object) -> object:
         case list() | tuple():
             return [_listed(part) for part in value]
         case Mapping():
-            return {key: _listed(one) for key, one in value.items()}
+            return {key: _listed(member) for key, member in value.items()}
         case _:
             return value
 
@@ -114,8 +114,8 @@ def _tree(fields: Mapping[str, Value]) -> Tree:
 
 def _deep_diff(unequal: Mapping[TreePath, PathDifference]) -> dict[TreePath, PathDifference]:
     delta = _imported_deepdiff().DeepDiff(
-        {place: one.old for place, one in unequal.items()},
-        {place: one.new for place, one in unequal.items()},
+        {place: difference.old for place, difference in unequal.items()},
+        {place: difference.new for place, difference in unequal.items()},
         custom_operators=[_FieldOperator()],
         view="tree",
         threshold_to_diff_deeper=0,

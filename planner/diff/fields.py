@@ -216,11 +216,13 @@ FLOWS = (
 
 
 def _protection(spec: JobSpec) -> str | None:
-    known = spec.protection
-    if known is None:
+    protection = spec.protection
+    if protection is None:
         return None
     return (
-        f"{known.principal}, topics without rules are open" if known.open_without_rules else known.principal
+        f"{protection.principal}, topics without rules are open"
+        if protection.open_without_rules
+        else protection.principal
     )
 
 
@@ -237,7 +239,7 @@ _SHOWN: Mapping[str, values.FieldType] = {
     **dict.fromkeys(BYTE_RATES, values.RATE),
 }
 _DECLARED: Mapping[str, Field] = {
-    one.name: one for one in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if one.name not in _SHOWN
+    field.name: field for field in (*FLOW, *LAUNCH, *METRICS, *FLOWS, *DECLARED) if field.name not in _SHOWN
 }
 CLUSTERS = "clusters."
 REGISTRIES = "registries."

@@ -51,7 +51,7 @@ class ComparedFlows(ComparedKind):
 
     def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         """Returns a change for every flow that is desired, or that is still recorded at a destination."""
-        found = destination_jobs(observed)
+        jobs_by_destination = destination_jobs(observed)
         flows = {selected.flow.name: selected for selected in desired.flows}
         unselected = {
             selected.flow.name
@@ -64,9 +64,9 @@ class ComparedFlows(ComparedKind):
         wanted: set[str] = set()
         for job, spec in wanted_jobs(desired):
             wanted.update(job.flows)
-            if spec.destination in found:
+            if spec.destination in jobs_by_destination:
                 changes += (
-                    _flow_change(flow, job, found, desired.topology, flows.get(flow.name))
+                    _flow_change(flow, job, jobs_by_destination, desired.topology, flows.get(flow.name))
                     for flow in spec.flows
                     if flow.name not in unselected
                 )
@@ -76,7 +76,7 @@ class ComparedFlows(ComparedKind):
                     for name in job.flows
                     if name not in unselected
                 )
-        for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, found):
+        for address, known_jobs in left_over(Kind.FLOW, wanted, desired.topology, jobs_by_destination):
             changes.append(
                 of_another_release(address, "", (known_jobs,))
                 or _removed(known_jobs.entries[address], known_jobs)
@@ -104,15 +104,15 @@ class ComparedFlows(ComparedKind):
 def _flow_change(
     flow: FlowSpec,
     job: DesiredJob,
-    found: Mapping[str, DestinationJobs],
+    jobs_by_destination: Mapping[str, DestinationJobs],
     topology: str,
     wanted: DesiredFlow | None,
 ) -> Change:
-    known_jobs = found[flow.destination]
+    known_jobs = jobs_by_destination[flow.destination]
     address = flow_address(flow.name)
     if (stopped_by := blocked(address, job.job.name, known_jobs, topology)) is not None:
         return stopped_by
-    before = elsewhere(address, flow.destination, topology, found)
+    before = elsewhere(address, flow.destination, topology, jobs_by_destination)
     if (unread := of_another_release(address, job.job.name, before)) is not None:
         return unread
     if before and not known_jobs.has(flow.name, job.job.name):
@@ -127,10 +127,10 @@ def _compared(
     address = flow_address(flow.name)
     entry = known_jobs.flow_entry(flow.name)
     after = flow_values(flow)
-    known = known_jobs.flow(flow.name, job.job.name)
-    if known is None:
+    recorded = known_jobs.flow(flow.name, job.job.name)
+    if recorded is None:
         return _new(flow, job, known_jobs, wanted)
-    before, owner = known
+    before, owner = recorded
     fields = _with_provenance_reason(changed_fields(flow_values(before), after), wanted)
     if owner != job.job.name:
         fields = (*fields, FieldChange(("job",), owner, job.job.name))
@@ -159,13 +159,13 @@ def _compared(
 def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[DestinationJobs]) -> Change:
     """Returns the change of a flow that leaves other destinations; `change` creates it at the new one."""
     old = before[0]
-    known = old.flow(flow.name, job)
+    recorded = old.flow(flow.name, job)
     after = flow_values(flow)
     fields: tuple[FieldChange, ...] = (FieldChange(("to",), old.cluster.name, flow.destination),)
-    if known is not None:
-        fields = changed_fields(flow_values(known[0]), after)
-        if known[1] != job:
-            fields = (*fields, FieldChange(("job",), known[1], job))
+    if recorded is not None:
+        fields = changed_fields(flow_values(recorded[0]), after)
+        if recorded[1] != job:
+            fields = (*fields, FieldChange(("job",), recorded[1], job))
     start = displayed(("start",), after["start"])
     begins = f"nothing of it is at {flow.destination}: it begins by its start, {start}"
     more = () if change.notes else (begins,)  # a note about its ledger says where it resumes
@@ -174,16 +174,16 @@ def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[Destinatio
         action=Action.REPLACE,
         reason=f"moves from {names_of(before)} to {flow.destination}: it ends at {names_of(before)} first",
         fields=fields,
-        before=dict(flow_values(known[0])) if known is not None else {"to": old.cluster.name},
-        unchanged=len(after) - len(fields) if known is not None else 0,
-        notes=(*change.notes, *_left_at_old_destinations(flow, known, before), *more),
+        before=dict(flow_values(recorded[0])) if recorded is not None else {"to": old.cluster.name},
+        unchanged=len(after) - len(fields) if recorded is not None else 0,
+        notes=(*change.notes, *_left_at_old_destinations(flow, recorded, before), *more),
     )
 
 
 def _left_at_old_destinations(
-    flow: FlowSpec, known: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
+    flow: FlowSpec, recorded: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
 ) -> tuple[str, ...]:
-    owner = known[1] if known is not None else ""
+    owner = recorded[1] if recorded is not None else ""
     notes = [
         f"at {place.cluster.name}: {note}"
         for place in before
@@ -245,10 +245,10 @@ def _with_provenance_reason(
 
 def _resuming(flow: FlowSpec, known_jobs: DestinationJobs) -> tuple[str, ...]:
     """Returns the note about a flow that has a ledger: it resumes from it, and `start` does not apply."""
-    known = known_jobs.cluster.generations.get(flow.name)
-    if known is None or flow.restart_from is not None:
+    generation = known_jobs.cluster.generations.get(flow.name)
+    if generation is None or flow.restart_from is not None:
         return ()
-    return (_RESUMES[flow.with_files].format(folder=flow.folder, generation=known.number),)
+    return (_RESUMES[flow.with_files].format(folder=flow.folder, generation=generation.number),)
 
 
 def _recorded(entry: RegistryEntry | None, wanted: RegistryEntry) -> tuple[FieldChange, ...]:
@@ -298,13 +298,13 @@ def _may_leave_topics(field: FieldChange) -> bool:
 
 def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     name = entry.address.name
-    known = known_jobs.flow(name, "")
-    before = flow_values(known[0]) if known is not None else None
-    if known is not None and not known[0].runs:
-        notes: tuple[str, ...] = (f"it ended before: {known[0].state}",)
+    recorded = known_jobs.flow(name, "")
+    before = flow_values(recorded[0]) if recorded is not None else None
+    if recorded is not None and not recorded[0].runs:
+        notes: tuple[str, ...] = (f"it ended before: {recorded[0].state}",)
     else:
-        moved_back = _MOVED_BACK[known[0].with_files if known is not None else ""]
-        notes = (*_left_behind(name, known[1] if known is not None else "", known_jobs), moved_back)
+        moved_back = _MOVED_BACK[recorded[0].with_files if recorded is not None else ""]
+        notes = (*_left_behind(name, recorded[1] if recorded is not None else "", known_jobs), moved_back)
     return Change(
         address=entry.address,
         action=Action.DELETE,

@@ -62,23 +62,23 @@ class ComparedJobs(ComparedKind):
 
     def changes(self, desired: Desired, observed: Observed) -> list[Change]:
         """Returns a change for every job that is desired, runs, or is recorded at a destination."""
-        found = destination_jobs(observed)
+        jobs_by_destination = destination_jobs(observed)
         changes: list[Change] = []
         wanted: set[str] = set()
         for job, spec in wanted_jobs(desired):
             wanted.add(job.job.name)
-            known_jobs = found.get(spec.destination)
+            known_jobs = jobs_by_destination.get(spec.destination)
             if known_jobs is None:
                 changes.append(unreachable(job.address, spec.destination, observed))
             else:
-                before = elsewhere(job.address, spec.destination, desired.topology, found)
+                before = elsewhere(job.address, spec.destination, desired.topology, jobs_by_destination)
                 change = (
                     blocked(job.address, job.job.name, known_jobs, desired.topology)
                     or of_another_release(job.address, job.job.name, before)
                     or _change(job, spec, known_jobs, before)
                 )
                 changes += (change,) if change is not None else ()
-        for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, found):
+        for address, known_jobs in left_over(Kind.JOB, wanted, desired.topology, jobs_by_destination):
             changes.append(
                 of_another_release(address, address.name, (known_jobs,))
                 or _stopped(address.name, known_jobs, "no flow names it any more")
@@ -257,17 +257,17 @@ def _moved(change: Change, spec: JobSpec, here: DestinationJobs, before: Sequenc
     if here.runs(spec.job) and there is None:
         return forgotten_at_destination(change, before, spec.destination)
     old = there.job(spec.job) if there is not None else None
-    known = old.spec if old is not None else None
+    old_spec = old.spec if old is not None else None
     fields = (
         FieldChange((DESTINATION,), names_of(before), spec.destination),
-        *(changed_fields(_moved_values(known), _moved_values(spec)) if known is not None else ()),
+        *(changed_fields(_moved_values(old_spec), _moved_values(spec)) if old_spec is not None else ()),
     )
     return replace(
         change,
         action=Action.REPLACE,
         reason=f"moves from {names_of(before)} to {spec.destination}: stopped at {names_of(before)} first",
         fields=fields,
-        before=_moved_state(known) if known is not None else {DESTINATION: names_of(before)},
+        before=_moved_state(old_spec) if old_spec is not None else {DESTINATION: names_of(before)},
         after=_moved_state(spec),
         unchanged=0,
         adopted=False,
@@ -307,17 +307,19 @@ def with_files_of(running: JobSpec | None, wanted: JobSpec) -> JobSpec:
     if running is None:
         return wanted
     clusters = {
-        name: msgspec.structs.replace(one, client=_files_of(running.clusters[name].client, one.client))
+        name: msgspec.structs.replace(
+            cluster, client=_files_of(running.clusters[name].client, cluster.client)
+        )
         if name in running.clusters
-        else one
-        for name, one in wanted.clusters.items()
+        else cluster
+        for name, cluster in wanted.clusters.items()
     }
-    known = {
+    clients = {
         flow.endpoint.endpoint: flow.endpoint.client for flow in running.flows if flow.endpoint is not None
     }
     flows = [
-        flow.with_endpoint(client=_files_of(known[at.endpoint], at.client))
-        if (at := flow.endpoint) is not None and at.endpoint in known
+        flow.with_endpoint(client=_files_of(clients[at.endpoint], at.client))
+        if (at := flow.endpoint) is not None and at.endpoint in clients
         else flow
         for flow in wanted.flows
     ]

@@ -71,7 +71,7 @@ class ComparedQuotas(ComparedKind):
                 live = cluster.quotas.get(quota.entity.name, {})
                 pairs.append(QuotaPair(quota, live, entry))
         differing = differences([pair.trees for pair in pairs])
-        changes += (_compared(pair, found) for pair, found in zip(pairs, differing, strict=True))
+        changes += (_compared(pair, of_pair) for pair, of_pair in zip(pairs, differing, strict=True))
         return changes
 
     def removed(self, entry: RegistryEntry, cluster: ObservedCluster, leaving: Leaving) -> Change | None:
@@ -89,11 +89,11 @@ class ComparedQuotas(ComparedKind):
         before = {**entity.parts, **applied}
         if not applied.keys() & live.keys():
             return Change(entry.address, Action.DELETE, DELETED, before=before)
-        (found,) = differences([(_tree(applied, applied), _tree(applied, live))])
-        if not found:
+        (differing,) = differences([(_tree(applied, applied), _tree(applied, live))])
+        if not differing:
             return as_applied
         after = {**entity.parts, **{key: live[key] for key in applied if key in live}}
-        fields = tuple(difference.change() for difference in found)
+        fields = tuple(difference.change() for difference in differing)
         unchanged = len(applied) - len(fields)
         return Change(entry.address, Action.UPDATE, OUTSIDE, fields, before, after, unchanged)
 

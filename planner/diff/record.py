@@ -234,23 +234,27 @@ def destination_jobs(observed: Observed) -> dict[str, DestinationJobs]:
 
 
 def elsewhere(
-    address: Address, destination: str, topology: str, found: Mapping[str, DestinationJobs]
+    address: Address, destination: str, topology: str, jobs_by_destination: Mapping[str, DestinationJobs]
 ) -> tuple[DestinationJobs, ...]:
     """Returns the other destinations that hold the object. It ends at those: a flow has one destination."""
-    return tuple(one for name, one in found.items() if name != destination and one.holds(address, topology))
+    return tuple(
+        known_jobs
+        for name, known_jobs in jobs_by_destination.items()
+        if name != destination and known_jobs.holds(address, topology)
+    )
 
 
 def left_over(
-    kind: Kind, wanted: Collection[str], topology: str, found: Mapping[str, DestinationJobs]
+    kind: Kind, wanted: Collection[str], topology: str, jobs_by_destination: Mapping[str, DestinationJobs]
 ) -> Iterator[tuple[Address, DestinationJobs]]:
     """Yields each object that is no longer desired, with the destination where it runs or is recorded."""
     places: dict[Address, list[DestinationJobs]] = {}
-    for known_jobs in found.values():
+    for known_jobs in jobs_by_destination.values():
         for address in known_jobs.held(topology):
             if address.kind is kind and address.name not in wanted:
                 places.setdefault(address, []).append(known_jobs)
-    for address, some in places.items():
-        yield address, next((place for place in some if place.runs(address.name)), some[0])
+    for address, holders in places.items():
+        yield address, next((place for place in holders if place.runs(address.name)), holders[0])
 
 
 def blocked(address: Address, job: str, known_jobs: DestinationJobs, topology: str) -> Change | None:

@@ -102,11 +102,13 @@ class TopicComparison(Struct, frozen=True):
             key = difference.path[-1]
             if difference.path[0] == "config":
                 field = difference.change(self._config_note(key))
-                own = self.live.config.get(key)
+                live_value = self.live.config.get(key)
                 # The cluster's own value, where it was read.
                 of_cluster = self.cluster.defaults.get(key)
                 inherited = (
-                    own.value if own is not None and own.source is not ConfigSource.TOPIC else of_cluster
+                    live_value.value
+                    if live_value is not None and live_value.source is not ConfigSource.TOPIC
+                    else of_cluster
                 )
                 fields.append(field if field.sensitive else replace(field, inherited=inherited))
             else:
@@ -182,10 +184,11 @@ class ComparedTopics(ComparedKind):
                 changes.append(_create(topic, entry, cluster))
         differing = differences([(pair.old, pair.new) for pair in pairs])
         recorded = differences(
-            [pair.recorded_trees(found) for pair, found in zip(pairs, differing, strict=True)]
+            [pair.recorded_trees(of_pair) for pair, of_pair in zip(pairs, differing, strict=True)]
         )
         changes.extend(
-            pair.change(found, other) for pair, found, other in zip(pairs, differing, recorded, strict=True)
+            pair.change(of_pair, of_record)
+            for pair, of_pair, of_record in zip(pairs, differing, recorded, strict=True)
         )
         return changes
 
@@ -235,7 +238,7 @@ class ComparedTopics(ComparedKind):
                 source = _source_of(wanted, observed) if wanted is not None else None
                 topics.append(AppliedTopic(entry, live, wanted, source, *_applied_trees(entry, live)))
         differing = differences([(topic.applied, topic.found) for topic in topics])
-        changes += (topic.change(found) for topic, found in zip(topics, differing, strict=True))
+        changes += (topic.change(of_topic) for topic, of_topic in zip(topics, differing, strict=True))
         return changes
 
 
@@ -244,10 +247,10 @@ def _hidden(address: Address, cluster: ObservedCluster) -> Change:
 
 
 def _create(topic: DesiredTopic, entry: RegistryEntry | None, cluster: ObservedCluster) -> Change:
-    own = {PARTITIONS: cluster.default_partitions, REPLICATION: cluster.default_replication}
+    defaults = {PARTITIONS: cluster.default_partitions, REPLICATION: cluster.default_replication}
     sizes = ((PARTITIONS, topic.partitions), (REPLICATION, topic.replication))
     fields = [
-        FieldChange(path, None, value, inherited=None if own[path] is None else str(own[path]))
+        FieldChange(path, None, value, inherited=None if defaults[path] is None else str(defaults[path]))
         for path, value in sizes
     ]
     fields += [FieldChange(config_path(key), None, value) for key, value in sorted(topic.config.items())]
@@ -433,7 +436,7 @@ class AppliedTopic(Struct, frozen=True):
 
     def change(self, differing: Iterable[PathDifference]) -> Change:
         """Returns the change of an object that has drifted, or has not."""
-        entry, live, found = self.entry, self.live, self.found
+        entry, live, current = self.entry, self.live, self.found
         shown = {key: value.value for key, value in live.config.items() if not value.sensitive}
         fields = tuple(
             difference.change(inherited=shown.get(difference.path[-1]))
@@ -453,13 +456,13 @@ class AppliedTopic(Struct, frozen=True):
                 key: without_secret(value)
                 for key in entry.spec
                 if (
-                    value := found.get(
+                    value := current.get(
                         config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
                     )
                 )
                 is not None
             },
-            unchanged=len(found) - len(fields),
+            unchanged=len(current) - len(fields),
         )
 
     def _follows(self, difference: PathDifference) -> bool:
@@ -475,9 +478,9 @@ class AppliedTopic(Struct, frozen=True):
         match difference.path:
             case ("config", key) if key in wanted.config or key in wanted.unset:
                 of_source = explicit(source, key) if source is not None else None
-                asked = [wanted.config.get(key)]
-                asked += [] if source is None else [None if of_source is None else of_source.value]
-                return any(same(difference.path, value, difference.new) for value in asked)
+                expected = [wanted.config.get(key)]
+                expected += [] if source is None else [None if of_source is None else of_source.value]
+                return any(same(difference.path, value, difference.new) for value in expected)
             case ("partitions",):
                 counts = {wanted.partitions, source.partitions if source is not None else None} - {None}
                 return difference.new in {str(count) for count in counts}
@@ -491,18 +494,18 @@ def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tre
     The broker does not tell a sensitive setting, so that one counts as applied.
     """
     applied: dict[Path, Leaf] = {}
-    found: dict[Path, Leaf] = {}
+    current: dict[Path, Leaf] = {}
     for path, factors in ((PARTITIONS, live.partitions), (REPLICATION, live.replication_factors)):
         if path[-1] in entry.spec:
             applied[path] = entry.spec[path[-1]]
-            found[path] = str(factors) if isinstance(factors, int) else factors
+            current[path] = str(factors) if isinstance(factors, int) else factors
     for key, value in sorted(entry.config.items()):
         path, now = config_path(key), explicit(live, key)
         if is_sensitive(live, key):
-            applied[path], found[path] = Secret(value), None if now is None else Secret(value)
+            applied[path], current[path] = Secret(value), None if now is None else Secret(value)
         else:
-            applied[path], found[path] = value, None if now is None else now.value
-    return applied, found
+            applied[path], current[path] = value, None if now is None else now.value
+    return applied, current
 
 
 def _applied_state(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, object]:

@@ -66,8 +66,8 @@ def explicit(live: ObservedTopic, key: str) -> ConfigValue | None:
 
 def is_sensitive(live: ObservedTopic, key: str) -> bool:
     """Returns whether the broker keeps the value of this setting to itself."""
-    known = live.config.get(key)
-    return known is not None and known.sensitive
+    setting = live.config.get(key)
+    return setting is not None and setting.sensitive
 
 
 def recorded_config(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, Value]:
@@ -271,15 +271,15 @@ def _unordered(tree: object) -> object:
 
 
 def _values(declared: Iterable[Field], spec: object) -> Values:
-    found: Values = {}
+    values: Values = {}
     for field in declared:
         value = field.read(spec)
         if field.type is SETTINGS and isinstance(value, Mapping):
             value = {key: _setting(key, setting) for key, setting in sorted(value.items())}
         shown = _plain(value)
         if field.name not in ADDED or shown != ADDED[field.name]:
-            found[field.name] = shown
-    return found
+            values[field.name] = shown
+    return values
 
 
 def _setting(key: str, value: Setting) -> str | Mapping[str, object]:
@@ -313,21 +313,21 @@ def _plain(value: Any) -> Value:
 
 def _transform(transform: TransformSpec) -> Value:
     """Returns the parts of a transform that are not the defaults."""
-    found: dict[str, Value] = {}
+    parts: dict[str, Value] = {}
     for name, form in (("value", transform.value), ("key", transform.key)):
         if form != FormatSpec():
-            found[name] = f"{_format(form)}: {form.schema}" if form.schema else form.format
+            parts[name] = f"{_format(form)}: {form.schema}" if form.schema else form.format
     if transform.set:
-        found["set"] = dict(sorted(transform.set.items()))
+        parts["set"] = dict(sorted(transform.set.items()))
     if transform.drop:
-        found["drop"] = tuple(transform.drop)
+        parts["drop"] = tuple(transform.drop)
     if transform.where is not None:
-        found["where"] = transform.where
+        parts["where"] = transform.where
     if transform.on_filtered == "tombstone":
-        found["on_filtered"] = transform.on_filtered
+        parts["on_filtered"] = transform.on_filtered
     if transform.quarantines:
-        found["on_bad_record"] = transform.on_bad_record
-    return found
+        parts["on_bad_record"] = transform.on_bad_record
+    return parts
 
 
 def _format(form: FormatSpec) -> str:

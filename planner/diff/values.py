@@ -162,17 +162,17 @@ _SCHEMA = 300  # characters of a format with its schema: Avro's are long
 
 def _transform(value: Parts) -> tuple[str, ...]:
     """`sets value.email: sha2(value.email, 256)`, `drops value.card`, `filters by: value.country <> 'DE'`"""
-    found = [f"sets {path}: {expression}" for path, expression in sorted(value.get("set", {}).items())]
+    texts = [f"sets {path}: {expression}" for path, expression in sorted(value.get("set", {}).items())]
     if "drop" in value:
-        found.append(f"drops {', '.join(value['drop'])}")
+        texts.append(f"drops {', '.join(value['drop'])}")
     if (where := value.get("where")) is not None:
-        found.append(f"filters by: {where}")
+        texts.append(f"filters by: {where}")
     if "on_filtered" in value:
-        found.append("copies filtered records as tombstones, with their keys")
-    found += (f"reads the {name} as {_format(value[name])}" for name in ("value", "key") if name in value)
+        texts.append("copies filtered records as tombstones, with their keys")
+    texts += (f"reads the {name} as {_format(value[name])}" for name in ("value", "key") if name in value)
     if "on_bad_record" in value:
-        found.append("quarantines bad records as they came")
-    return tuple(found)
+        texts.append("quarantines bad records as they came")
+    return tuple(texts)
 
 
 def _format(text: str) -> str:
