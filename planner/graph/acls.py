@@ -149,14 +149,14 @@ def _kept(mirrors: Sequence[_Mirror], graph: ReplicationGraph) -> Iterator[Desir
         elif flow.acls_sync:
             silent |= made(name)  # unknown
     yield from kept
-    found = {acl.rule for acl in kept} | silent
-    fresh = sorted(found)
+    rules = {acl.rule for acl in kept} | silent
+    fresh = sorted(rules)
     while fresh:
         rule = fresh.pop()
         for mirror in mirrors:
             for acl in mirror.of(rule) if mirror.flow.source_cluster == rule.cluster else ():
-                if acl.rule in made(mirror.flow.name) and acl.rule not in found:
-                    found.add(acl.rule)
+                if acl.rule in made(mirror.flow.name) and acl.rule not in rules:
+                    rules.add(acl.rule)
                     fresh.append(acl.rule)
                     yield acl
 

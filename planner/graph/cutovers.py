@@ -473,8 +473,8 @@ def _split_groups(waves: Sequence[WaveTopics], graph: ReplicationGraph) -> Itera
             for group, topics in ((source.group_topics or {}) if source is not None else {}).items()
             if _follows(group, cutover, topology)
         }
-        own = [wave for wave in waves if wave.cutover.name == cutover.name]
-        for wave, named, groups in _split(own, read):
+        of_cutover = [wave for wave in waves if wave.cutover.name == cutover.name]
+        for wave, named, groups in _split(of_cutover, read):
             yield _about(
                 warning,
                 wave,
@@ -490,9 +490,9 @@ def _shared_producers(waves: Sequence[WaveTopics]) -> Iterator[Diagnostic]:
     for cutover in {wave.cutover.name: wave.cutover for wave in waves}.values():
         if cutover.fence is not Fence.QUOTA:
             continue
-        own = [wave for wave in waves if wave.cutover.name == cutover.name]
+        of_cutover = [wave for wave in waves if wave.cutover.name == cutover.name]
         named: dict[str, list[WaveTopics]] = defaultdict(list)
-        for wave in own:
+        for wave in of_cutover:
             for producer in wave.wave.producers:
                 named[producer].append(wave)
         for producer, shared in sorted(named.items()):

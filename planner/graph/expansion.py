@@ -78,8 +78,8 @@ def _read_request(
         topics.update(node.topic for node in nodes if node.cluster == name)
         if edge.source.cluster == name and graph.flow(edge.flow).configs.sync == "all":
             every_key.add(edge.source.topic)
-    own = [entry for entry in cluster.owned if entry.topology == topology.name]
-    owned_topics = {entry.address.name: entry for entry in own if entry.address.kind is Kind.TOPIC}
+    entries = [entry for entry in cluster.owned if entry.topology == topology.name]
+    owned_topics = {entry.address.name: entry for entry in entries if entry.address.kind is Kind.TOPIC}
     read = {topic for topic in topics if not is_reserved(topic)}
     # A topic that is not declared any more leaves the topology, even if a flow still reads it.
     named = {topic.name for topic in declared}
@@ -99,11 +99,11 @@ def _read_request(
         or any(flow.acls_sync for flow in mirrored)
         or any(flow.protect == "acl" and flow.destination_cluster == name for flow in flows)
         or Fence.ACL in fences
-        or any(entry.address.kind is Kind.ACL for entry in own),
+        or any(entry.address.kind is Kind.ACL for entry in entries),
         quotas=any(quota.cluster == name for quota in topology.quotas)
         or any(flow.quotas_sync for flow in mirrored)
         or Fence.QUOTA in fences
-        or any(entry.address.kind is Kind.QUOTA for entry in own),
+        or any(entry.address.kind is Kind.QUOTA for entry in entries),
         scram_users=any(flow.quotas_sync or flow.acls_sync for flow in mirrored),
         sizes=leaving.union(*(wave.names for wave in waves)),
         # A lint checks whether the named groups read what is copied.

@@ -58,12 +58,12 @@ def flows_of(
 
     desired = []
     for name, flow in sorted(graph.topology.flows.items()):
-        own = graph.live.by_flow.get(name, ())
+        edges = graph.live.by_flow.get(name, ())
         # Other flows or clients write the destination topic by design.
-        shared = any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in own)
+        shared = any(edge.destination in looping or len(into[edge.destination]) > 1 for edge in edges)
         selection_known = name in readable
         if flow.runs:
-            topics = tuple((edge.source.topic, edge.destination.topic) for edge in own)
+            topics = tuple((edge.source.topic, edge.destination.topic) for edge in edges)
         else:
             topics, selection_known = tuple(sorted(existing_mirrors(graph, flow))), True
         desired.append(
@@ -75,7 +75,7 @@ def flows_of(
                 provenance_reason=_reason(flow, provenance[name], native_only, loops),
                 selection_known=selection_known,
                 native_only=name in native_only,
-                shared=shared or (None if unread and any(map(may_be_shared, own)) else False),
+                shared=shared or (None if unread and any(map(may_be_shared, edges)) else False),
                 promoted=promoted_topics(graph, flow),
             )
         )
@@ -165,11 +165,11 @@ def jobs_of(
     return tuple(
         DesiredJob(
             job=topology.job(name),
-            flows=tuple(desired.flow.name for desired in own),
-            spec=_spec(topology.job(name), own, topology, observed, router, folder),
-            source=own[0].flow.source,
+            flows=tuple(desired.flow.name for desired in job_flows),
+            spec=_spec(topology.job(name), job_flows, topology, observed, router, folder),
+            source=job_flows[0].flow.source,
         )
-        for name, own in sorted(by_job.items())
+        for name, job_flows in sorted(by_job.items())
     )
 
 
@@ -335,11 +335,11 @@ def _flow(desired: DesiredFlow, topology: Topology, before: JobSpec | None, fold
     flow = desired.flow
     running = {spec.name: spec for spec in before.flows} if before is not None else {}
     # Where the source does not answer, values that depend on its topics stay as they were.
-    known = running.get(flow.name)
-    resolved = desired if desired.selection_known else known or desired
+    running_spec = running.get(flow.name)
+    resolved = desired if desired.selection_known else running_spec or desired
     shared = resolved.shared
     if shared is None:
-        shared = known is None or known.shared
+        shared = running_spec is None or running_spec.shared
     route = route_of(flow, topology)
     settings = {name: getattr(flow, name) for name in FlowSettings.__struct_fields__}
     return FlowSpec(
@@ -381,8 +381,8 @@ def _lines(flow: Flow, topology: Topology, folder: PurePath) -> LinesSpec | None
 def _endpoint(endpoint: FileEndpoint, flow: Flow, folder: PurePath) -> dict[str, Any]:
     """Returns an endpoint as the job of a flow has it."""
     settings = {name: getattr(endpoint, name) for name in EndpointSpec.__struct_fields__}
-    own = {"folder": plain_folder(endpoint.folder), "client": client_settings(endpoint, folder)}
-    return settings | own | {"endpoint": endpoint.name, "every_ms": flow.interval_ms}
+    resolved = {"folder": plain_folder(endpoint.folder), "client": client_settings(endpoint, folder)}
+    return settings | resolved | {"endpoint": endpoint.name, "every_ms": flow.interval_ms}
 
 
 def _declared(

@@ -35,17 +35,17 @@ def quotas_of(graph: ReplicationGraph) -> tuple[list[DesiredQuota], list[Diagnos
         for quota in graph.topology.quotas
         if quota.cluster not in lacking
     )
-    own = _by_place(declared)
+    topology_quotas = _by_place(declared)
     ended, unread = _kept(flows, graph)
-    unread = {place: quota for place, quota in unread.items() if place not in own}
+    unread = {place: quota for place, quota in unread.items() if place not in topology_quotas}
     mirrored = _mirrored(flows, ended, unread, graph, diagnostics)
     # The quotas of a flow whose source does not answer are unknown.
-    known = {
+    kept = {
         place: quota
         for place, quota in unread.items()
         if isinstance(quota.origin, MirroredBy) and graph.cluster(quota.origin.source_cluster)
     }
-    wanted = ended | mirrored | known | own
+    wanted = ended | mirrored | kept | topology_quotas
     wanted |= _by_place(fence_limits(graph, wanted))
     diagnostics += _without_secrets(graph)
     return sorted(wanted.values(), key=lambda quota: quota.address), diagnostics
@@ -116,7 +116,7 @@ def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) 
     A quota of a flow that the topology declares now is the topology's own.
     """
     declared = {quota.entity: quota for quota in topology.quotas if quota.cluster == name}
-    own: dict[QuotaEntity, Limits] = {}
+    limits: dict[QuotaEntity, Limits] = {}
     entries = _entries(cluster)
     for name, live in cluster.quotas.items() if cluster is not None else ():
         entry, entity = entries.get(name), QuotaEntity.named(name)
@@ -124,8 +124,8 @@ def _own_limits(cluster: ObservedCluster | None, topology: Topology, name: str) 
             continue
         gone = entry is not None and entry.topology == topology.name and (entry.created or entity in declared)
         if left := _less(live, entry if gone else None):
-            own[entity] = _known(left)
-    return own | {entity: {**own.get(entity, {}), **quota.values} for entity, quota in declared.items()}
+            limits[entity] = _known(left)
+    return limits | {entity: {**limits.get(entity, {}), **quota.values} for entity, quota in declared.items()}
 
 
 def _left_over(cluster: ObservedCluster | None, topology: str) -> dict[QuotaEntity, Limits]:
@@ -195,16 +195,16 @@ def _with_further(
     first: Iterable[Flow], flows: Sequence[Flow], made: Callable[[str], Mapping[ClusterEntity, DesiredQuota]]
 ) -> dict[ClusterEntity, DesiredQuota]:
     """Returns the quotas that the first flows made, and those that further flows made from them."""
-    found = {place: quota for flow in first for place, quota in made(flow.name).items()}
-    fresh = list(found)
+    quotas = {place: quota for flow in first for place, quota in made(flow.name).items()}
+    fresh = list(quotas)
     while fresh:
         cluster, entity = fresh.pop()
         for flow in flows:
             place = (flow.destination_cluster, entity)
-            if flow.source_cluster == cluster and place not in found and place in made(flow.name):
-                found[place] = made(flow.name)[place]
+            if flow.source_cluster == cluster and place not in quotas and place in made(flow.name):
+                quotas[place] = made(flow.name)[place]
                 fresh.append(place)
-    return found
+    return quotas
 
 
 def _made(flow: Flow, graph: ReplicationGraph) -> Iterator[DesiredQuota]:

@@ -265,10 +265,10 @@ def replication_graph_of(
         copies,
         [node for node in live.nodes if node.cluster not in unread],
     )
-    known = live.nodes | silent.nodes
-    declared = build_copy_graph(router, by_name, _written_out(router, flows), copies, known)
-    known |= declared.nodes
-    sampled = build_copy_graph(router, by_name, list(_samples(topology, by_name)), copies, known)
+    nodes = live.nodes | silent.nodes
+    declared = build_copy_graph(router, by_name, _written_out(router, flows), copies, nodes)
+    nodes |= declared.nodes
+    sampled = build_copy_graph(router, by_name, list(_samples(topology, by_name)), copies, nodes)
     return ReplicationGraph(
         topology,
         observed,
@@ -397,8 +397,8 @@ def provenance_of(graph: ReplicationGraph) -> dict[str, ProvenanceMode]:
     for group in groups:
         mode = _mode([loop for loop in loops if loop.flows & group], group, graph)
         for name in group:
-            own = graph.flow(name).provenance
-            chosen[name] = mode if own == "auto" else own
+            declared = graph.flow(name).provenance
+            chosen[name] = mode if declared == "auto" else declared
     return chosen
 
 

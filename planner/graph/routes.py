@@ -31,12 +31,12 @@ def route_of(flow: Flow, topology: Topology) -> Route:
         return Route(
             flow.name, flow.source_cluster, flow.destination_cluster, _rules(flow.topics, hidden), flow.rename
         )
-    own = SelectionSpec(flow.topics.include, flow.topics.exclude, default_exclude=False)
+    selection = SelectionSpec(flow.topics.include, flow.topics.exclude, default_exclude=False)
     return Route(
         flow.name,
         flow.source_cluster,
         flow.destination_cluster,
-        own,
+        selection,
         original.rename,
         undoes=_rules(original.topics, hidden),
         reverse_of=original.name,

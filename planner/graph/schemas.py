@@ -198,8 +198,8 @@ def _referenced(
             if version.number == number
             for reference in version.references
         ]
-    own = {subject.name for subject in made}
-    for name in sorted(numbers.keys() - own):
+    made_names = {subject.name for subject in made}
+    for name in sorted(numbers.keys() - made_names):
         if name in source.subjects:
             live = source.subjects[name]
             versions = tuple(version for version in live.versions if version.number in numbers[name])
@@ -287,13 +287,13 @@ def _released(
     destination = graph.cluster(flow.destination_cluster)
     if destination is None or not flow.schemas.sync:
         return
-    own = [
+    ended = [
         name
         for mirror in _ended_mirrors(graph, flow)
         for name in subjects_of_topic(ordered[destination.name], mirror, flow.schemas.subjects)
     ]
     versions = {name: subject.versions for name, subject in destination.subjects.items()}
-    for name in sorted(with_referenced(own, versions)):
+    for name in sorted(with_referenced(ended, versions)):
         if mode := _released_mode(destination.subjects[name]):
             origin = MirroredBy(flow.name, flow.source_cluster)
             yield DesiredSubject(

@@ -57,9 +57,9 @@ def limits_to_lift(
     it is declared.
     """
     wanted = {key: value for key, value in bounds.items() if key in before or now.effective(key) != value}
-    own = before.get(LARGEST) or (now.inherited if LARGEST in before else now.explicit).get(LARGEST)
-    own = own or now.inherited.get(LARGEST)
-    if largest is not None and own is not None and own.isdecimal() and largest > int(own):
+    limit = before.get(LARGEST) or (now.inherited if LARGEST in before else now.explicit).get(LARGEST)
+    limit = limit or now.inherited.get(LARGEST)
+    if largest is not None and limit is not None and limit.isdecimal() and largest > int(limit):
         wanted[LARGEST] = str(largest)
     return {key: value for key, value in wanted.items() if key not in declared}
 
@@ -116,12 +116,12 @@ class DesiredTopics:
 
     def build(self, component: list[TopicNode]) -> None:
         """Builds the topics of one component. In a loop, topics that exist come first, then their mirrors."""
-        known = [node for node in component if node in self.graph.live.nodes]
-        ready = [node for node in known if len(component) == 1 or self._exists_or_declared(node)]
+        live = [node for node in component if node in self.graph.live.nodes]
+        ready = [node for node in live if len(component) == 1 or self._exists_or_declared(node)]
         for node in ready:
             outside = [edge for edge in self._copies_into(node) if edge.source not in component]
             self._build_topic(node, outside[0] if outside else None)
-        rest = [node for node in known if node not in ready]
+        rest = [node for node in live if node not in ready]
         while rest:
             node, edge = next(
                 (node, edge) for node in rest for edge in self.into[node] if edge.source in self.settings
