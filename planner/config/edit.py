@@ -58,8 +58,8 @@ def with_state(text: str, flow: str, state: str) -> str | None:
 def with_fenced(text: str, cutover: str, wave: str, *, fenced: bool) -> str | None:
     """Returns the text in which the wave is fenced, or not; None if the wave is not in this text."""
     source = YamlText(text)
-    found = (_named(source, document, "cutovers", cutover) for document in source.documents)
-    for written in (_named(source, item.flow, "waves", wave) for item in found if item is not None):
+    items = (_named(source, document, "cutovers", cutover) for document in source.documents)
+    for written in (_named(source, item.flow, "waves", wave) for item in items if item is not None):
         if written is not None:
             return _with_key(written, FENCED, "true" if fenced else "false")
     return None

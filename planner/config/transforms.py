@@ -180,13 +180,13 @@ def _path_problem(key: str, path: str, form: str) -> tuple[str, str] | None:
 
 def _place(transform: ParsedRecord, *keys: str) -> SourceLocation:
     """Returns the place of the innermost of these keys that is written."""
-    found, at = transform, transform.source
+    innermost, at = transform, transform.source
     for key in keys:
-        at = found.place(key)
-        inner = found.get(key)
+        at = innermost.place(key)
+        inner = innermost.get(key)
         if not isinstance(inner, ParsedRecord):
             break
-        found = inner
+        innermost = inner
     return at
 
 

@@ -317,8 +317,8 @@ def _value(cluster: str, key: str, value: str) -> Setting:
     if reference is None:
         return value
     name = reference["where"].rpartition(":")[2]
-    own = reference["provider"] == "env" and _ENV_NAME.fullmatch(name)
-    return {"env": name if own else secret_variable(cluster, key)}
+    is_variable = reference["provider"] == "env" and _ENV_NAME.fullmatch(name)
+    return {"env": name if is_variable else secret_variable(cluster, key)}
 
 
 def _secret(cluster: str, key: str, value: str, keys: Properties, name: str) -> Setting:

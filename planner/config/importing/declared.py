@@ -114,23 +114,23 @@ class DeclaredResources:
         permission: str | None,
     ) -> None:
         """Adds a binding for each operation. What Kafka or the language lacks is left out with a note."""
-        known = _KINDS.get(re.sub(r"[^A-Z]", "", (kind or "").upper()))
+        resource_kind = _KINDS.get(re.sub(r"[^A-Z]", "", (kind or "").upper()))
         how = (pattern or "LITERAL").upper()
-        if known is None or not principal or how not in ("LITERAL", "PREFIXED"):
+        if resource_kind is None or not principal or how not in ("LITERAL", "PREFIXED"):
             fields.note(
                 "acl", "its kind of resource, pattern or principal is none of Kafka's: it is left out"
             )
             return
         allowed: Literal["ALLOW", "DENY"] = "DENY" if (permission or "").upper() == "DENY" else "ALLOW"
-        prefixed = how == "PREFIXED" and known != "CLUSTER"
+        prefixed = how == "PREFIXED" and resource_kind != "CLUSTER"
         kept: Literal["LITERAL", "PREFIXED"] = "PREFIXED" if prefixed else "LITERAL"
         for operation in operations:
             verb = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper().replace("-", "_")
             if verb not in OPERATION_NAMES:
                 fields.note("operation", f"the operation {verb[:40]!r} can't be declared: it is left out")
                 continue
-            resource = KAFKA_CLUSTER if known == "CLUSTER" else name or "*"
-            rule = AclRule(cluster, known, resource, kept, principal, host or "*", verb, allowed)
+            resource = KAFKA_CLUSTER if resource_kind == "CLUSTER" else name or "*"
+            rule = AclRule(cluster, resource_kind, resource, kept, principal, host or "*", verb, allowed)
             self.acls.setdefault(rule, Acl(rule))
 
     def nested_acl(

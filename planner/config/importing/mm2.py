@@ -74,31 +74,33 @@ _CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
 def flow_of(source: str, target: str, names: Mapping[str, str], keys: Properties) -> Flow:
     """Converts one flow; `names` maps MirrorMaker's aliases to the names of clusters."""
     name = f"{names[source]}-to-{names[target]}"
-    own = keys.below_any(f"{source}->{target}.", "")
-    rename, back = _rename(source, target, names, own)
-    reset = own.text(*(f"{prefix}consumer.auto.offset.reset" for prefix in ("", "source.", f"{source}.")))
-    groups_every = own.seconds("sync.group.offsets.interval.seconds")
-    groups = _selection(own, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS)
+    settings = keys.below_any(f"{source}->{target}.", "")
+    rename, back = _rename(source, target, names, settings)
+    reset = settings.text(
+        *(f"{prefix}consumer.auto.offset.reset" for prefix in ("", "source.", f"{source}."))
+    )
+    groups_every = settings.seconds("sync.group.offsets.interval.seconds")
+    groups = _selection(settings, ("groups",), ("groups.exclude", "groups.blacklist"), GROUP_DENIALS)
     return Flow(
         name=name,
         source_cluster=names[source],
         destination_cluster=names[target],
-        topics=_selection(own, ("topics",), ("topics.exclude", "topics.blacklist"), TOPIC_DENIALS, back),
+        topics=_selection(settings, ("topics",), ("topics.exclude", "topics.blacklist"), TOPIC_DENIALS, back),
         rename=rename,
         start=Latest() if (reset or "").lower() == "latest" else Earliest(),
-        configs=_configs(own),
-        replication=own.copies("replication.factor"),
+        configs=_configs(settings),
+        replication=settings.copies("replication.factor"),
         groups=GroupsSpec(
             groups.include,
             groups.exclude,
             groups.default_exclude,
-            sync=own.flag(False, "sync.group.offsets.enabled"),
+            sync=settings.flag(False, "sync.group.offsets.enabled"),
             every_ms=GroupsSpec().every_ms if groups_every is None else groups_every,
         ),
-        acls_sync=own.flag(True, "sync.topic.acls.enabled"),
-        follow_every_ms=_every(own, "refresh.topics", 5_000),
-        heartbeats_every_ms=_every(own, "emit.heartbeats", 1_000),
-        checkpoints_every_ms=_every(own, "emit.checkpoints", 60_000),
+        acls_sync=settings.flag(True, "sync.topic.acls.enabled"),
+        follow_every_ms=_every(settings, "refresh.topics", 5_000),
+        heartbeats_every_ms=_every(settings, "emit.heartbeats", 1_000),
+        checkpoints_every_ms=_every(settings, "emit.checkpoints", 60_000),
         origin_commits=OriginCommitsSpec(),
     )
 
@@ -123,15 +125,17 @@ def positions_of(source: str, target: str, keys: Properties) -> ConnectOffsets:
 
 
 def _rename(
-    source: str, target: str, names: Mapping[str, str], own: Properties
+    source: str, target: str, names: Mapping[str, str], settings: Properties
 ) -> tuple[Rename, tuple[str, ...]]:
     """Returns the rename, and the names of topics that must not be copied back."""
-    policy = (own.text(*_POLICY) or _PREFIX).rpartition(".")[2]
-    separator = own.text("replication.policy.separator") or "."
+    policy = (settings.text(*_POLICY) or _PREFIX).rpartition(".")[2]
+    separator = settings.text("replication.policy.separator") or "."
     if policy == _IDENTITY:
         return SAME_NAME, ()
     if policy != _PREFIX:
-        own.note(_POLICY, f"{policy} is code of its own: the prefix rule is written instead, look at rename")
+        settings.note(
+            _POLICY, f"{policy} is code of its own: the prefix rule is written instead, look at rename"
+        )
     origin = "{source}" if names[source] == source else source
     # A mirror of the destination's own topic never travels home; its name says where it is from.
     back = rf"(.*{re.escape(separator)})?{re.escape(target)}{re.escape(separator)}.*"
@@ -139,19 +143,19 @@ def _rename(
 
 
 def _selection(
-    own: Properties,
+    settings: Properties,
     include_keys: tuple[str, ...],
     exclude_keys: tuple[str, ...],
     denials: tuple[str, ...],
     more: tuple[str, ...] = (),
 ) -> Selection:
     """Returns a selection. An exclude of the file replaces MirrorMaker's defaults: the default denials."""
-    include = own.listed(*include_keys) or (".*",)
-    exclude = own.listed(*exclude_keys)
+    include = settings.listed(*include_keys) or (".*",)
+    exclude = settings.listed(*exclude_keys)
     for keys, regexes in ((include_keys, include), (exclude_keys, exclude or ())):
         for regex in regexes:
             if (problem := java_regex_problem(regex)) is not None:
-                own.note(keys, problem)
+                settings.note(keys, problem)
     if exclude is None:
         return Selection(include, more)
     usual = all(regex in exclude for regex in denials)
@@ -159,25 +163,25 @@ def _selection(
     return Selection(include, (*chosen, *more), default_exclude=usual)
 
 
-def _configs(own: Properties) -> ConfigsSpec:
-    every = (own.text("use.defaults.from") or "target").lower() == "source"
+def _configs(settings: Properties) -> ConfigsSpec:
+    every = (settings.text("use.defaults.from") or "target").lower() == "source"
     exclude = []
-    for regex in own.listed(*_CONFIGS_OUT) or ():
+    for regex in settings.listed(*_CONFIGS_OUT) or ():
         plain = re.sub(r"\\(.)", r"\1", regex)
         if plain in _NEVER_MIRRORED:
             continue
         exclude.append(plain)
         if not re.fullmatch(r"[a-z.]+", plain):
-            own.note(_CONFIGS_OUT, f"{regex} is a regex: name each setting in configs.exclude")
-    if not own.flag(True, "sync.topic.configs.enabled"):
+            settings.note(_CONFIGS_OUT, f"{regex} is a regex: name each setting in configs.exclude")
+    if not settings.flag(True, "sync.topic.configs.enabled"):
         return ConfigsSpec("off")
     return ConfigsSpec("all" if every else "set", tuple(exclude))
 
 
-def _every(own: Properties, duty: str, usual: int) -> int | None:
+def _every(settings: Properties, duty: str, usual: int) -> int | None:
     """Returns an interval, or None if it is off. One that the file does not set is repl's default."""
-    every = own.seconds(f"{duty}.interval.seconds")
-    if not own.flag(True, f"{duty}.enabled") or every == 0:
+    every = settings.seconds(f"{duty}.interval.seconds")
+    if not settings.flag(True, f"{duty}.enabled") or every == 0:
         return None
     return usual if every is None else every
 

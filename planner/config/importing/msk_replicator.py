@@ -113,10 +113,10 @@ def _convert(replicator: Fields, declared: DeclaredResources) -> None:
                 what = f"two clusters of a replicator have the alias {key[:100]}"
                 raise Failure(error(what, "give each an alias of its own"))
         msk.explain(_ROWS)
-        known = _ARN.fullmatch(arn)
+        parsed_arn = _ARN.fullmatch(arn)
         client: dict[str, Setting] = {"security.protocol": "SASL_SSL", "sasl.mechanism": MSK_IAM}
-        if known is not None:
-            client["sasl.aws.region"] = known["region"]
+        if parsed_arn is not None:
+            client["sasl.aws.region"] = parsed_arn["region"]
         declared.cluster(name, cluster, "", client)
         cluster.explain(_ROWS)
     base = replicator.text("ReplicatorName") or "replicator"
@@ -133,17 +133,17 @@ def _convert(replicator: Fields, declared: DeclaredResources) -> None:
 def _end(copy: Fields, side: str, names: Mapping[str, str], declared: DeclaredResources) -> str:
     """Returns the cluster at one end, which an alias or an ARN names."""
     alias, arn = copy.text(f"{side}KafkaClusterAlias"), _reference(copy, f"{side}KafkaClusterArn")
-    known = names.get(alias or "") or names.get(arn)
-    return known or declared.cluster(_declare(arn, alias or side.lower(), copy, declared), copy)
+    name = names.get(alias or "") or names.get(arn)
+    return name or declared.cluster(_declare(arn, alias or side.lower(), copy, declared), copy)
 
 
 def _declare(arn: str, alias: str | None, fields: Fields, declared: DeclaredResources) -> str:
     """Returns the name of a cluster: its alias, or the name in its ARN, with the region if taken."""
-    known = _ARN.fullmatch(arn)
-    own = alias or (known["name"] if known is not None else arn.removesuffix(".Arn"))
-    regional = f"{own}-{known['region']}" if known is not None else own
-    identity = (arn,) if known is not None else (fields.file, arn or own or fields.path)
-    return declared.name(identity, fields, own, regional)
+    parsed_arn = _ARN.fullmatch(arn)
+    label = alias or (parsed_arn["name"] if parsed_arn is not None else arn.removesuffix(".Arn"))
+    regional = f"{label}-{parsed_arn['region']}" if parsed_arn is not None else label
+    identity = (arn,) if parsed_arn is not None else (fields.file, arn or label or fields.path)
+    return declared.name(identity, fields, label, regional)
 
 
 def _reference(fields: Fields, name: str) -> str:

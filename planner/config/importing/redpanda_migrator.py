@@ -156,11 +156,11 @@ def _cluster(end: Fields, side: str, declared: DeclaredResources) -> str:
         elif mechanism != "NONE":
             login.note("mechanism", f"write how to log in by {mechanism[:40]}: docs/logins.md says how")
         login.explain()
-    known = ",".join(addresses)
-    if _VARIABLE.search(known):
+    bootstrap = ",".join(addresses)
+    if _VARIABLE.search(bootstrap):
         end.note("seed_brokers", "variables give the addresses: write clusters: with them")
-        known = ""
-    return declared.cluster(name, end, known, client | paths)
+        bootstrap = ""
+    return declared.cluster(name, end, bootstrap, client | paths)
 
 
 def _topics(read: Fields) -> Selection:
@@ -208,12 +208,12 @@ def _rename(written: Fields) -> Rename:
     prefix = written.text("topic_prefix") or ""
     topic = written.text("topic")
     if topic is not None:
-        own = re.fullmatch(
+        match = re.fullmatch(
             r"(?P<before>[\w.-]*)\$\{!\s*(?:metadata\(\"kafka_topic\"\)|@kafka_topic)\s*\}(?P<after>[\w.-]*)",
             topic,
         )
-        if own is None:
+        if match is None:
             written.note("topic", "this name can't be written as a rename with an inverse: look at rename")
         else:
-            return Template(f"{prefix}{own['before']}{{topic}}{own['after']}")
+            return Template(f"{prefix}{match['before']}{{topic}}{match['after']}")
     return Template(f"{prefix}{{topic}}")

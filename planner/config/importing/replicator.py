@@ -209,8 +209,8 @@ def _cluster(connector: str, keys: Properties, end: str, clusters: dict[str, Clu
     Client settings of its first connector are taken.
     """
     addresses = _addresses(connector, keys, end)
-    known = clusters.values()
-    same = next((cluster for cluster in known if set(addresses) & set(cluster.bootstrap.split(","))), None)
+    existing = clusters.values()
+    same = next((cluster for cluster in existing if set(addresses) & set(cluster.bootstrap.split(","))), None)
     name = same.name if same is not None else unused([_host_label(addresses[0], end)], clusters.__contains__)
     client = client_of(name, keys.below_any(*_PREFIXES[end], shows_others=True))
     if same is None:

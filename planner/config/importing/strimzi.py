@@ -102,7 +102,7 @@ def _add(cluster: Fields, clusters: dict[str, Fields]) -> None:
         cluster.note("alias", "it is no name of a cluster: the cluster is left out")
         return
     other = clusters.setdefault(alias, cluster)
-    made_of = [list(_cluster("", Fields(one.values, one.file, 0, []))) for one in (cluster, other)]
+    made_of = [list(_cluster("", Fields(entry.values, entry.file, 0, []))) for entry in (cluster, other)]
     if made_of[0] != made_of[1]:
         raise cluster.failure(f"two clusters have the alias {alias}", "give each cluster an alias of its own")
 

@@ -104,9 +104,9 @@ class _Resource(NamedTuple):
         values = self.values
         endpoint = values.text("rest_endpoint") or ""
         host = re.match(r"(?:https?://)?([A-Za-z0-9.-]+)", endpoint)
-        known = values.below("kafka_cluster").text("id")
-        identity = (known,) if known else (values.file, self.provider, endpoint)
-        name = declared.name(identity, values, known or "confluent")
+        cluster_id = values.below("kafka_cluster").text("id")
+        identity = (cluster_id,) if cluster_id else (values.file, self.provider, endpoint)
+        name = declared.name(identity, values, cluster_id or "confluent")
         if host and not addresses.get(identity):
             addresses[identity] = f"{host[1]}:9092"
         return declared.cluster(

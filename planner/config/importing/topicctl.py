@@ -84,9 +84,9 @@ def _cluster_of(meta: Fields, declared: DeclaredResources) -> str:
     """Returns the cluster of a topic. Failure: it leaves open which one of several."""
     identity = _identity(meta, "cluster")
     alike = [
-        known
-        for known in declared.names
-        if all(own in ("", other) for own, other in zip(identity, known, strict=True))
+        existing
+        for existing in declared.names
+        if all(part in ("", existing_part) for part, existing_part in zip(identity, existing, strict=True))
     ]
     if len(alike) > 1 and identity not in alike:
         what = f"{len(alike)} clusters are called {identity[0]}"

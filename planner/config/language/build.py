@@ -129,20 +129,20 @@ def _with_defaults(
     return inherited(flow, default)
 
 
-def inherited(own: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
+def inherited(written: ParsedRecord, default: ParsedRecord | None) -> ParsedRecord:
     """Returns the record with the defaults added: maps by key, settings by name, other values as a whole."""
     if default is None:
-        return own
-    result = ParsedRecord(own.record, own.source, dict(own.values), dict(own.places))
+        return written
+    result = ParsedRecord(written.record, written.source, dict(written.values), dict(written.places))
     for name, value in default.values.items():
-        if name not in own.places:
+        if name not in written.places:
             result.values[name] = value
             result.places[name] = default.places[name]
             continue
-        mine = own.values.get(name)
+        mine = written.values.get(name)
         if isinstance(mine, ParsedRecord) and isinstance(value, ParsedRecord) and mine.record is value.record:
             result.values[name] = inherited(mine, value)
-        elif isinstance(own.record.by_name[name].shape, shapes.SettingsShape) and isinstance(mine, dict):
+        elif isinstance(written.record.by_name[name].shape, shapes.SettingsShape) and isinstance(mine, dict):
             result.values[name] = {**value, **mine}
     return result
 

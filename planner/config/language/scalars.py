@@ -118,18 +118,18 @@ def text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _quantity(text: str, units: MappingProxyType[str, int], what: str, example: str, known: str) -> int:
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
+def _quantity(text: str, units: MappingProxyType[str, int], what: str, example: str, unit_names: str) -> int:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         if text.isascii() and text.isdigit():
-            raise NotReadable(f"{what} without its unit", f"write the unit: {known}")
+            raise NotReadable(f"{what} without its unit", f"write the unit: {unit_names}")
         raise NotReadable(f"not {what}", f"write it as {example}")
-    unit = found["unit"]
+    unit = match["unit"]
     if unit not in units:
-        right = next((one for one in units if one.casefold() == unit.casefold()), None)
-        hint = f'did you mean "{right}"?' if right else f"the units are {known}"
+        right = next((candidate for candidate in units if candidate.casefold() == unit.casefold()), None)
+        hint = f'did you mean "{right}"?' if right else f"the units are {unit_names}"
         raise NotReadable(f'"{unit}" is no unit of {what}', hint)
-    amount = Decimal(found["number"]) * units[unit]
+    amount = Decimal(match["number"]) * units[unit]
     if amount != int(amount):
         raise NotReadable("a fraction that is no whole number of the smallest unit", "use a smaller unit")
     if amount > LARGEST:

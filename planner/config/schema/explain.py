@@ -44,9 +44,9 @@ def find_keys(words: str) -> list[KeyEntry]:
     if exact is not None:
         return [exact]
     ending = [entry for entry in all_keys() if entry.path.endswith(f".{path}")]
-    own = [entry for entry in ending if not entry.path.startswith(_DEFAULTS)]
-    if own or ending:
-        return own or ending
+    outside_defaults = [entry for entry in ending if not entry.path.startswith(_DEFAULTS)]
+    if outside_defaults or ending:
+        return outside_defaults or ending
     raise Failure(error(f'the language has no key "{path}"', _hint(path)))
 
 
@@ -59,7 +59,7 @@ def same_name(entry: KeyEntry) -> list[str]:
 
 def _at(path: str) -> KeyEntry | None:
     """Returns the key of a path that begins at the top; a flow is one of `flows`."""
-    keys, names, found = _by_name(record_of(Topology)), False, None
+    keys, names, entry = _by_name(record_of(Topology)), False, None
     written: list[str] = []
     for word in path.split("."):
         key = keys.get(word) or (keys.get(f"{word}s") if not written else None)
@@ -69,16 +69,16 @@ def _at(path: str) -> KeyEntry | None:
             names = False  # it is a name that the user chose
             continue
         written.append(key.name)
-        found = KeyEntry(".".join(written), key)
+        entry = KeyEntry(".".join(written), key)
         keys, names = _by_name(key.shape), _takes_names(key.shape)
-    return found
+    return entry
 
 
 def _hint(path: str) -> str:
     """Returns the nearest path: the nearest key below what is right of it, else the nearest name anywhere."""
     above, _, word = path.rpartition(".")
     parent = _at(above) if above else None
-    names = [one.key.name for one in (parent.below if parent is not None else top_keys())]
+    names = [entry.key.name for entry in (parent.below if parent is not None else top_keys())]
     close = nearest(word, names)
     if close is not None:
         return f'did you mean "{parent.path}.{close}"?' if parent is not None else f'did you mean "{close}"?'
@@ -104,12 +104,12 @@ def _keys(shape: Shape) -> tuple[Key, ...]:
     """Returns the keys that a value of this shape may have, of all its alternatives."""
     if isinstance(shape, RecordShape):
         return shape.keys
-    found: dict[str, Key] = {}
-    for one in inside(shape):
-        for key in _keys(one):
-            found.setdefault(key.name, key)
-    return tuple(found.values())
+    keys: dict[str, Key] = {}
+    for part in inside(shape):
+        for key in _keys(part):
+            keys.setdefault(key.name, key)
+    return tuple(keys.values())
 
 
 def _takes_names(shape: Shape) -> bool:
-    return isinstance(shape, MapShape) or any(_takes_names(one) for one in inside(shape))
+    return isinstance(shape, MapShape) or any(_takes_names(part) for part in inside(shape))

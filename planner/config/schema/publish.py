@@ -110,7 +110,7 @@ def without_links(doc: str) -> str:
 
 
 def _plain(value: Plain) -> Any:
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_plain(member) for member in value] if isinstance(value, tuple) else value
 
 
 def example_value(text: str) -> Any:
@@ -187,13 +187,13 @@ def setting_names(shape: Shape) -> list[str]:
 def _settings(shape: shapes.SettingsShape) -> Schema:
     if names := setting_names(shape):
         credentials = stores.CREDENTIALS if shape.store else CREDENTIALS
-        known = {
+        properties = {
             name: {"anyOf": [_named("setting"), _named("secret")]}
             if name in credentials
             else _named("setting")
             for name in names
         }
-        return {"type": "object", "properties": known, "additionalProperties": False}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
     pattern = f"^{shape.prefix.replace('.', chr(92) + '.')}\\S+$"
     return {
         "type": "object",
@@ -262,17 +262,17 @@ def _page_of(record: RecordShape) -> str:
 
 def _records(record: RecordShape) -> list[RecordShape]:
     """Returns the record and every record inside it, each once, in the order of the page."""
-    found: list[RecordShape] = []
+    records: list[RecordShape] = []
     waiting: list[Shape] = [record]
     while waiting:
         shape = waiting.pop(0)
         if isinstance(shape, RecordShape):
-            if shape not in found:
-                found.append(shape)
+            if shape not in records:
+                records.append(shape)
                 waiting[0:0] = [key.shape for key in shape.keys]
         else:
             waiting[0:0] = inside(shape)
-    return found
+    return records
 
 
 def inside(shape: Shape) -> list[Shape]:
@@ -349,7 +349,7 @@ def _plain_text(value: Plain) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return f"[{', '.join(_quoted(one) for one in value)}]"
+        return f"[{', '.join(_quoted(member) for member in value)}]"
     return _quoted(value) if isinstance(value, str) and not value.isalnum() else str(value)
 
 
