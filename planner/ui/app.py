@@ -108,9 +108,9 @@ class Site:
 
 
 def _site(request: Request) -> Site:
-    found = request.app.state.site
-    assert isinstance(found, Site)
-    return found
+    site = request.app.state.site
+    assert isinstance(site, Site)
+    return site
 
 
 Values = dict[str, Any]
@@ -175,7 +175,7 @@ async def _group(site: Site, reading: Reading, query: Query) -> Callable[[], Val
         raise pages.NotFound("Name a group: /group?name=…")
     flows = [flow for flow in reading.status.flows if query.get("flow", flow.name) == flow.name]
     chosen = pages.rows(flows, query, 8)
-    asked = (
+    answers = (
         site.inquiries.asked(
             ("offsets", flow.name, name),
             partial(offsets, site.request.derive(OffsetsRequest, flow=flow.name, group=name)),
@@ -183,7 +183,7 @@ async def _group(site: Site, reading: Reading, query: Query) -> Callable[[], Val
         )
         for flow in chosen.items
     )
-    inquiries = list(zip(chosen.items, await asyncio.gather(*asked), strict=True))
+    inquiries = list(zip(chosen.items, await asyncio.gather(*answers), strict=True))
     return lambda: {"name": name, "flows": chosen, "inquiries": inquiries}
 
 
@@ -193,9 +193,9 @@ async def _search(site: Site, reading: Reading, query: Query) -> Callable[[], Va
 
     def values() -> Values:
         status = reading.status
-        known = inquiry.value.states if inquiry.value is not None else {}
-        groups = pages.matches({name for names in known.values() for name in names}, words)
-        found = {
+        states = inquiry.value.states if inquiry.value is not None else {}
+        groups = pages.matches({name for names in states.values() for name in names}, words)
+        matches = {
             "flows": pages.matches({flow.name for flow in status.flows}, words),
             "jobs": pages.matches({job.name for job in status.jobs}, words),
             "topics": pages.matches(
@@ -205,8 +205,8 @@ async def _search(site: Site, reading: Reading, query: Query) -> Callable[[], Va
             ),
             "groups": groups,
         }
-        at = {name: [cluster for cluster in known if name in known[cluster]] for name in groups.items}
-        return {"q": words, "found": found, "inquiry": inquiry, "clusters_of": at}
+        at = {name: [cluster for cluster in states if name in states[cluster]] for name in groups.items}
+        return {"q": words, "found": matches, "inquiry": inquiry, "clusters_of": at}
 
     return values
 
@@ -233,7 +233,7 @@ async def _plan(request: Request) -> Response:
         plans = {kind: inquiry.value for kind, inquiry in inquiries.items()}
         return {
             "inquiries": inquiries,
-            "summaries": {kind: summary_line(one) if one else "" for kind, one in plans.items()},
+            "summaries": {kind: summary_line(plan) if plan else "" for kind, plan in plans.items()},
             "changes": {
                 kind: pages.rows(shown_changes(plan) if plan else ()) for kind, plan in plans.items()
             },
@@ -272,21 +272,23 @@ async def _plan_document(request: Request) -> Response:
 
 async def _history(request: Request) -> Response:
     site = _site(request)
-    asked = site.inquiries.asked("history", partial(history, site.request.derive(HistoryRequest)), _HISTORY_S)
-    inquiry, drills = await asyncio.gather(asked, _drills(site))
+    pending = site.inquiries.asked(
+        "history", partial(history, site.request.derive(HistoryRequest)), _HISTORY_S
+    )
+    inquiry, drills = await asyncio.gather(pending, _drills(site))
 
     def values() -> Values:
         applies = inquiry.value.applies if inquiry.value is not None else ()
         newest = applies[::-1]
         wanted = request.query_params.get("id", "")
-        one = next((applied for applied in newest if applied.id == wanted), None) if wanted else None
-        if wanted and one is None and inquiry.at_ms is not None:
+        selected = next((applied for applied in newest if applied.id == wanted), None) if wanted else None
+        if wanted and selected is None and inquiry.at_ms is not None:
             raise pages.NotFound(f"No cluster remembers an apply {wanted}.")
         return {
             "inquiry": inquiry,
             "applies": pages.rows(newest, request.query_params),
-            "one": one,
-            "one_text": history_words.one_text(one) if one is not None else "",
+            "one": selected,
+            "one_text": history_words.one_text(selected) if selected is not None else "",
             "ended": history_words.ended,
             "counts": history_words.counts,
             "flow_states": history_words.flow_states,

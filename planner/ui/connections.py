@@ -110,4 +110,4 @@ class BoundedConnection(H11Protocol):
             and connection.phase is not ConnectionPhase.ANSWERING
             and not connection.transport.is_closing()
         ]
-        min(waiting, key=lambda one: one.since).transport.abort()
+        min(waiting, key=lambda connection: connection.since).transport.abort()

@@ -115,9 +115,9 @@ class Chart:
     """A line over the last hour, as SVG paths between the unknown times. `highest` is the upper edge."""
 
     def __init__(self, values: Sequence[float | None]) -> None:
-        known = [one for one in values if one is not None]
-        self.latest = next((one for one in reversed(values) if one is not None), None)
-        self.highest = max(known, default=None)
+        present = [value for value in values if value is not None]
+        self.latest = next((value for value in reversed(values) if value is not None), None)
+        self.highest = max(present, default=None)
         self.lines = [_path(stretch, self.highest or 1.0, len(values)) for stretch in _stretches(values)]
 
 

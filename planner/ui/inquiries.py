@@ -77,22 +77,22 @@ class Inquiries:
         It is asked where it was never answered, or its answer is older than `fresh_s`; None asks only once.
         An older answer is returned at once, with its age: the next one rings.
         """
-        found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
+        inquiry: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
         self._kept.move_to_end(key)
-        answered_ms = found.at_ms
+        answered_ms = inquiry.at_ms
         if answered_ms is None or (fresh_s is not None and now_ms() - answered_ms > fresh_s * 1000):
-            self._begin(found)
+            self._begin(inquiry)
         if answered_ms is None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(found.answered.wait(), FIRST_S)
+                await asyncio.wait_for(inquiry.answered.wait(), FIRST_S)
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        return found
+        return inquiry
 
     def again(self, key: Hashable, ask: Callable[[], Value]) -> None:
         """Asks once more, unless it is being asked."""
-        found: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
-        self._begin(found)
+        inquiry: Inquiry[Value] = self._kept.setdefault(key, Inquiry(ask))
+        self._begin(inquiry)
 
     def __len__(self) -> int:
         return len(self._kept)

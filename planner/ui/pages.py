@@ -84,27 +84,27 @@ class DrawnFlows:
 
     @property
     def records_per_s(self) -> float | None:
-        known = [flow.records_per_s for flow in self.flows if flow.records_per_s is not None]
-        return sum(known) if known else None
+        rates = [flow.records_per_s for flow in self.flows if flow.records_per_s is not None]
+        return sum(rates) if rates else None
 
     @property
     def lag_ms(self) -> int | None:
         """Returns the longest lag; None where that of any flow is unknown."""
-        known = [flow.lag_ms for flow in self.flows if flow.lag_ms is not None]
-        return max(known) if len(known) == len(self.flows) else None
+        lags = [flow.lag_ms for flow in self.flows if flow.lag_ms is not None]
+        return max(lags) if len(lags) == len(self.flows) else None
 
     @property
     def lag_records(self) -> int | None:
-        known = [flow.lag_records for flow in self.flows if flow.lag_records is not None]
-        return sum(known) if len(known) == len(self.flows) else None
+        lags = [flow.lag_records for flow in self.flows if flow.lag_records is not None]
+        return sum(lags) if len(lags) == len(self.flows) else None
 
 
 def flows_worst_first(flows: Iterable[FlowHealth]) -> list[FlowHealth]:
     return sorted(flows, key=_flow_order)
 
 
-def _flow_order(one: FlowHealth) -> tuple[int, bool, int, str]:
-    return (severity(one.state), one.rpo_met is not False, -(one.lag_ms or 0), one.name)
+def _flow_order(flow: FlowHealth) -> tuple[int, bool, int, str]:
+    return (severity(flow.state), flow.rpo_met is not False, -(flow.lag_ms or 0), flow.name)
 
 
 def drawings(status: ReplicationStatus) -> list[tuple[str, Drawing[DrawnFlows]]]:
@@ -134,7 +134,7 @@ def overview(reading: Reading, query: Query) -> dict[str, Any]:
         for flow in status.flows
         if (not source or flow.source == source) and (not destination or flow.destination == destination)
     ]
-    jobs = sorted(status.jobs, key=lambda one: (severity(one.state), one.name))
+    jobs = sorted(status.jobs, key=lambda job: (severity(job.state), job.name))
     return {
         "drawings": drawings(status),
         "verdict_of": {verdict.cluster: verdict for verdict in reading.verdicts},
@@ -164,7 +164,14 @@ def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
         if (not state or any(each.state == state for each in topic.partitions) or topic.state == state)
         and has_words(topic.topic, words)
     ]
-    topics.sort(key=lambda one: (severity(one.state), -(one.lag_ms or 0), -(one.lag_records or 0), one.topic))
+    topics.sort(
+        key=lambda topic: (
+            severity(topic.state),
+            -(topic.lag_ms or 0),
+            -(topic.lag_records or 0),
+            topic.topic,
+        )
+    )
     return {
         "flow": flow,
         "known": reading.known_flows.get(name),
@@ -182,7 +189,10 @@ def topic_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
     shown = next((health for health in flow.topics if health.topic == topic), None)
     if shown is None:
         raise NotFound(f"The flow {flow_name} has no topic {topic}.")
-    order = sorted(shown.partitions, key=lambda one: (severity(one.state), -(one.lag_ms or 0), one.partition))
+    order = sorted(
+        shown.partitions,
+        key=lambda partition: (severity(partition.state), -(partition.lag_ms or 0), partition.partition),
+    )
     return {
         "flow": flow,
         "topic": shown,
@@ -250,7 +260,7 @@ def since(ms: int | None, now: int) -> Markup:
 
 def drill_figures(report: DrillReport) -> str:
     """Returns the worst figures of a drill that are known, to follow `passed 3 d ago`."""
-    known = [
+    figures = [
         f"{name} {text}"
         for name, value, text in (
             ("RTO", report.rto_s, rto_text(report)),
@@ -258,7 +268,7 @@ def drill_figures(report: DrillReport) -> str:
         )
         if value is not None
     ]
-    return f" with {' and '.join(known)}" if known else ""
+    return f" with {' and '.join(figures)}" if figures else ""
 
 
 def whole(value: float | None) -> str:

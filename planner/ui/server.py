@@ -45,18 +45,18 @@ def access_policy(
                 " clear text; or listen on 127.0.0.1 and reach it through ssh -L",
             )
         )
-    own = {socket.gethostname().lower(), *(host.lower() for host in hosts)}
-    return AccessPolicy(token, tuple(sorted(own)))
+    names = {socket.gethostname().lower(), *(host.lower() for host in hosts)}
+    return AccessPolicy(token, tuple(sorted(names)))
 
 
 def listen(port: int, address: str = LOOPBACK) -> socket.socket:
     """Returns the listening socket. Failure says what is wrong with the address or the port."""
     try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as wrong:
         why = getattr(wrong, "strerror", None) or str(wrong)
         raise Failure(error(f"--address {address}: {why}", "name an address of this machine")) from None
-    family, kind, protocol, _, where = found[0]
+    family, kind, protocol, _, where = addresses[0]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
