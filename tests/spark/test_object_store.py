@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
@@ -16,10 +20,11 @@ from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
 from tests.commands import repl
-from tests.records import create_topic, wait_for
+from tests.records import create_topic, read, wait_for
 from tests.s3 import ADMIN, SECRET, S3Server, s3_server
-from tests.spark.exported import Line, expected, files_of, lines_of
+from tests.spark.exported import Line, assert_equal, expected, files_of, lines_of
 from tests.spark.job import flow_of, start_job
+from tests.spark.test_file_source import from_files
 from tests.spark.test_files import job_of, why
 from tests.spark.test_restore import contents
 from tests.topologies import at, declared
@@ -56,6 +61,13 @@ class Bucket:
         settings: dict[str, Any] = {"checkpoints_every_ms": None, "follow_every_ms": None}
         flow: FlowSpec = flow_of(name, [topic], destination="dc1", files=files, **settings)
         return flow
+
+    def rows_into(self, name: str, topic: str) -> FlowSpec:
+        """A flow of the rows of the bucket's objects below `in/`."""
+        flow = from_files(name, topic, Path(), "parquet", recursive=True)
+        assert flow.lines is not None
+        folder, client = f"s3a://{self.name}/in", self.server.settings
+        return replace(flow, lines=replace(flow.lines, folder=folder, client=client))
 
     def seen(self, form: str) -> Path:
         """A copy of what the bucket shows now."""
@@ -127,8 +139,42 @@ def test_records_are_in_the_bucket_once_whatever_dies_and_come_back_from_it(
     staged = [name for name in server.objects(bucket.name) if "/staging/" in name]
     assert staged == []
     assert environ[SECRET] not in job.log.read_text() + spec_text(tmp_path)
-
     restored(lab, flows[0], topic, tmp_path, environ)
+
+
+def test_rows_of_objects_arrive_in_a_topic(
+    lab: Lab,
+    fresh: Callable[[str], str],
+    tmp_path: Path,
+    server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, topic = dict(lab.clusters["dc1"].client), fresh("arriving")
+    bucket = Bucket(server, server.create_bucket(fresh("bucket").lower().replace("_", "-")), tmp_path)
+    create_topic(client, topic)
+    flow = bucket.rows_into(fresh("rows"), topic)
+    spec = job_of(lab, fresh("job"), [flow])
+    server.put(bucket.name, "in/eu/a.parquet", rows(1, 2))
+    with start_job(spec, tmp_path, environ=ADMIN) as job:
+        wait_for(lambda: arrived(client, topic) == [1, 2], _STARTS_S, about=job.tail)
+        server.put(bucket.name, "in/b.parquet", rows(3))
+        wait_for(lambda: arrived(client, topic) == [1, 2, 3], _STARTS_S, about=job.tail)
+        assert job.stop() == JobExit.STOPPED, job.tail()
+    for name, value in ADMIN.items():
+        monkeypatch.setenv(name, value)  # for verify, which runs in this process
+    assert_equal(spec, flow.name, 3)
+    assert ADMIN[SECRET] not in job.log.read_text() + spec_text(tmp_path)
+
+
+def rows(*numbers: int) -> bytes:
+    """A Parquet file."""
+    content = io.BytesIO()
+    pq.write_table(pa.table({"id": list(numbers)}), content)
+    return content.getvalue()
+
+
+def arrived(client: dict[str, Any], topic: str) -> list[int]:
+    return [json.loads(record.value or b"")["id"] for record in read(client, topic)]
 
 
 def spec_text(folder: Path) -> str:
