@@ -32,8 +32,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from planner.workflows.topology import kill_all_below
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
+from tests import charts
 from tests.bench.lab import Brokers, bench_lab, cpu_s
 from tests.bench.results import keep
+from tests.charts import Chart, Line
 from tests.records import known_everywhere
 from tests.topologies import at
 
@@ -278,49 +280,21 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-_WIDTH, _HEIGHT, _LEFT, _STEP = 420, 120, 70, 190
 _CHARTS = {
     "seconds": ("apply_s", "killed_s", "edit_s", "status_s"),
     "MB": ("driver_mb", "slots_mb"),
     "% of a core while idle": ("idle_driver", "idle_slots", "idle_jvm"),
 }
-_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
 
 
 def picture(rows: Sequence[Row]) -> str:
     """Draws one chart for each unit over the number of partitions, as SVG."""
-    size = f'width="{_LEFT + _WIDTH + 140}" height="{_STEP * len(_CHARTS)}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-    ]
-    for number, (unit, names) in enumerate(_CHARTS.items()):
-        parts += [f'<g transform="translate(0 {number * _STEP + 30})">', *_chart(unit, names, rows), "</g>"]
-    return "\n".join([*parts, "</svg>\n"])
+    ticks = {float(row.partitions): f"{row.partitions:,}" for row in rows}
 
+    def line(name: str) -> Line:
+        return Line(name, [(row.partitions, getattr(row, name)) for row in rows])
 
-def _chart(unit: str, names: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    values = {name: [float(asdict(row)[name]) for row in rows] for name in names}
-    most = max(max(some) for some in values.values()) or 1.0
-    widest = max(row.partitions for row in rows)
-    across = [_LEFT + row.partitions / widest * _WIDTH for row in rows]
-    parts = [
-        f'<text x="{_LEFT}" y="-8" font-weight="bold">{unit}</text>',
-        f'<line x1="{_LEFT}" y1="{_HEIGHT}" x2="{_LEFT + _WIDTH}" y2="{_HEIGHT}" stroke="#888"/>',
-        f'<text x="{_LEFT - 6}" y="10" text-anchor="end">{most:,.0f}</text>',
-        f'<text x="{_LEFT - 6}" y="{_HEIGHT}" text-anchor="end">0</text>',
-    ]
-    parts += [
-        f'<text x="{x:.0f}" y="{_HEIGHT + 16}" text-anchor="middle">{row.partitions:,}</text>'
-        for x, row in zip(across, rows, strict=True)
-    ]
-    for number, (name, some) in enumerate(values.items()):
-        colour = _COLOURS[number]
-        heights = [_HEIGHT - value / most * _HEIGHT for value in some]
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, heights, strict=True))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        parts.append(f'<text x="{_LEFT + _WIDTH + 10}" y="{14 + 15 * number}" fill="{colour}">{name}</text>')
-    return parts
+    return charts.picture([Chart(unit, ticks, [*map(line, names)]) for unit, names in _CHARTS.items()])
 
 
 def main() -> int:

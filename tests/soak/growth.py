@@ -14,7 +14,9 @@ from typing import NamedTuple
 import psutil
 
 from runtime.launch.command import MAIN
+from tests import charts
 from tests.chaos.copiers import processes_of
+from tests.charts import Chart, Line
 from tests.processes import words_of
 from tests.soak.town import AWAY, SoakTown
 
@@ -137,51 +139,16 @@ def write_csv(file: Path, samples: Iterable[Sample]) -> None:
         rows.writerows((f"{one.at_s:.0f}", one.role, one.what, f"{one.value:.2f}") for one in samples)
 
 
-_WIDTH, _HEIGHT, _LEFT, _LEGEND = 720, 150, 60, 220
-_COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f")
-
-
 def picture(samples: Sequence[Sample]) -> str:
     """Draws one chart for each kind of figure, one line for each role, as SVG."""
-    kinds = sorted({one.what for one in samples})
-    end_s = max((one.at_s for one in samples), default=1.0)
-    parts = []
-    for row, what in enumerate(kinds):
-        parts.append(f'<g transform="translate(0 {row * (_HEIGHT + 60) + 30})">')
-        parts += _chart(what, [one for one in samples if one.what == what], end_s)
-        parts.append("</g>")
-    height = len(kinds) * (_HEIGHT + 60) + 20
-    size = f'width="{_LEFT + _WIDTH + _LEGEND}" height="{height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>\n"])
-
-
-def _chart(what: str, samples: Sequence[Sample], end_s: float) -> list[str]:
-    most = max(one.value for one in samples) or 1.0
-    parts = [
-        f'<text x="{_LEFT}" y="-8" font-weight="bold">{what}</text>',
-        f'<line x1="{_LEFT}" y1="{_HEIGHT}" x2="{_LEFT + _WIDTH}" y2="{_HEIGHT}" stroke="#888"/>',
-        f'<text x="{_LEFT - 6}" y="10" text-anchor="end">{most:,.0f}</text>',
-        f'<text x="{_LEFT - 6}" y="{_HEIGHT}" text-anchor="end">0</text>',
-        f'<text x="{_LEFT + _WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{end_s / 60:,.0f} min</text>',
-    ]
-    for number, role in enumerate(sorted({one.role for one in samples})):
-        colour = _COLOURS[number % len(_COLOURS)]
-        line = [
-            (f"{_LEFT + one.at_s / end_s * _WIDTH:.1f}", f"{_HEIGHT - one.value / most * _HEIGHT:.1f}")
-            for one in samples
-            if one.role == role
+    end_s = max((sample.at_s for sample in samples), default=1.0)
+    drawn: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for sample in samples:
+        drawn.setdefault(sample.what, {}).setdefault(sample.role, []).append((sample.at_s, sample.value))
+    ticks = {end_s: f"{end_s / 60:,.0f} min"}
+    return charts.picture(
+        [
+            Chart(what, ticks, [Line(*role) for role in sorted(roles.items())])
+            for what, roles in sorted(drawn.items())
         ]
-        points = " ".join(",".join(point) for point in _corners(line))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        parts.append(f'<text x="{_LEFT + _WIDTH + 10}" y="{14 + 15 * number}" fill="{colour}">{role}</text>')
-    return parts
-
-
-def _corners(line: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Leaves out the points of a level stretch between its ends."""
-    return [
-        line[at]
-        for at in range(len(line))
-        if not 0 < at < len(line) - 1 or {line[at - 1][1], line[at + 1][1]} != {line[at][1]}
-    ]
+    )
