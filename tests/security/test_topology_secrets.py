@@ -25,7 +25,6 @@ pytestmark = pytest.mark.slow
 
 CANARY = "canary-AKIA-4711/secret"
 SILENT = "127.0.0.1:1"
-TOKENS = "sasl.oauthbearer.token.endpoint.url"
 
 
 @pytest.fixture(autouse=True)
@@ -173,24 +172,6 @@ def test_no_command_connects_to_an_address_that_is_not_allowed(
         assert (ended.code, got) == (ExitCode.ERROR, [])
     assert f"{address} is not among the addresses that this machine allows" in ended.err
     assert "REPL_ALLOW_BOOTSTRAP" in ended.err
-
-
-def test_a_token_endpoint_is_an_address_too(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", SILENT)
-    with listener() as (address, got):
-        client = {
-            "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "OAUTHBEARER",
-            "sasl.oauthbearer.method": "oidc",
-            TOKENS: f"http://{address}/token",
-            "sasl.oauthbearer.client.id": "me",
-            "sasl.oauthbearer.client.secret": {"env": "AWS_SECRET_ACCESS_KEY"},
-        }
-        ended = command("plan", topology(tmp_path, client))
-        assert (ended.code, got) == (ExitCode.ERROR, [])
-    assert TOKENS in ended.err
 
 
 def test_a_variable_that_is_not_allowed_is_not_sent(
