@@ -1,4 +1,7 @@
-"""A flow over Avro copies what an independent encoder says, in the writer's own bytes."""
+"""A flow over Avro copies what an independent encoder says, in the writer's own bytes.
+
+Its bad records are in the quarantine topic exactly once, although its worker is killed and the topic deleted.
+"""
 
 import io
 import json
@@ -9,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fastavro import parse_schema, schemaless_writer
 from msgspec.structs import replace
@@ -19,7 +23,7 @@ from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.lab.lab import Lab
 from tests.fakes.registry import RegistryServer, registry_server
-from tests.records import create_topic, read, wait_for, write
+from tests.records import admin_of, create_topic, read, wait_for, write
 from tests.spark.job import flow_of, spec_of, start_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -112,7 +116,11 @@ def registry() -> Iterator[RegistryServer]:
 def test_values_keep_the_bytes_of_their_writer(
     framed: bool, registry: RegistryServer, lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """With Confluent's wire format, the partitions wait while the registry does not answer."""
+    """With Confluent's wire format, the partitions wait while the registry does not answer.
+
+    The worker is killed while records are copied. Then the quarantine topic is deleted: the driver
+    creates it again for the next bad record.
+    """
     source, there = (dict(lab.clusters[name].client) for name in ("dc1", "dc2"))
     topic, flow, chance = fresh("avro"), fresh("flow"), random.Random(3)
     create_topic(source, topic)
@@ -125,7 +133,8 @@ def test_values_keep_the_bytes_of_their_writer(
         spec = RegistrySpec(url=registry.url)
         transform = replace(TRANSFORM, value=replace(TRANSFORM.value, registry=spec))
         registry.down = True
-    write(source, topic, [bad.get(at, value) for at, value in enumerate(values)], b"k", 0)
+    written = [bad.get(at, value) for at, value in enumerate(values)]
+    write(source, topic, written[:1_500], b"k", 0)
     with start_job(
         spec_of(lab, fresh("job"), [flow_of(flow, [topic], transform=transform)]), tmp_path
     ) as job:
@@ -141,10 +150,20 @@ def test_values_keep_the_bytes_of_their_writer(
         if framed:
             wait_for(lambda: is_in(PartitionState.RETRYING, 0, "status 503"), _STARTS_S, about=job.tail)
             registry.down = False
+        wait_for(lambda: is_in(PartitionState.CAUGHT_UP, 1_500), _STARTS_S, about=job.tail)
+        write(source, topic, written[1_500:], b"k", 0)
+        psutil.Process(job.reports()[0].process).kill()
         wait_for(lambda: is_in(PartitionState.CAUGHT_UP, 3_000), _STARTS_S, about=job.tail)
         wanted = [expected(one) for at, one in enumerate(customers) if at not in bad]
         travelled = [value for value in wanted if value is not None]
         assert 100 < len(travelled) < 2_900
         assert [one.value for one in read(there, topic)] == [prefix + value for value in travelled]
         assert [one.value for one in read(there, f"{topic}.quarantine")] == list(bad.values())
+        reported = job.partitions()[PartitionKey(flow, topic, 0)]
+        assert reported.quarantined == len(bad)
+        assert reported.records + reported.dropped + reported.quarantined == 3_000
+        admin_of(there).delete_topics([f"{topic}.quarantine"])[f"{topic}.quarantine"].result(60)
+        write(source, topic, [b"gone", values[0]], b"k", 0)
+        wait_for(lambda: is_in(PartitionState.CAUGHT_UP, 3_002), _STARTS_S, about=job.tail)
+        assert [one.value for one in read(there, f"{topic}.quarantine")] == [b"gone"]
         assert job.stop() == 0
