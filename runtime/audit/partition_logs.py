@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from runtime.audit.ledger import AuditFailure, as_audit_failure, open_cluster
-from runtime.batch import AbortedTransactions, Batch, RecordSet, records, walk
+from runtime.batch import Batch, RecordSet, records
 from runtime.batch.layout import LOG_APPEND_TIME, NO_PRODUCER
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import ClientSecrets
@@ -29,6 +29,7 @@ from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
 from runtime.kafka.queries import known_offsets, log_start, offsets_of, topic_configs
+from runtime.kafka.records import visible_sets
 from runtime.kafka.timing import RetryDeadline
 from runtime.slot.budget import TokenBucket
 
@@ -61,18 +62,6 @@ async def _fetch(
     return answer
 
 
-def _sets(answer: FetchedPartition, at: TopicPartition) -> list[tuple[RecordSet, bool]]:
-    """Returns the batches of a response, also markers, and whether a read_committed reader sees each.
-
-    Without any, the log ends, or a transaction is open. Raises BatchFailure.
-    """
-    walked = walk(answer.records, at)
-    if walked.failure is not None and not walked.sets:
-        raise walked.failure
-    aborted = AbortedTransactions(answer.aborted)
-    return [(member, not isinstance(member, Batch) or aborted.keeps(member)) for member in walked.sets]
-
-
 async def _batches(
     cluster: KafkaCluster, at: TopicPartition, position: int, end: float = math.inf
 ) -> AsyncIterator[tuple[int, list[tuple[RecordSet, bool]]]]:
@@ -82,7 +71,7 @@ async def _batches(
     """
     while position < end:
         try:
-            sets = _sets(await _fetch(cluster, at, position), at)
+            sets = visible_sets(await _fetch(cluster, at, position), at)
         except RecordsExpired as expired:
             position = expired.start
             continue
@@ -137,7 +126,7 @@ async def fetch_places(
             del left[0]  # it is behind the end of the log
             continue
         read(len(answer.records))
-        sets, wanted = _sets(answer, at), set(left)
+        sets, wanted = visible_sets(answer, at), set(left)
         if not sets:
             break
         for member, committed in sets:
@@ -359,7 +348,7 @@ class CommittedRecordReader:
             self.position = self._high
             return []
         self._bucket.take(len(answer.records))
-        sets = _sets(answer, self._at)
+        sets = visible_sets(answer, self._at)
         for number, (member, _) in enumerate(sets, 1):
             self.position = max(self.position, member.next_offset)
             if self.ended:

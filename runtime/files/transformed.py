@@ -78,7 +78,7 @@ class FileTransform:
         self._transformer = Transformer(transform, evaluator, edits=not self._has_fields)
 
     async def apply(self, where: TopicPartition, window: Window) -> Window:
-        """Returns the window with what of its records is written, up to a bad record.
+        """Returns the window with the records that are written, up to the first bad one.
 
         Raises EvaluationEnded, RegistryUnavailable.
         """

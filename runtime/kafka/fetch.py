@@ -96,8 +96,8 @@ async def fetch_loaded(
     """Fetches as `fetch_once` does, and waits for records that the broker has to load.
 
     A broker with older segments in remote storage answers without records, and without an error, where it
-    has not loaded them in time. A log always ends with a batch, whatever compaction removed. So without
-    records there are none below the end of what is read. Raises a BrokerError where they do not come.
+    has not loaded them in time. This is told from the end of the log: a log always ends with a batch,
+    whatever compaction removed. Raises a BrokerError where the records do not come.
     """
     for wait_ms in _LOAD_WAITS_MS:
         answer = await fetch_once(

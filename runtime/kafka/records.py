@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import AbortedTransactions, Batch, StampedBatch, walk
+from runtime.batch import AbortedTransactions, Batch, RecordSet, StampedBatch, walk
 from runtime.batch import records as records_of
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
 from runtime.batch.rewrite import Record
@@ -89,18 +89,26 @@ def read(batch: Batch, where: TopicPartition) -> list[Record]:
     return records_of(batch, where, MAX_UNPACKED)
 
 
-def committed(response: FetchedPartition, at: TopicPartition, position: int) -> tuple[list[Record], int]:
-    """Returns the committed records from `position` on, and the position behind what the response has.
+def visible_sets(response: FetchedPartition, at: TopicPartition) -> list[tuple[RecordSet, bool]]:
+    """Returns the batches of a response, also markers, and whether a read_committed reader sees each.
 
-    The response was requested with READ_COMMITTED. Raises BatchFailure.
+    Without any, the log ends, or a transaction is open. Raises BatchFailure.
     """
     walked = walk(response.records, at)
     if walked.failure is not None and not walked.sets:
         raise walked.failure
     aborted = AbortedTransactions(response.aborted)
+    return [(member, not isinstance(member, Batch) or aborted.keeps(member)) for member in walked.sets]
+
+
+def committed(response: FetchedPartition, at: TopicPartition, position: int) -> tuple[list[Record], int]:
+    """Returns the committed records from `position` on, and the position behind what the response has.
+
+    The response was requested with READ_COMMITTED. Raises BatchFailure.
+    """
     records: list[Record] = []
-    for member in walked.sets:
-        if not isinstance(member, Batch) or aborted.keeps(member):
+    for member, visible in visible_sets(response, at):
+        if visible:
             unread = records_of(member, at, MAX_UNPACKED)
             records += [record for record in unread if record.offset >= position]
         position = max(position, member.next_offset)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from runtime.batch import AbortedTransactions, Batch, Record, records, walk
+from runtime.batch import Record, records
 from runtime.batch.failure import BatchFailure
 from runtime.contract.records import group_records
 from runtime.contract.records.group_records import (
@@ -27,7 +27,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of
-from runtime.kafka.records import InternalRecord
+from runtime.kafka.records import InternalRecord, visible_sets
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 _WINDOW_BYTES = 64 << 10
@@ -59,15 +59,11 @@ async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> 
 
 
 async def _from(cluster: KafkaCluster, at: TopicPartition, offset: int) -> list[Record]:
-    """Returns the committed records of one fetch. Raises WireError where they are not loaded in time."""
+    """Returns the committed records of one fetch. Raises WireError, BatchFailure."""
     answer = await fetch_loaded(cluster, at, offset, _WINDOW_BYTES, _PURPOSE)
-    aborted = AbortedTransactions(answer.aborted)
-    kept = [
-        record_set
-        for record_set in walk(answer.records, at).sets
-        if not isinstance(record_set, Batch) or aborted.keeps(record_set)
+    return [
+        record for member, visible in visible_sets(answer, at) if visible for record in records(member, at)
     ]
-    return [record for record_set in kept for record in records(record_set, at)]
 
 
 Place = tuple[TopicPartition, int]  # A partition, and an offset or a timestamp in it.

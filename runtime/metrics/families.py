@@ -33,7 +33,6 @@ from runtime.metrics.snapshot import (
     GroupSnapshot,
     JobSnapshot,
     ReportedPartition,
-    heartbeat_age_s,
 )
 
 Labels = tuple[str, ...]
@@ -294,7 +293,7 @@ def _positive(value: int) -> float | None:
 
 
 def _up(scrape: Scrape) -> bool:
-    age_s = heartbeat_age_s(scrape.picture, scrape.ticks)
+    age_s = scrape.picture.age_at(scrape.ticks)
     return scrape.picture.status.state == "running" and age_s <= HEARTBEAT_OLD_S
 
 
@@ -401,7 +400,7 @@ FAMILIES: tuple[MetricFamily | LatencyHistogram, ...] = (
     _of_job(
         "repl_job_heartbeat_age_seconds",
         "Age of the last heartbeat that was committed; +Inf before the first one.",
-        lambda scrape: heartbeat_age_s(scrape.picture, scrape.ticks),
+        lambda scrape: scrape.picture.age_at(scrape.ticks),
     ),
     _of_job(
         "repl_job_trouble",

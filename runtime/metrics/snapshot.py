@@ -83,12 +83,12 @@ class JobSnapshot(Struct, frozen=True):
     clusters: Mapping[str, ClusterSnapshot]
     groups: Sequence[GroupSnapshot] = ()
 
+    def age_at(self, now: float) -> float:
+        """Returns the heartbeat's age at `now`, by the clock of `made_at`.
 
-def heartbeat_age_s(picture: JobSnapshot, now: float) -> float:
-    """Returns the heartbeat's age at `now`, by the clock of `made_at`: it grows even when the driver takes
-    no more snapshots.
-    """
-    return picture.heartbeat_age_s + max(now - picture.made_at, 0.0)
+        It grows even when the driver takes no more snapshots.
+        """
+        return self.heartbeat_age_s + max(now - self.made_at, 0.0)
 
 
 def unready(picture: JobSnapshot | None, now: float) -> list[str]:
@@ -98,7 +98,7 @@ def unready(picture: JobSnapshot | None, now: float) -> list[str]:
     if picture is None:
         return ["the job is starting"]
     problems = []
-    age = heartbeat_age_s(picture, now)
+    age = picture.age_at(now)
     status = picture.status
     if age > HEARTBEAT_OLD_S:
         problem = "no heartbeat yet" if age == float("inf") else f"the last heartbeat is {age:.0f} s old"

@@ -93,7 +93,7 @@ def cut(data: bytes | Octets, places: Integers) -> pa.Array:
 
 
 def gathered(data: bytes | Octets, begins: Integers, ends: Integers, nulls: Flags | None = None) -> pa.Array:
-    """Returns the bytes from each begin to its end, null where `nulls` says so. The places ascend."""
+    """Returns the bytes of each range, null where `nulls` is set. The ranges ascend, and do not overlap."""
     if not len(begins):
         return pa.array([], pa.binary())
     places = np.stack((begins, ends), axis=1).reshape(-1)

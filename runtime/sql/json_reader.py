@@ -42,8 +42,8 @@ _NARROW, _MOST_FIELDS = 8, 4  # fields of an object; fields for each byte of a v
 class JsonReader:
     """A reader has one compiled decoder for the values of a transform.
 
-    `read` names the fields that expressions read; the types of the others must match in any case. `arrow` is
-    the type of what is read.
+    `read` names the fields that expressions use. The other declared fields are not returned, but a value must
+    have their types, too. `arrow` is the type of the fields that are returned.
     """
 
     def __init__(self, declared: pa.StructType, read: Collection[str]) -> None:

@@ -157,7 +157,7 @@ class Transformer:
     async def apply(
         self, partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]]
     ) -> list[Transformed]:
-        """Returns what of each partition's batches travels. Raises EvaluationEnded, RegistryUnavailable.
+        """Returns the records of each partition that travel. Raises EvaluationEnded, RegistryUnavailable.
 
         While Spark evaluates some batches, the next ones are unpacked.
         """
@@ -286,7 +286,7 @@ class Transformer:
         return pa.concat_arrays([await self._evaluator.evaluate(piece) for piece in pieces])
 
     def _transformed(self, window: _Window, answers: pa.Array) -> Iterator[tuple[_Share, Transformed]]:
-        """Yields what of each partition's share of a window travels, up to the first bad record.
+        """Yields the records of a window that travel, by partition, up to the first bad record of each.
 
         It goes beyond that where the flow quarantines.
         """

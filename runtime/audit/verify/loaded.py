@@ -134,10 +134,7 @@ def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Re
     except EndpointUnavailable as problem:
         hint = "it is read on this machine, with --on-cluster on those of the job"
         raise AuditFailure(lines.endpoint, str(problem), hint) from None
-    known = {
-        key.topic: KnownFile(key.topic, made.position, made.source_topic_id, made.source_epoch)
-        for key, made in chosen.items()
-    }
+    known = {key.topic: KnownFile.of(key.topic, progress) for key, progress in chosen.items()}
     return reconcile(listing.files, known, lambda name, file: source.holds(listing.files, name, file))
 
 
@@ -200,7 +197,7 @@ def loaded_file(
             destination_high=max(written_end, start),
             runs=encode_runs((run for run in runs if run.source >= low), 0, 0),
             alone=alone,
-            read=KnownFile(name, read.position, read.source_topic_id, read.source_epoch),
+            read=KnownFile.of(name, read),
             records=read.records,
         )
         return [piece]

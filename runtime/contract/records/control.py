@@ -160,8 +160,8 @@ class Assign(msgspec.Struct, frozen=True, tag="assign"):
 class StopSlot(msgspec.Struct, frozen=True, tag="stop_slot"):
     """Stops this attempt of the slot, and every earlier one of the same driver.
 
-    The driver writes it before it fences the attempt's transactional ids: whichever process reads the topic
-    to its end after it initialised an id knows whether it may still copy (R3).
+    The driver writes it before it fences the attempt's transactional ids. So a process that has initialised
+    an id, and then reads the whole topic, knows whether it may still copy (R3).
     """
 
     driver: str

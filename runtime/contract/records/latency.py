@@ -144,8 +144,8 @@ def summed(counts: Iterable[Sequence[int]]) -> list[int]:
 def quantile(counts: Sequence[int], q: float) -> float | None:
     """Returns a quantile of a histogram with the bounds of LATENCY_BOUNDS_MS, interpolated linearly.
 
-    Values above the last bound count as that bound: the histogram does not distinguish them. A histogram that
-    nobody can have counted has none.
+    Values above the last bound count as that bound, because the histogram does not tell them apart. Returns
+    None where nothing was counted, or where the counts are impossible.
     """
     total = sum(counts)
     if not 0 < total < 1 << 63 or min(counts) < 0:

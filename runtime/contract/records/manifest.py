@@ -1,4 +1,4 @@
-"""Codec of the manifest of a file endpoint, and of the snapshots beside it. Each flow has its own.
+"""Encodes and decodes the manifest of a flow into files, and the snapshots beside it.
 
 A commit of the manifest is one file: a line of JSON and the SHA-256 of that line. A commit that was cut off
 or edited is not read. It names the digest of the commit before, so that an exchanged commit is noticed too.

@@ -38,9 +38,9 @@ def not_started_with(started: Mapping[str, ClusterSpec], spec: JobSpec) -> list[
 def regrouped(before: JobSpec, after: JobSpec) -> list[str]:
     """Returns the flows that need a restart, because no slot of the running job can copy them.
 
-    A slot evaluates one transform, or none, from its start to its end. A job with files reads and writes only
-    in the folders that it was started with, and reaches stores as it was started: no record decides where a
-    job reads or writes. Nor does one change what it may read of a record, or the registry that it asks: a
+    A slot evaluates the same transform, or none, for as long as it runs. No record decides where a job reads
+    or writes: a job with files uses only the folders that it was started with, and the settings of stores
+    that it had then. Nor does a record change what a job may read of records, or the registry that it asks: a
     flow syncs schemas only with the schema registries that the job was started with.
     """
     reached = [flow.reached for flow in before.flows]

@@ -369,10 +369,10 @@ Translation = tuple[GroupOffsetSides, Mapping[GroupPartition, PlacedOffset]]
 class FinalGroupSync:
     """A FinalGroupSync runs the last translation of a flow's groups.
 
-    `taken` returns those of the given topics that it covers. What a broker does not answer, or refuses for
-    now, is tried again for `patience_s`, and `waits` is called with the reason: nothing moves the groups any
-    more once the flow has ended. Each attempt takes only what is left, because groups that were moved may
-    commit at the destination already.
+    `taken` returns those of the given topics that it covers. Once the flow has ended, nothing else moves the
+    groups. So an offset whose broker does not answer, or refuses for now, is tried again for `patience_s`,
+    and `waits` is called with the reason. An attempt leaves out the groups that were moved before, because
+    they may commit at the destination already.
 
     A promotion needs what groups committed at the source, and reads that with the same patience. A failover
     asks the source once, for seconds.

@@ -89,10 +89,7 @@ class FilesSource(RecordSource[Progress]):
         """Decides what is read, and what became of the files that were read before (R4)."""
         look, source = _FilesLook(listing=listing), self._files
         keys = {key.topic: key for key in known}
-        files = {
-            name: KnownFile(name, known[key].position, known[key].source_topic_id, known[key].source_epoch)
-            for name, key in keys.items()
-        }
+        files = {name: KnownFile.of(name, known[key]) for name, key in keys.items()}
         became = reconcile(listing.files, files, lambda name, file: source.holds(listing.files, name, file))
         moved_from = {keys[file.name] for file, _ in became.moved}
         for file, name in became.moved:
@@ -237,7 +234,7 @@ class FilesSource(RecordSource[Progress]):
         )
 
     def _read_anew(self, look: _FilesLook, key: PartitionKey, progress: Progress) -> None:
-        """Notes that a new file has the name of file that was read to its end and then deleted."""
+        """Begins a new file, which has the name of one that was read completely and then deleted."""
         self._files.gone_since.pop(key.topic, None)
         self._files.sizes.pop(key.topic, None)
         look.move(key, _from_the_beginning(progress))

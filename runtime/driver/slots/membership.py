@@ -26,9 +26,9 @@ WITHOUT = ""  # stands for all flows without a transform
 
 
 class SlotLayout(Struct, frozen=True):
-    """A SlotLayout says, for each slot in order, which flow with a transform it copies, or WITHOUT.
+    """A SlotLayout names, for each slot in order, the flow with a transform that it copies, or WITHOUT.
 
-    It is fixed for the life of a job, because a slot evaluates one query from its start to its end.
+    It is fixed for the life of a job, because a slot evaluates one query for as long as it runs.
     """
 
     by_slot: tuple[str, ...]

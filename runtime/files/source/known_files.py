@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from runtime.contract.records.job_status import Finding
+from runtime.contract.records.ledger import Progress
 
 Fingerprint: TypeAlias = bytes  # of what was read of a file
 NO_FINGERPRINT: Final = b""  # of a file of which nothing was read
@@ -39,6 +40,11 @@ class KnownFile(NamedTuple):
     position: int
     fingerprint: bytes
     identity: int
+
+    @classmethod
+    def of(cls, name: str, progress: Progress) -> KnownFile:
+        """Returns a file as the ledger knows it."""
+        return cls(name, progress.position, progress.source_topic_id, progress.source_epoch)
 
 
 @dataclass(frozen=True, slots=True)

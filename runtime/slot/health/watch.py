@@ -7,7 +7,6 @@ import contextlib
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
 
 from runtime.contract.client.settings import SecurityProtocol
 from runtime.contract.records.job_status import OpenTransaction
@@ -173,14 +172,6 @@ _MAX_AGE_S = EVERY_S / 2
 _BLOCKED_AFTER_S = 10.0
 
 
-class _ComparedTopics(NamedTuple):
-    """The partitions of a flow that may be fetched, and the metadata of their topics at both sides."""
-
-    copies: list[PartitionCopy]
-    source: Mapping[str, TopicMetadata]
-    destination: Mapping[str, TopicMetadata]
-
-
 class TopicWatch:
     """A watch checks the partitions of a flow every 5 s: their topic ids, and whether they are blocked.
 
@@ -201,7 +192,7 @@ class TopicWatch:
         self._supervisor = supervisor
         self._leader_changed = leader_changed
         self._waiting: dict[PartitionCopy, float] = {}
-        self._compared: _ComparedTopics | None = None
+        self._compared: tuple[object, ...] = ()  # the partitions, and the metadata of their topics
         self._unsettled: list[PartitionCopy] = []
 
     async def run(self) -> None:
@@ -228,9 +219,9 @@ class TopicWatch:
         destination_topics = await self._destination.recent_topics(
             {copy.at.topic for copy in copies}, _MAX_AGE_S
         )
-        topics = _ComparedTopics(copies, source_topics, destination_topics)
-        due = self._unsettled if topics == self._compared else copies
-        self._compared, self._unsettled = topics, []
+        compared = copies, source_topics, destination_topics
+        due = self._unsettled if compared == self._compared else copies
+        self._compared, self._unsettled = compared, []
         for copy in due:
             if not copy.fetchable:  # It stopped during the request.
                 continue

@@ -498,7 +498,7 @@ class Lane:
     async def _decide_by_ledger(
         self, tx: Transaction, failure: TransactionFailure, decision: ErrorDecision
     ) -> None:
-        """Reads from the ledger whether a transaction was committed, after the response to its end was lost.
+        """Reads from the ledger whether a transaction was committed, where the response to EndTxn was lost.
 
         The new epoch has ended it either way, so its records are decided (fencing 5).
         """

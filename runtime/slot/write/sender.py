@@ -232,10 +232,10 @@ class ProduceSender:
                     raise TransactionFailure(ErrorPhase.PRODUCE, error, tuple(copies)) from error
 
     def make_requests(self, tx: Transaction) -> list[PartitionCopy]:
-        """Makes requests of what the in-flight windows and quotas allow; returns the partitions.
+        """Puts batches into requests, as the in-flight windows and quotas allow; returns their partitions.
 
-        They are sent, but for the last one to each broker, which waits for `flush`. Partitions take turns, a
-        batch each.
+        The last request to each broker waits for `flush`; those before it are sent at once. Partitions take
+        turns, a batch each.
         """
         taken: list[PartitionCopy] = []
         for node, copies in self.ready.items():
