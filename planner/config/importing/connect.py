@@ -73,6 +73,11 @@ def _unescaped(text: str) -> str:
     return "".join(signs)
 
 
+def whole_number(text: str) -> int | None:
+    """Returns a number of at most nine digits, which no setting of Kafka Connect exceeds; None for others."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
 @dataclass(slots=True)
 class Properties(Fields):
     """The keys of a properties file, or of a connector. Every value is a text.
@@ -110,8 +115,8 @@ class Properties(Fields):
     def whole(self, *keys: str, unit: str = "") -> int | None:
         """Returns a whole number, or None if it is not set or not a number."""
         value = self.text(*keys)
-        if value is None or value.isdecimal():
-            return None if value is None else int(value)
+        if value is None or (number := whole_number(value)) is not None:
+            return None if value is None else number
         self.note(keys, f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number")
         return None
 

@@ -10,6 +10,7 @@ from planner.config.importing.connect import (
     client_of,
     java_regex_problem,
     properties_of,
+    whole_number,
 )
 from planner.config.importing.declared import label
 from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, unused
@@ -67,6 +68,8 @@ _NEVER_MIRRORED = frozenset(
 )
 
 
+_MOST_CLUSTERS = 100  # each pair of them may be a flow
+_LONGEST_KEY = 1_000  # characters of a key in which an alias is looked for
 _POLICY = ("replication.policy.class",)
 _CONFIGS_OUT = ("config.properties.exclude", "config.properties.blacklist")
 
@@ -216,6 +219,9 @@ def convert_properties(keys: Properties, name: str) -> ConvertedTopology:
                 "give the file that connect-mirror-maker is started with (clusters = A, B)",
             )
         )
+    if len(aliases) > _MOST_CLUSTERS:
+        what = f"{file} names {len(aliases):,} clusters, and at most {_MOST_CLUSTERS} are converted"
+        raise keys.failure(what, "leave those out that no flow needs", "clusters")
     names = _names(aliases, keys)
     clusters = {names[alias]: _cluster(alias, names[alias], keys) for alias in aliases}
     flows: dict[str, Flow] = {}
@@ -231,7 +237,8 @@ def convert_properties(keys: Properties, name: str) -> ConvertedTopology:
         flows[flow.name] = flow
         positions[flow.name] = positions_of(source, target, keys)
         tasks = keys.text(f"{source}->{target}.tasks.max", f"{target}.tasks.max", "tasks.max") or ""
-        slots.setdefault(flow.job, []).extend([int(tasks)] if tasks.isdecimal() else [])
+        number = whole_number(tasks)
+        slots.setdefault(flow.job, []).extend([number] if number is not None else [])
     if not flows:
         hint = f"set {aliases[0]}->{aliases[-1]}.enabled = true for each that runs"
         raise keys.failure(f"no flow is enabled in {file}", hint, "clusters")
@@ -277,13 +284,16 @@ def _internal_replication(aliases: tuple[str, ...], keys: Properties) -> int | N
     """Returns the largest replication of MirrorMaker's own topics. -1 stands for the broker's default."""
     names = keys.below_any("", *(f"{alias}." for alias in aliases)).names(*_INTERNAL)
     copies = [keys.text(name) or "" for name in names]
-    return max((int(number) for number in copies if number.isdecimal()), default=None)
+    numbers = map(whole_number, copies)
+    return max((number for number in numbers if number is not None), default=None)
 
 
 def _explain_rest(aliases: tuple[str, ...], keys: Properties) -> None:
-    pairs = [f"{source}->{target}" for source, target in product(aliases, aliases)]
+    pairs = {f"{source}->{target}" for source, target in product(aliases, aliases)}
     for name in keys.rest():
-        prefix = next((prefix for prefix in (*pairs, *aliases) if name.startswith(f"{prefix}.")), None)
+        dots = [at for at, sign in enumerate(name[:_LONGEST_KEY]) if sign == "."]
+        prefixes = [name[:at] for at in dots]
+        prefix = next((prefix for of in (pairs, aliases) for prefix in prefixes if prefix in of), None)
         if "->" in name and prefix not in pairs:
             keys.note(name, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
         elif prefix in pairs and not keys.flag(False, f"{prefix}.enabled"):

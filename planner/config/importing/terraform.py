@@ -18,6 +18,7 @@ WHAT = "terraform.tfstate, or what terraform show -json prints"
 _ALIAS = re.compile(r"(?:provider\[[^\]]*\]|(?:^|:)(?!module\.)[A-Za-z0-9_-]+)\.(?P<alias>[A-Za-z0-9_-]+)")
 _MODULE = re.compile(r"module\.(?P<name>[A-Za-z0-9_-]+)")
 _INDEX = re.compile(r"\[(?:\d+|\"(?:[^\"\\]|\\.)*\")\]")
+_LONGEST = 1_000  # characters of an address that are read: a regex may take time by the square of them
 # Kinds of resources of both providers, with the names of their attributes: name, partitions, replication.
 _TOPICS = {
     "kafka_topic": ("name", "partitions", "replication_factor"),
@@ -91,9 +92,9 @@ class _Resource(NamedTuple):
     def _kafka(self, addresses: Mapping[tuple[str, ...], str], declared: DeclaredResources) -> str:
         """Returns the cluster of a resource of Mongey/kafka: one for each configuration of the provider."""
         values, provider = self.values, self.provider
-        alias = _ALIAS.search(provider)
+        alias = _ALIAS.search(provider[:_LONGEST])
         short = alias["alias"] if alias else "kafka"
-        modules = "-".join(_MODULE.findall(provider))
+        modules = "-".join(_MODULE.findall(provider[:_LONGEST]))
         candidates = (short, f"{short}-{modules}" if modules else short, f"{short}-{Path(values.file).stem}")
         identity = (values.file, provider)
         name = declared.name(identity, values, *candidates)
@@ -167,7 +168,7 @@ def _of_module(module: Fields, path: str, providers: Mapping[str, str]) -> Itera
         if resource.text("mode") != "data":
             kind = resource.text("type") or ""
             address = resource.text("address") or kind
-            provider = providers.get(_INDEX.sub("", address), path)
+            provider = providers.get(_INDEX.sub("", address[:_LONGEST]), path)
             yield _Resource(kind, address, provider, resource.below("values"))
     for child in module.each("child_modules"):
         yield from _of_module(child, child.text("address") or path, providers)
