@@ -136,8 +136,9 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
     A topic without an id from the broker gets an id made of its name. `decoded` keeps topics from one
     response to the next.
 
-    A list of every topic leaves out those whose names Kafka does not allow. No broker of Kafka has one, and
-    another system may list any: a name becomes a path, a part of a request and a line on a screen.
+    A list of every topic leaves out those that have no error and a name that Kafka does not allow. No broker
+    of Kafka has one, and another system may list any: a name becomes a path, a part of a request and a line
+    on a screen.
     """
 
     API = Api.METADATA
@@ -185,7 +186,7 @@ class MetadataRequest(Request[MetadataResponse], frozen=True):
         def decode() -> DecodedTopics:
             (topics, cluster_rights), _ = _TOPICS.decode(version, encoded)
             if self.names is None:
-                topics = tuple(topic for topic in topics if illegal_because(topic.name) is None)
+                topics = tuple(topic for topic in topics if topic.error or not illegal_because(topic.name))
             if self.NAME_IDS:
                 topics = tuple(map(_with_id, topics))
             return topics, cluster_rights
