@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
 
+from runtime.class_archive import ClassArchive, cache_folder
 from runtime.contract.extras import Extra, missing_extra, spark_package
 from runtime.java import find_java
 from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
-from runtime.lab.files import LabBusy, LabError, exclusive, explained, write
+from runtime.lab.files import LabError, exclusive, explained, write
 
 # It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"
@@ -183,12 +184,6 @@ def broker_jars(version: KafkaVersion) -> IvyRequest:
         ),
         count=48 if version.log4j2 else 40,
     )
-
-
-def cache_folder() -> Path:
-    """Returns the cache folder of the user."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "repl"
 
 
 def classpath(java: str, wanted: IvyRequest, report: Report = silent) -> str:
@@ -346,19 +341,15 @@ class Kit:
         return Path(self.classpath).parent
 
     @property
-    def archive(self) -> Path:
-        """Returns the archive of this Java; a Java of another path or version has its own archive."""
-        java = Path(shutil.which(self.java) or self.java).resolve()
-        identity = f"{java} {java.stat().st_mtime_ns}"
-        return self.jars / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
+    def archive(self) -> ClassArchive:
+        return ClassArchive(self.jars, "classes", Path(shutil.which(self.java) or self.java))
 
     def command(self, *jvm: str, heap: str = "256m") -> list[str]:
         """Returns the Java command line without the class to run."""
-        fast = (f"-XX:SharedArchiveFile={self.archive}",) if self.archive.is_file() else ()
         return [
             *(self.java, f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.awt.headless=true"),
             # Java must not print a line about an archive that does not fit into a tool's output.
-            *(*fast, "-Xlog:disable", "-Xlog:all=error:stderr"),
+            *(*self.archive.options, "-Xlog:disable", "-Xlog:all=error:stderr"),
             *jvm,
             *("-cp", self.classpath),
         ]
@@ -372,19 +363,14 @@ def find_kit(report: Report, version: str = KAFKA_VERSION) -> Kit:
 
 def ensure_archive(kit: Kit, train: Callable[[Path, Path], None]) -> None:
     """Makes the archive if there is none: `train` runs a broker once, in a scratch folder."""
-    failed = kit.archive.with_suffix(".failed")
-    if kit.archive.exists() or failed.exists():
+    archive = kit.archive
+    failed = archive.path.with_suffix(".failed")
+    if archive.path.exists() or failed.exists():
         return
     try:
-        with (
-            exclusive(kit.archive.with_suffix(".lock"), "preparing Kafka"),
-            tempfile.TemporaryDirectory(prefix=".archive.", dir=kit.jars.parent) as scratch,
-        ):
-            made = Path(scratch) / kit.archive.name
-            train(Path(scratch) / "lab", made)
-            made.rename(kit.archive)
-    except LabBusy:
-        return  # another process is making it
+        with archive.making() as made:
+            if made is not None:
+                train(made.parent / "lab", made)
     except (LabError, OSError):
         with suppress(OSError):
             failed.touch()  # later starts must not try again and wait

@@ -20,7 +20,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 import runtime
+from runtime.class_archive import ClassArchive, cache_folder
 from runtime.contract.extras import Extra, is_missing, missing_extra, spark_package
 from runtime.contract.launching import LaunchError, safe_path
 from runtime.contract.spec.jobspec import JobSpec
@@ -34,6 +37,7 @@ MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job 
 
 ROOT = Path(runtime.__file__).resolve().parent.parent
 MAIN = ROOT / "runtime" / "driver" / "main.py"
+TRAINING = ROOT / "runtime" / "driver" / "class_training.py"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # Heap of the driver's JVM: it schedules a few tasks and handles no records.
@@ -118,7 +122,9 @@ def spark_submit(
 def write_settings(spec: JobSpec, folder: JobFolder) -> None:
     """Writes the files that `spark_submit` names: the settings, and on a cluster the sources for workers."""
     folder.renew_scratch()
-    write_private(folder.properties, properties_file(properties(spec, folder)))
+    archive = class_archive(spark_home(os.environ), os.environ)
+    fast = archive.options if archive is not None else ()
+    write_private(folder.properties, properties_file(properties(spec, folder, fast)))
     if spec.launch.launcher != "local":
         new = folder.package.with_name(f".{folder.package.name}")
         command = [sys.executable, "-m", "runtime.driver.package", str(new)]
@@ -156,10 +162,20 @@ def java_options(spec: JobSpec) -> tuple[str, ...]:
     return JVM if all(flow.transform is None for flow in spec.flows) else _SMALL
 
 
-def properties(spec: JobSpec, folder: JobFolder) -> dict[str, str]:
+def class_archive(spark: Path, environ: Mapping[str, str]) -> ClassArchive | None:
+    """Returns the archive of the classes of this Spark; None where there can't be one. Raises LaunchError."""
+    java = find_java(environ)
+    try:
+        return ClassArchive(cache_folder(), "spark", java, (spark / "jars").iterdir())
+    except (OSError, RuntimeError):  # there are no jars, or the user has no home folder
+        return None
+
+
+def properties(spec: JobSpec, folder: JobFolder, fast: Sequence[str] = ()) -> dict[str, str]:
     """Returns the default settings, overridden by the launcher's, overridden by the topology's.
 
-    Java options are concatenated, and the last one takes effect.
+    Java options are concatenated, and the last one takes effect; `fast` are more of them for a JVM on this
+    machine.
     """
     launch = spec.launch
     ours = {
@@ -175,6 +191,7 @@ def properties(spec: JobSpec, folder: JobFolder) -> dict[str, str]:
         given[_EXECUTOR_OPTIONS] = " ".join((*java, launch.conf.get(_EXECUTOR_OPTIONS, ""))).strip()
     options = [
         *java,
+        *(f'"{option}"' for option in fast),
         f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
         f'"-Djava.io.tmpdir={folder.scratch}"',
         launch.conf.get("spark.driver.extraJavaOptions", ""),
@@ -285,6 +302,7 @@ _LAST_LINES = 15
 _LONGEST_LINE = 16 << 20  # bytes
 _GRACE_S = 10.0
 DEADLINE_S = 60.0  # of a one-off application that has no other deadline
+_ARCHIVED_WITHIN_S = 900.0  # many times what it takes on a quiet machine
 DEADLINE_KEY = "REPL_SPARK_DEADLINE"  # seconds, for slower machines
 # What an application gets of the environment that must not see all of it: where Java and libraries are.
 _PLAIN = ("PATH", "JAVA_HOME", "LANG", "LD_LIBRARY_PATH", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
@@ -365,6 +383,27 @@ async def run_once(
             await _end(process)
     if code:
         raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
+
+
+async def archive_classes(environ: Mapping[str, str]) -> None:
+    """Makes the archive of Spark's classes where there is none. Raises LaunchError, OSError."""
+    archive = class_archive(spark_home(environ), environ)
+    if archive is None:
+        return
+    with archive.making() as made:
+        if made is None:
+            return
+        conf = {"spark.driver.extraJavaOptions": f'"-XX:ArchiveClassesAtExit={made}"'}
+        await run_once(
+            TRAINING,
+            (),
+            said=lambda _line: None,
+            prefix="\0",  # of no line
+            environ=environ,
+            where=replace(HERE, launch=replace(HERE.launch, conf=conf)),
+            deadline_s=_ARCHIVED_WITHIN_S,
+            variables=(),
+        )
 
 
 async def _follow_output(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from runtime.class_archive import cache_folder
 from runtime.java import find_java
 from runtime.lab import kit
 from runtime.lab.cluster import KAFKA_VERSION, KafkaVersion
@@ -78,13 +79,13 @@ def left_over(cache: Path) -> list[str]:
 def test_fetched_once_with_what_it_needs(repository: Path) -> None:
     steps: list[tuple[int, int]] = []
     classpath = kit.classpath(java(), THING, lambda _, done, total: steps.append((done, total)))
-    folder = kit.cache_folder() / "thing-1.0"
+    folder = cache_folder() / "thing-1.0"
     assert classpath == f"{folder}/*"
     assert sorted(path.name for path in folder.glob("*.jar")) == ["part-1.0.jar", "thing-1.0.jar"]
     assert steps[-1] == (4, 4)
     shutil.rmtree(repository)  # nothing is asked for a second time
     assert kit.classpath("no-java-is-needed", THING) == classpath
-    assert not left_over(kit.cache_folder())
+    assert not left_over(cache_folder())
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_fetched_once_with_what_it_needs(repository: Path) -> None:
 )
 def test_a_damaged_cache_is_fetched_again(repository: Path, damage: str) -> None:
     kit.classpath(java(), THING)
-    folder = kit.cache_folder() / "thing-1.0"
+    folder = cache_folder() / "thing-1.0"
     jar, listing = folder / "thing-1.0.jar", folder / kit.MANIFEST
     whole = jar.read_bytes()
     match damage:
@@ -118,7 +119,7 @@ def test_a_damaged_cache_without_network_is_not_used(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kit.classpath(java(), THING)
-    folder = kit.cache_folder() / "thing-1.0"
+    folder = cache_folder() / "thing-1.0"
     (folder / "part-1.0.jar").write_bytes(b"half")
     monkeypatch.setenv(SETTINGS, settings(tmp_path / "gone.xml", "http://127.0.0.1:1/"))
     with pytest.raises(LabError, match=r"could not be fetched: .*Connection refused.* — check the network"):
@@ -132,7 +133,7 @@ def test_a_set_without_pins_is_refused_where_the_operator_does_not_take_it(
     monkeypatch.delenv(UNPINNED)
     with pytest.raises(LabError, match=r"thing-1.0 have no pinned checksums — choose one of .*kafka-4.4.0"):
         kit.classpath(java(), THING)
-    assert not (kit.cache_folder() / "thing-1.0").exists()
+    assert not (cache_folder() / "thing-1.0").exists()
 
 
 @pytest.mark.parametrize("forged", ["part-1.0.jar", "thing-1.0.jar", "a jar too many", "a jar too few"])
@@ -186,7 +187,7 @@ def test_two_at_once_fetch_once(repository: Path) -> None:
     assert sorted(len(lines) > 1 for lines in said) == [False, True], (
         "only one of them had something to report"
     )
-    assert kit.whole(kit.cache_folder() / "thing-1.0")
+    assert kit.whole(cache_folder() / "thing-1.0")
 
 
 def subprocess_of(through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:

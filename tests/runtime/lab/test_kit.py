@@ -7,7 +7,7 @@ import pytest
 
 from runtime.lab.brokers.storage import format_all
 from runtime.lab.cluster import KAFKA_VERSION, BrokerPorts, LabClusterSpec, LabKafkaCluster, Security
-from runtime.lab.files import LabError, exclusive
+from runtime.lab.files import LabError
 from runtime.lab.kit import Kit, ensure_archive
 
 
@@ -33,12 +33,11 @@ class Training:
 
 
 def test_made_once_and_used_from_then_on(kit: Kit) -> None:
-    assert f"-XX:SharedArchiveFile={kit.archive}" not in kit.command()
     training = Training()
     ensure_archive(kit, training)
     ensure_archive(kit, training)
     assert training.runs == 1
-    assert f"-XX:SharedArchiveFile={kit.archive}" in kit.command()
+    assert f"-XX:SharedArchiveFile={kit.archive.path}" in kit.command()
 
 
 @pytest.mark.parametrize("problem", [LabError("the broker died"), OSError("disk full")])
@@ -47,7 +46,7 @@ def test_what_cannot_be_made_is_not_tried_again(kit: Kit, problem: Exception) ->
     ensure_archive(kit, training)
     ensure_archive(kit, training)
     assert training.runs == 1
-    assert not kit.archive.exists()
+    assert not kit.archive.options
 
 
 def test_an_interrupt_is_no_failure(kit: Kit) -> None:
@@ -58,19 +57,14 @@ def test_an_interrupt_is_no_failure(kit: Kit) -> None:
     assert again.runs == 1
 
 
-def test_nobody_waits_for_somebody_else_who_makes_it(kit: Kit) -> None:
+def test_nobody_waits_for_another_process_that_makes_it(kit: Kit) -> None:
     training = Training()
-    with exclusive(kit.archive.with_suffix(".lock"), "preparing Kafka"):
+    with kit.archive.making() as made:
         ensure_archive(kit, training)
-    assert training.runs == 0
-    ensure_archive(kit, training)
-    assert training.runs == 1
-
-
-def test_another_java_makes_its_own(kit: Kit, tmp_path: Path) -> None:
-    other = tmp_path / "bin" / "other-java"
-    other.touch()
-    assert Kit(str(other), kit.classpath).archive != kit.archive
+        assert training.runs == 0
+        assert made is not None
+        made.touch()
+    assert kit.archive.options
 
 
 def of_three(folder: Path, **more: Any) -> LabKafkaCluster:
