@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
+from msgspec.structs import replace
 
 from planner.cli.command import ApprovedOutput, Output, command
 from planner.cli.output import show
 from planner.model.diagnostic import ExitCode, Failure, error
 from planner.workflows.new_files import new_file
 from planner.workflows.options import Option
-from planner.workflows.requests import AdoptRequest, ChangeRequest, ImportRequest, TakeOver
+from planner.workflows.requests import ChangeRequest, ImportRequest, TakeOver
 
 if TYPE_CHECKING:
     from planner.workflows.importing import ImportedCopy
@@ -144,14 +145,9 @@ def import_(
         raise Failure(
             error("--adopt needs a topology to adopt for", "write one with -o FILE, or name it as PATH")
         )
-    adopting = AdoptRequest(
-        file or request.path,
-        () if file is not None else request.var_files,
-        request.timeout_ms,
-        lock_timeout_ms=change.lock_timeout_ms,
-        clusters=clusters,
-    )
-    return adopt_clusters(adopting, output.interaction()).exit_code
+    if file is not None:
+        change = replace(change, path=file, var_files=())
+    return adopt_clusters(change, clusters, output.interaction()).exit_code
 
 
 def _write(imported: "ImportedCopy", file: Path | None, output: Output) -> int:

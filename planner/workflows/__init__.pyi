@@ -50,7 +50,6 @@ from planner.workflows.one_off import try_transform as try_transform
 from planner.workflows.plans import drift as drift
 from planner.workflows.plans import plan as plan
 from planner.workflows.plans import validate as validate
-from planner.workflows.requests import AdoptRequest as AdoptRequest
 from planner.workflows.requests import ApplyRequest as ApplyRequest
 from planner.workflows.requests import ChangeRequest as ChangeRequest
 from planner.workflows.requests import ClusterRequest as ClusterRequest

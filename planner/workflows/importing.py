@@ -24,7 +24,7 @@ from planner.model.topology.resources import CLUSTER_NAME
 from planner.workflows.applying.apply import execute
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
-from planner.workflows.requests import AdoptRequest, ImportRequest, TakeOver
+from planner.workflows.requests import ChangeRequest, ImportRequest, TakeOver
 from planner.workflows.topology import checked, cluster_of, written
 from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Template
@@ -279,14 +279,16 @@ def proposed_topology(
 
 
 @Workflow
-async def adopt(request: AdoptRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
-    """Registers what the clusters hold as declared, as the topology's own. It changes nothing else."""
+async def adopt(
+    request: ChangeRequest, clusters: tuple[str, ...], interaction: Interaction = UNATTENDED
+) -> ApplyResult:
+    """Registers what these clusters hold as declared, as the topology's own. It changes nothing else."""
     from planner.workflows.plans import observe_and_plan
 
     topology = checked(request).topology
-    for name in request.clusters:
+    for name in clusters:
         cluster_of(topology, name)
-    plan = await observe_and_plan(topology, request.timeout_ms, interaction.progress, adopt=request.clusters)
+    plan = await observe_and_plan(topology, request.timeout_ms, interaction.progress, adopt=clusters)
     return await execute(plan, request, interaction)
 
 

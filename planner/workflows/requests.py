@@ -176,12 +176,6 @@ class TakeOver(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-class AdoptRequest(ChangeRequest, frozen=True, kw_only=True):
-    """A request to register what these clusters hold as declared, as the topology's own."""
-
-    clusters: tuple[str, ...]
-
-
 # Operate
 
 
