@@ -91,8 +91,8 @@ def drill(
     if junit is not None:
         write_report(junit, rendered.junit(report))
     if metrics is not None:
-        earlier, _ = drills.stored_drills(folder)
-        success_s = rendered.last_success_s(earlier, report.topology)
+        passed = drills.drill_history(request, folder).last_passed
+        success_s = passed.report.started_ms / 1000 if passed is not None else None
         write_report(metrics, rendered.metrics(report, time.time(), success_s))
     output.show(lambda: kept.tree, lambda _width: rendered.screen(report))
     if not output.as_json:

@@ -1,6 +1,6 @@
 """The report of a drill: on the terminal, as JSON, as JUnit XML, as a page, and as Prometheus metrics."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from rich.text import Text
 
-from planner.model.drill import LAB, LIVE, DrillReport, Scenario, StoredDrill, largest
+from planner.model.drill import LIVE, DrillReport, Scenario, StoredDrill, largest
 from planner.render.page import page_environment
 from planner.render.readable import UNKNOWN, one_line, plural
 from planner.render.table import Cell, Column, Row, table
@@ -133,15 +133,11 @@ def junit(report: DrillReport) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def last_success_s(earlier: Iterable[StoredDrill], topology: str) -> float | None:
-    """Returns when a stored drill of a topology on lab clusters last passed, in seconds since 1970."""
-    reports = (drill.report for drill in earlier if drill.report.topology == topology)
-    passed = (report for report in reports if report.passed and report.against == LAB)
-    return largest(report.started_ms / 1000 for report in passed)
-
-
 def metrics(report: DrillReport, at_s: float, last_success_s: float | None) -> str:
-    """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter."""
+    """Returns metrics in Prometheus' text format, for the textfile collector of its node exporter.
+
+    The times are in seconds since 1970.
+    """
     topology = _text(report.topology).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     live = report.against == LIVE  # reading proves less than a drill: it must not silence the alert
     success_s = at_s if report.passed else last_success_s

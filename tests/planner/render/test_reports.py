@@ -495,17 +495,6 @@ RISK = report(
 )
 
 
-def test_only_drills_of_the_topology_on_lab_clusters_are_its_last_success() -> None:
-    ours, theirs = (
-        changed(report(BILLING), started_at="2026-11-22T10:00:00Z"),
-        changed(report(BILLING), started_at="2026-11-23T10:00:00Z"),
-    )
-    reports = [ours, changed(theirs, topology="other"), changed(theirs, against=LIVE)]
-    stored = [StoredDrill("", each, {}, "not signed") for each in reports]
-    assert drill.last_success_s(stored, "shop") == ours.started_ms / 1000
-    assert drill.last_success_s(stored, "new") is None
-
-
 def drills() -> dict[str, Shown]:
     def history(*reports: DrillReport) -> Shown:
         stored = [StoredDrill("", one, {}, "not signed") for one in reports]
