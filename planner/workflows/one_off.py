@@ -26,7 +26,7 @@ from planner.model.step import DONE, StepResult, failed
 from planner.model.topology import Flow, Topology
 from planner.plan.steps.restores import RestoreOffsets, RestoreRecords, RestoreSchemas, RestoreStep
 from planner.state import internal_topics
-from planner.workflows.audit.access import endpoints_of
+from planner.workflows.audit.access import cluster_endpoint
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     ProgressEvent,
@@ -247,7 +247,7 @@ async def _newest(topology: Topology, flow: Flow, request: TryFlowRequest) -> li
 
     into_files = topology.file_flows.get(flow.name)
     router = Router([file_route(into_files)]) if into_files is not None else router_of(topology)
-    reach = endpoints_of([topology.clusters[flow.source_cluster]])[flow.source_cluster]
+    reach = cluster_endpoint(topology.clusters[flow.source_cluster])
     return await answered(
         read_newest(
             reach,

@@ -12,7 +12,7 @@ from planner.model.diagnostic import Failure
 from planner.model.forecast import FlowForecast, Simulation, TopicVolume, forecast
 from planner.model.observed import ClusterDetailsRequest, ObservedCluster
 from planner.model.topology import Flow, Topology
-from planner.workflows.audit.access import answered, endpoints_of
+from planner.workflows.audit.access import answered, cluster_endpoint
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.edge import Workflow
 from planner.workflows.observing import read_clusters
@@ -90,7 +90,7 @@ class _SourceReader:
 
     def __init__(self, topology: Topology, cluster: ObservedCluster, timeout_ms: int) -> None:
         self._cluster = cluster
-        self._access = endpoints_of([topology.clusters[cluster.name]])[cluster.name]
+        self._access = cluster_endpoint(topology.clusters[cluster.name])
         self._within_s = timeout_ms / 1000
         self._now_ms = int(time.time() * 1000)
 

@@ -30,6 +30,11 @@ def endpoints_of(
     return endpoints
 
 
+def cluster_endpoint(cluster: Cluster) -> ClusterEndpoint:
+    """Returns how a cluster is reached. Failure names every secret that is missing."""
+    return endpoints_of([cluster])[cluster.name]
+
+
 async def answered(question: Awaitable[Answer]) -> Answer:
     """Returns an audit's answer. Failure says what to do. Another cluster than the pinned one is refused."""
     try:

@@ -23,7 +23,7 @@ from planner.model.topology import Flow, Topology
 from planner.state import internal_topics
 from planner.state.lease import Lease
 from planner.workflows.applying.session import leased
-from planner.workflows.audit.access import answered, endpoints_of
+from planner.workflows.audit.access import answered, cluster_endpoint
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     UNATTENDED,
@@ -257,8 +257,7 @@ async def _replay(
     from runtime import replay as application
     from runtime.replay.request import decode_outcome, encode_request
 
-    cluster = topology.clusters[flow.destination_cluster]
-    endpoint = endpoints_of([cluster])[cluster.name]
+    endpoint = cluster_endpoint(topology.clusters[flow.destination_cluster])
     main = Path(application.__file__).with_name("main.py")
     async with ClusterClient(endpoint) as client:
         await internal_topics.ensure(client, [naming.LEASE], topology.internal)

@@ -17,7 +17,7 @@ from planner.model.managed_services import service_at
 from planner.model.observed import ClusterReport
 from planner.model.topology import Flow, Topology
 from planner.observe.doctor import examine
-from planner.workflows.audit.access import answered, endpoints_of, flow_accesses
+from planner.workflows.audit.access import answered, cluster_endpoint, endpoints_of, flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.ending import group_losses
 from planner.workflows.preflight import check_allowed
@@ -77,7 +77,7 @@ async def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
 
 def _known(topology: Topology, name: str) -> KnownCluster:
     """Returns how to reach a cluster, and the flows into it, each with the name of its source."""
-    access = endpoints_of([cluster_of(topology, name)])[name]
+    access = cluster_endpoint(cluster_of(topology, name))
     flows = [flow for flow in topology.flows.values() if flow.destination_cluster == name]
     return KnownCluster(access, {flow.name: flow.source_cluster for flow in flows})
 
@@ -110,9 +110,8 @@ async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     files = files_spec(into_files, topology, Path.cwd())
     assert files is not None, "the flow goes into files"
     source = topology.clusters[into_files.source_cluster]
-    access_of = endpoints_of([source])
     return await answered(
-        locate_in_files(_sought(request, into_files), access_of[source.name], files, within_s)
+        locate_in_files(_sought(request, into_files), cluster_endpoint(source), files, within_s)
     )
 
 
@@ -139,7 +138,7 @@ async def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
     topology = written(request)
     known = cluster_of(topology, request.cluster)
-    endpoint = endpoints_of([known])[request.cluster]
+    endpoint = cluster_endpoint(known)
     timeout_s = request.timeout_s
     try:
         async with ClusterClient(endpoint, timeout_s) as client:

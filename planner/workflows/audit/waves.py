@@ -33,7 +33,7 @@ from planner.plan.steps.acls import CreateAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Own
 from planner.state.internal_topics import read_registry
-from planner.workflows.audit.access import answered, endpoints_of
+from planner.workflows.audit.access import answered, cluster_endpoint
 from planner.workflows.audit.history import histories
 from runtime.contract.results.status import UNKNOWN
 from runtime.contract.results.waves import Straggler, WaveProgress, WaveState
@@ -142,7 +142,7 @@ class WaveReader:
 
 
 def source_client(topology: Topology, source: str, timeout_s: float) -> ClusterClient:
-    return ClusterClient(endpoints_of([topology.clusters[source]])[source], timeout_s)
+    return ClusterClient(cluster_endpoint(topology.clusters[source]), timeout_s)
 
 
 async def fences_shown(
@@ -189,7 +189,7 @@ async def clients_of(topology: Topology, source: str, within_s: float) -> "Clust
     """Returns the producers and the consumers of all topics of a cluster, without their rates."""
     from runtime.audit.read.clients import read_clients
 
-    endpoint = endpoints_of([topology.clusters[source]])[source]
+    endpoint = cluster_endpoint(topology.clusters[source])
     return await answered(read_clients(endpoint, None, 0.0, within_s))
 
 

@@ -20,7 +20,7 @@ from planner.model.diagnostic import Diagnostic, ExitCode, Failure, error, warni
 from planner.model.plan import ApplyResult
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import matches_nothing
-from planner.workflows.audit.access import endpoints_of
+from planner.workflows.audit.access import cluster_endpoint
 from planner.workflows.edge import Workflow
 from planner.workflows.flows.edits import TopologyEdits, apply_edited, states_edited, wrong_state
 from planner.workflows.flows.ending import (
@@ -92,7 +92,7 @@ async def resume_over_loss(topology: Topology, flow: Flow, interaction: Interact
     def approve(lost: Sequence[PartitionStatus]) -> None:
         interaction.require(ApproveLoss(flow.name, tuple(lost)))
 
-    endpoint = endpoints_of([destination])[destination.name]
+    endpoint = cluster_endpoint(destination)
     async with ClusterClient(endpoint) as client:
         stopped = await accept_loss(client, flow.job, flow.name, approve)
     left: list[PartitionHealth] = []
