@@ -22,6 +22,7 @@ from planner.workflows.requests import (
 )
 
 if TYPE_CHECKING:
+    from planner.model.plan import ApplyResult
     from planner.workflows.flows.ending import Rehearsal
     from runtime.contract.results.records import SalvagedRecord
 
@@ -43,20 +44,27 @@ def failover(
     from planner.workflows.flows.failover import failover, rehearse_failover
 
     if not rehearse:
-        return failover(request, output.interaction()).exit_code
+        return _show_end(failover(request, output.interaction()), output)
     from planner.render.reports.loss import duration_line
 
     rehearsal = rehearse_failover(request, output.progress())
     return _show_rehearsal(rehearsal, output, end=duration_line(rehearsal.jobs))
 
 
+def _show_end(result: "ApplyResult", output: ApprovedOutput) -> int:
+    """Shows what consumers subscribe to once flows have ended, and returns the exit code."""
+    from planner.cli.view import print_subscriptions
+
+    print_subscriptions(result.subscriptions, as_json=output.as_json)
+    return result.exit_code
+
+
 def _show_rehearsal(rehearsal: "Rehearsal", output: ApprovedOutput, begin: str = "", end: str = "") -> int:
     """Shows what the end of flows would mean, between two lines of the command."""
     from planner.cli.console import print_lines
     from planner.cli.output import say
-    from planner.cli.view import emit_each
+    from planner.cli.view import emit_each, print_subscriptions
     from planner.render.reports.loss import group_lines, schema_lines
-    from planner.workflows.interaction import SubscriptionsRead
 
     if output.as_json:
         emit_each("group", rehearsal.groups)
@@ -67,7 +75,7 @@ def _show_rehearsal(rehearsal: "Rehearsal", output: ApprovedOutput, begin: str =
         click.echo()
     click.echo("What becomes of the groups, by partitions:")
     print_lines(lambda width: group_lines(rehearsal.groups, width))
-    output.progress()(SubscriptionsRead(rehearsal.subscriptions))
+    print_subscriptions(rehearsal.subscriptions, as_json=False)
     if rehearsal.schemas:
         click.echo("\nSchemas:")
         print_lines(lambda _: schema_lines(rehearsal.schemas))
@@ -93,7 +101,13 @@ def failback(
     """
     from planner.workflows.flows.failover import failback, switch_back
 
-    return (switch_back if switch else failback)(request, output.interaction()).exit_code
+    if not switch:
+        return failback(request, output.interaction()).exit_code
+    result = switch_back(request, output.interaction())
+    code = _show_end(result, output)
+    if result.complete:
+        click.echo(f"Next: start the consumers at {request.cluster}, then the producers", err=True)
+    return code
 
 
 @command
@@ -117,7 +131,7 @@ def promote(
     from planner.workflows.flows.states import promote, rehearse_promote
 
     if not rehearse:
-        return promote(request, output.interaction()).exit_code
+        return _show_end(promote(request, output.interaction()), output)
     rehearsal = rehearse_promote(request)
     left = rehearsal.left or "everything is copied"
     return _show_rehearsal(rehearsal, output, begin=f"flow.{request.flow}: {left}")
@@ -142,6 +156,8 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     from planner.workflows.flows.cutover import cutover
 
     result = cutover(request, output.interaction())
+    if result.applied is not None:
+        _show_end(result.applied, output)
     if output.as_json:
         emit_each("wave", [result.wave])
     else:

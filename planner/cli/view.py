@@ -31,7 +31,6 @@ from planner.workflows.interaction import (
     Question,
     ReplayReady,
     StepWaits,
-    SubscriptionsRead,
     UnsentRecords,
     WorkEnded,
     WorkProgress,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from planner.cli.console import ProgressBars
     from planner.workflows.interaction import Interruption
+    from runtime.contract.results.groups import GroupTopics
 
 
 _COLOURS = {
@@ -230,7 +230,7 @@ class TerminalView:
                 self._print_count(event)
             case PlanReady(plan, approved):
                 self._plan(plan, approved=approved)
-            case FlowLosses() | SubscriptionsRead() | UnsentRecords() | ReplayReady():
+            case FlowLosses() | UnsentRecords() | ReplayReady():
                 self._records(event)
             case StepsSent() | StepWaits() | StepsEnded() | ApplyResult():
                 self._applying(event)
@@ -272,43 +272,48 @@ class TerminalView:
                 text = applies.closing(event, shlex.join(["repl", *sys.argv[1:]]))
                 say(text, colour="green" if complete else "red", bold=complete)
 
-    def _records(self, event: FlowLosses | SubscriptionsRead | UnsentRecords | ReplayReady) -> None:
-        """Shows which records are lost, left or copied: each flow or group is a line, or an event."""
+    def _records(self, event: FlowLosses | UnsentRecords | ReplayReady) -> None:
+        """Shows which records are lost, left or copied: each flow is a line, or an event."""
         from planner.render.reports import loss, salvage
 
         match event:
             case FlowLosses(losses, at_ms, cluster):
                 title = f"What the failover of {cluster} costs:" if cluster else "\nWhat did not arrive:"
-                self._lines(
-                    "loss" if cluster else "lost", losses, title, loss.flow_lines(losses, at_ms), end="\n"
-                )
-            case SubscriptionsRead(groups):
-                title = "\nWhat the consumers of each group subscribe to at the destination:"
-                self._lines("subscribe", groups, title, loss.subscription_lines(groups))
+                kind, lines = "loss" if cluster else "lost", loss.flow_lines(losses, at_ms)
+                print_each(kind, losses, title, lines, as_json=self._as_json, end="\n")
             case UnsentRecords(cluster, flows):
                 left = [
                     {"flow": flow, "records": sum(topics.values()), "topics": topics}
                     for flow, topics in flows.items()
                 ]
                 title = f"Records that {cluster} never sent, and that stay only there:"
-                self._lines("left", left, title, loss.unsent_lines(flows), end="\n")
+                print_each("left", left, title, loss.unsent_lines(flows), as_json=self._as_json, end="\n")
             case ReplayReady(salvaged, to) if not self._as_json:
                 from planner.cli.console import print_lines
 
                 print_lines(lambda width: salvage.replay_plan(salvaged, to, width))
 
-    def _lines(
-        self, event: str, values: Sequence[object], title: str, lines: "Iterable[Text]", end: str = ""
-    ) -> None:
-        """Prints a title and lines for people, or each value as an event."""
-        if self._as_json:
-            emit_each(event, values)
-        elif values:
-            from planner.cli.console import print_lines
 
-            click.echo(title)
-            print_lines(lambda _: lines)
-            click.echo(end, nl=False)
+def print_each(
+    event: str, values: Sequence[object], title: str, lines: "Iterable[Text]", *, as_json: bool, end: str = ""
+) -> None:
+    """Prints a title and lines for people, or each value as an event."""
+    if as_json:
+        emit_each(event, values)
+    elif values:
+        from planner.cli.console import print_lines
+
+        click.echo(title)
+        print_lines(lambda _: lines)
+        click.echo(end, nl=False)
+
+
+def print_subscriptions(groups: "Sequence[GroupTopics]", *, as_json: bool) -> None:
+    """Prints what the consumers of each group subscribe to at the destination of flows that end."""
+    from planner.render.reports.loss import subscription_lines
+
+    title = "\nWhat the consumers of each group subscribe to at the destination:"
+    print_each("subscribe", groups, title, subscription_lines(groups), as_json=as_json)
 
 
 def emit_each(event: str, values: "Iterable[object]") -> None:

@@ -23,7 +23,7 @@ from runtime.contract.client.secrets import redacted
 if TYPE_CHECKING:
     from planner.apply.executor import Interruption as Interruption
     from runtime.contract.records.job_status import PartitionStatus
-    from runtime.contract.results.groups import FlowLoss, GroupTopics
+    from runtime.contract.results.groups import FlowLoss
     from runtime.contract.results.records import Salvage
 
 
@@ -143,12 +143,6 @@ class FlowLosses(Struct, frozen=True):
     cluster: str = ""
 
 
-class SubscriptionsRead(Struct, frozen=True):
-    """What the consumers of each group subscribe to at the destination after a failover."""
-
-    groups: "tuple[GroupTopics, ...]"
-
-
 class UnsentRecords(Struct, frozen=True):
     """What a failback leaves at `cluster`: by flow and topic, records that never reached the destination."""
 
@@ -175,7 +169,6 @@ ProgressEvent = (
     | StepWaits
     | ApplyResult
     | FlowLosses
-    | SubscriptionsRead
     | UnsentRecords
     | ReplayReady
 )

@@ -32,7 +32,7 @@ from planner.workflows.flows.edits import (
     states_edited,
     wrong_state,
 )
-from planner.workflows.flows.ending import report_subscriptions, status_of
+from planner.workflows.flows.ending import read_subscriptions, status_of
 from planner.workflows.flows.failover import copy_back, failbacks_to_switch, switch_flows
 from planner.workflows.flows.fence import (
     LiveFence,
@@ -262,7 +262,7 @@ class WaveMove:
         if applied.complete:
             moved = checked(self._request).topology
             flows = [moved.flows[name] for name in sorted(wave.left or wave.topics)]
-            groups = await report_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
+            groups = await read_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
             self._applied = replace(applied, subscriptions=groups)
         return applied.complete
 

@@ -17,7 +17,7 @@ from planner.model.diagnostic import Diagnostic, Failure, error, warning
 from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.audit.access import answered, flow_accesses
-from planner.workflows.interaction import ProgressHandler, SubscriptionsRead
+from planner.workflows.interaction import ProgressHandler
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
@@ -335,10 +335,10 @@ async def warn_of_groups_that_stay(
             progress(warning(what, hint))
 
 
-async def report_subscriptions(
+async def read_subscriptions(
     topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
 ) -> "tuple[GroupTopics, ...]":
-    """Reports what the consumers of each group subscribe to at the destination of flows that ended.
+    """Returns what the consumers of each group subscribe to at the destination of flows that ended.
 
     The apply is done by then: what can't be read is a warning.
     """
@@ -349,12 +349,11 @@ async def report_subscriptions(
     async def topics(accesses: "Sequence[FlowAccess]") -> "list[GroupTopics]":
         return [group for access in accesses for group in await subscriptions(access)]
 
-    groups: tuple[GroupTopics, ...] = ()
+    groups: list[GroupTopics] = []
     with failures_as_warnings(progress):
         accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
-        groups = tuple(await answered(topics(accesses)))
-        progress(SubscriptionsRead(groups))
-    return groups
+        groups += await answered(topics(accesses))
+    return tuple(groups)
 
 
 async def warn_of_unread_replays(

@@ -29,7 +29,7 @@ from planner.workflows.flows.ending import (
     copied,
     drained,
     group_losses,
-    report_subscriptions,
+    read_subscriptions,
     status_of,
     warn_of_unread_replays,
 )
@@ -75,7 +75,7 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
     after = await status_of(topology, request.timeout_ms, given_up=request.cluster)
     lost = _losses(_left(flows, before), after, before)
     interaction.progress(FlowLosses(lost, after.at_ms))
-    groups = await report_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
+    groups = await read_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
     return dataclasses.replace(applied, lost=lost, subscriptions=groups)
 
 
@@ -297,11 +297,7 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
     topology = checked(request).topology
     cluster_of(topology, request.cluster)
     failbacks = failbacks_to_switch(topology, request.cluster)
-    applied = await switch_flows(topology, failbacks, request, interaction)
-    if applied.complete:
-        next_step = f"start the consumers at {request.cluster}, then the producers"
-        interaction.progress(f"Next: {next_step}")
-    return applied
+    return await switch_flows(topology, failbacks, request, interaction)
 
 
 async def switch_flows(
@@ -335,7 +331,7 @@ async def switch_flows(
     )
     if not applied.complete:
         return applied
-    groups = await report_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
+    groups = await read_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
     return dataclasses.replace(applied, subscriptions=groups)
 
 

@@ -29,7 +29,7 @@ from planner.workflows.flows.ending import (
     drained,
     groups_moved,
     left_to_copy,
-    report_subscriptions,
+    read_subscriptions,
     status_of,
     warn_of_groups_that_stay,
     warn_of_unread_replays,
@@ -202,7 +202,7 @@ async def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED
     applied = await apply_edited(states_edited({flow.name: "promoted"}, request), request, interaction)
     if not applied.complete:
         return applied
-    groups = await report_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
+    groups = await read_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
     return dataclasses.replace(applied, subscriptions=groups)
 
 
