@@ -1,6 +1,7 @@
 """ACL rules, client quotas and SCRAM users: read from a cluster, and named as a topology names them."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from planner.kafka.client import BrokerConnection, ClusterClient
 from planner.kafka.failures import TooOld, Unreadable, meaning
@@ -17,6 +18,17 @@ from runtime.kafka.protocol.administration import (
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 Limits = Mapping[str, float]
+Answer = TypeVar("Answer")
+
+
+def _allowed(answer: Answer | Refusal, client: ClusterClient, what: str, right: str = "DESCRIBE") -> Answer:
+    """Returns the answer. Raises Unreadable where the principal lacks the right."""
+    if isinstance(answer, Refusal):
+        raise Unreadable(
+            f"not authorized to describe the {what} of {client.name} ({meaning(answer.error)})",
+            f"it needs {right} on the cluster",
+        )
+    return answer
 
 
 async def read_acls(
@@ -27,15 +39,10 @@ async def read_acls(
     Rules of unknown kinds are left out. None if the cluster has no authorizer.
     """
     request = DescribeAclsRequest()
-    bindings = await (client.ask(request) if broker is None else broker.call(request))
-    if isinstance(bindings, Refusal):
-        if bindings.error is ErrorCode.SECURITY_DISABLED:
-            return None
-        raise Unreadable(
-            f"not authorized to describe the ACLs of {client.name} ({meaning(bindings.error)})",
-            "it needs DESCRIBE on the cluster",
-        )
-    rules = (binding.rule(client.name) for binding in bindings)
+    answer = await (client.ask(request) if broker is None else broker.call(request))
+    if isinstance(answer, Refusal) and answer.error is ErrorCode.SECURITY_DISABLED:
+        return None
+    rules = (binding.rule(client.name) for binding in _allowed(answer, client, "ACLs"))
     return tuple(sorted(rule for rule in rules if rule is not None))
 
 
@@ -48,15 +55,10 @@ async def read_quotas(
     """
     request = DescribeClientQuotasRequest()
     try:
-        entries = await (client.ask(request) if broker is None else broker.call(request))
+        answer = await (client.ask(request) if broker is None else broker.call(request))
     except TooOld as failure:
         raise Unreadable(f"{failure.where} does not list client quotas: it is older than Kafka 2.6") from None
-    if isinstance(entries, Refusal):
-        raise Unreadable(
-            f"not authorized to describe the client quotas of {client.name} ({meaning(entries.error)})",
-            "it needs DESCRIBE_CONFIGS on the cluster",
-        )
-    return quotas_of(entries, client.name)
+    return quotas_of(_allowed(answer, client, "client quotas", "DESCRIBE_CONFIGS"), client.name)
 
 
 def quotas_of(entries: Iterable[QuotaEntry], cluster: str) -> dict[QuotaEntity, Limits]:
@@ -87,16 +89,11 @@ async def read_scram_users(client: ClusterClient) -> dict[str, tuple[str, ...]]:
     Raises Unreadable without the right, and before Kafka 2.7.
     """
     try:
-        users = await client.ask(DescribeScramRequest())
+        answer = await client.ask(DescribeScramRequest())
     except TooOld as failure:
         raise Unreadable(f"{failure.where} does not list SCRAM users: it is older than Kafka 2.7") from None
-    if isinstance(users, Refusal):
-        raise Unreadable(
-            f"not authorized to describe the SCRAM users of {client.name} ({meaning(users.error)})",
-            "it needs DESCRIBE on the cluster",
-        )
     return {
         user.name: tuple(_MECHANISMS.get(kind, f"mechanism {kind}") for kind in sorted(user.iterations))
-        for user in sorted(users, key=lambda user: user.name)
+        for user in sorted(_allowed(answer, client, "SCRAM users"), key=lambda user: user.name)
         if user.error is ErrorCode.NONE
     }
