@@ -17,7 +17,6 @@ from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from msgspec import structs
 
 from planner.graph.routes import route_of
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
@@ -43,9 +42,8 @@ from runtime.batch import Record
 from runtime.contract.launching import LaunchError
 from runtime.contract.records import ledger
 from runtime.contract.spec import naming
-from runtime.contract.spec.flow import ConfigsSpec, Earliest, GroupsSpec
+from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
-from runtime.contract.spec.rename import SAME_NAME
 from runtime.contract.spec.route import CompiledRoute
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
@@ -104,7 +102,8 @@ def canary_flows(topology: Topology) -> list[Flow]:
 def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
     """Returns the topology of the drill: for each active flow a copy that knows one scratch topic alone.
 
-    A copy has the flow's provenance and rpo. It has no transform, no heartbeats and no commits at its source.
+    A copy has the flow's provenance, rpo and follow. It has no transform, no schemas, no heartbeats and no
+    commits at its source.
     """
     topics: list[Topic] = []
     copies: dict[str, Flow] = {}
@@ -128,27 +127,19 @@ def scratch_topology(topology: Topology, run: ScratchRun) -> Topology:
         ]
         jobs[job] = Job(job, slots=1, memory=_MEMORY, metrics=None)
         only = Selection(include=(re.escape(topic),))
-        copies[name] = structs.replace(
-            flow,
-            name=name,
-            topics=only,
-            promoted=(),
-            reverse_of=None,
-            restart_from=None,
-            rename=SAME_NAME,
-            start=Earliest(),
-            configs=ConfigsSpec(),
-            replication=None,
+        copies[name] = Flow(
+            name,
+            *flow.ends,
+            only,
+            provenance=flow.provenance,
+            rpo_ms=flow.rpo_ms,
+            follow_every_ms=flow.follow_every_ms,
             groups=GroupsSpec(only.include, every_ms=1_000),
-            acls_sync=False,
-            quotas_sync=False,
-            protect="off",
             rate_limit=RATE_LIMIT,
             heartbeats_every_ms=None,
             checkpoints_every_ms=None,
-            origin_commits=None,
-            transform=None,
             job=job,
+            source=flow.source,
         )
     used = {topic.cluster for topic in topics}
     return replace(
