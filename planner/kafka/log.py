@@ -1,4 +1,4 @@
-"""Reads a partition of a topic up to its end, follows it, and appends records to it."""
+"""A partition of a topic as a log: reads to its end, waits for more records, and appends records."""
 
 import asyncio
 import time

@@ -96,7 +96,7 @@ def layers_of(names: Sequence[str], ends: Iterable[tuple[str, str]]) -> dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Arrangement:
     """Sizes and distances of a drawing, and the class of its style.
 
     `along` is the direction from source to destination, `across` the other one.
@@ -207,10 +207,10 @@ class Layout:
         return Drawing(width, height, tuple(boxes), tuple(arrows))
 
 
-ACROSS_THE_SCREEN = Layout(
+ACROSS_THE_SCREEN = Arrangement(
     css="wide", along=168, across=76, gap_along=230, gap_across=44, beside=46, bow=168, down=False
 )
-DOWN_THE_SCREEN = Layout(
+DOWN_THE_SCREEN = Arrangement(
     css="tall", along=76, across=168, gap_along=120, gap_across=104, beside=168, bow=310, down=True
 )
 
