@@ -61,12 +61,12 @@ class Mirrored:
         places = {(self.topic, partition): offset for partition, offset in offsets.items()}
         store(self.lab, self.offsets, self.alias, places)
 
-    def take_over(self, force: bool = False) -> ImportedCopy:
-        return import_files("mm2", [self.file], take_over=TakeOver(force=force))
+    def take_over(self) -> ImportedCopy:
+        return import_files("mm2", [self.file], take_over=TakeOver())
 
-    def begun(self, force: bool = False) -> tuple[dict[int, int], str]:
+    def begun(self) -> tuple[dict[int, int], str]:
         """Where the flow begins, and what is said."""
-        copy = self.take_over(force)
+        copy = self.take_over()
         (flow,) = copy.topology.flows.values()
         assert isinstance(flow.start, AtOffsets)
         return dict(flow.start.offsets[self.topic]), "\n".join(map(str, copy.diagnostics))
@@ -87,22 +87,6 @@ def test_each_partition_begins_behind_what_was_copied(lab: Lab, mirrored: Mirror
     offsets, said = mirrored.begun()
     assert offsets == {0: 40, 1: 60, 2: 30}
     assert f"{mirrored.topic}-1 (50 stored, 60 copied), {mirrored.topic}-2 (none stored, 30 copied)" in said
-
-
-def test_what_retention_has_deleted_and_a_topic_that_was_recreated(lab: Lab, mirrored: Mirrored) -> None:
-    for partition in range(2):
-        put(lab, "dc1", mirrored.topic, 0, 50, partition)
-    mirrored.stores({0: 9, 1: 499})
-    admin = AdminClient(dict(lab.clusters["dc1"].client))
-    for done in admin.delete_records([TopicPartition(mirrored.topic, 0, 30)]).values():
-        done.result(60)
-    with pytest.raises(Failure, match="beyond the end of the log") as refused:
-        mirrored.take_over()
-    assert refused.value.exit_code is ExitCode.REFUSED
-    offsets, said = mirrored.begun(force=True)
-    assert offsets == {0: 30}
-    assert f"{mirrored.topic}-0 (10 to 29)" in said
-    assert f"no position in 1 partition ({mirrored.topic}-2): they begin at earliest" in said
 
 
 def test_a_missing_offsets_topic_is_named(mirrored: Mirrored) -> None:
