@@ -15,8 +15,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,12 +27,11 @@ from confluent_kafka.admin import AdminClient
 
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from tests.bench.lab import bench_lab
+from tests.bench.lab import bench_lab, run_repl
 from tests.bench.results import keep
 from tests.records import create_topic, read, wait_for
 from tests.topologies import at
 
-REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-failover.json")
 MOST_SECONDS = 30.0
 TOPICS = 10
@@ -108,17 +105,7 @@ class World:
             wait_for(lambda: not self.wrong(), WITHIN_S, 2.0)
 
     def repl(self, *words: str) -> str:
-        done = subprocess.run(
-            [REPL, *words],
-            env={**os.environ, "REPL_HOME": str(self.home)},
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"repl {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done.stdout
+        return run_repl(self.home, WITHIN_S, *words)[1]
 
     def wrong(self) -> int:
         """Offsets that do not stand at dc2 where they stood at dc1."""

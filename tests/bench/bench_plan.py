@@ -29,12 +29,11 @@ from planner.kafka import ClusterEndpoint, run_at
 from planner.observe.metadata import list_topics
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from tests.bench.lab import bench_lab
+from tests.bench.lab import REPL, bench_lab
 from tests.bench.results import keep
 from tests.fakes.registry import registry_server
 from tests.fakes.states import cluster, desired, live, observed, owned, wanted
 
-REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-plan.json")
 PARTITIONS = 2
 BATCH = 1_000

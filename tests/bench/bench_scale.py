@@ -16,11 +16,8 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +30,12 @@ from planner.workflows.topology import kill_all_below
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests import charts
-from tests.bench.lab import Brokers, bench_lab, cpu_s
+from tests.bench.lab import Brokers, bench_lab, cpu_s, job_processes, run_repl
 from tests.bench.results import keep
 from tests.charts import Chart, Line
 from tests.records import known_everywhere
 from tests.topologies import at
 
-REPL = Path(sys.executable).with_name("repl")
 RESULTS, PICTURE = Path("build/bench-scale.json"), Path("build/bench-scale.svg")
 EACH = 100  # partitions of a flow
 # Brokers that just started would compile all the while, on the cores that the job is measured on.
@@ -110,18 +106,7 @@ class World:
 
     def repl(self, *words: str) -> tuple[float, str]:
         """Runs a command on the topology. Returns its seconds and what it printed."""
-        began = time.perf_counter()
-        done = subprocess.run(
-            [REPL, *words, "--path", str(self._file)],
-            env={**os.environ, "REPL_HOME": str(self._home)},
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"repl {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return time.perf_counter() - began, done.stdout
+        return run_repl(self._home, WITHIN_S, *words, "--path", str(self._file))
 
     def states(self) -> dict[str, int]:
         _, text = self.repl("status", "--json", "--over", "0s")
@@ -145,14 +130,7 @@ class World:
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Returns the processes of the job by role."""
-        (file,) = (self._home / "jobs").glob("*/supervisor.json")
-        jvm = psutil.Process(json.loads(file.read_text())["application"]["pid"])
-        words = {}
-        for one in jvm.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # also of a process that has ended and is still listed
-                words[one] = one.cmdline()
-        driver = [one for one, some in words.items() if any(word.endswith("driver/main.py") for word in some)]
-        return {"jvm": [jvm], "driver": driver, "slots": [one for one in words if one not in driver]}
+        return job_processes(self._home)
 
     def remove(self) -> None:
         """Ends the job. Its topics go with the lab."""

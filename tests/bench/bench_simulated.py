@@ -32,6 +32,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from tests.bench.lab import REPL
 from tests.bench.results import keep
 from tests.bench.simulation.contents import ClusterSize
 from tests.bench.simulation.faults import FaultRates
@@ -40,7 +41,6 @@ from tests.bench.simulation.meter import DutyCost
 from tests.bench.simulation.processes import SimulatedClusters
 from tests.bench.simulation.world import DESTINATION, SOURCE, write_topology
 
-REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-simulated.json")
 IDLE_S = 30.0
 WITHIN_S = 3_600.0

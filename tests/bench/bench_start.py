@@ -13,14 +13,12 @@ never had a job. The table is printed, and kept in build/bench-start.json.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -31,12 +29,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from planner.workflows.topology import kill_all_below
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
-from tests.bench.lab import Brokers, bench_lab, cpu_s
+from tests.bench.lab import REPL, Brokers, bench_lab, cpu_s, job_processes
 from tests.bench.results import keep
 from tests.records import create_topic
 from tests.topologies import at, declared
 
-REPL = Path(sys.executable).with_name("repl")
 RESULTS = Path("build/bench-start.json")
 PARTITIONS = 4
 WITHIN_S = 120.0
@@ -161,17 +158,7 @@ class Team:
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Returns the processes of the job by role."""
-        (file,) = self._home.glob("jobs/*/supervisor.json")
-        state = json.loads(file.read_text())
-        jvm = psutil.Process(state["application"]["pid"])
-        driver: list[psutil.Process] = []
-        slots: list[psutil.Process] = []
-        for process in jvm.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                is_driver = any(word.endswith("driver/main.py") for word in process.cmdline())
-                (driver if is_driver else slots).append(process)
-        watchers = [psutil.Process(state[role]["pid"]) for role in ("supervisor", "watchman")]
-        return {"supervision": watchers, "jvm": [jvm], "driver": driver, "slots": slots}
+        return job_processes(self._home)
 
     def kill(self) -> None:
         kill_all_below(self._home)
