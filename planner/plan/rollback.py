@@ -319,6 +319,9 @@ def _unregistered(
     changed = any(isinstance(step, AlterConfigs | AlterQuota | Reassign | CreateTopic) for step in works)
     if entry is None and before is None and changed:
         return "it was not registered", "apply the topology again, then plan the rollback"
+    if entry is not None and not entry.created and any(isinstance(step, CreateTopic) for step in works):
+        # Who may write the history can say so, and the topic would be deleted.
+        return "the registry says that it was adopted", "see repl history, and who may write __repl.history"
     adopted = not works and before is None
     if adopted and own is not None and entry is not None and _known_of(entry) != _known_of(own.entry):
         return "it was changed since", "remove it from the topology, then apply"

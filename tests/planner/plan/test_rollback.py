@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action
+from planner.model.diagnostic import Severity
 from planner.model.observed import ConfigSource, ConfigValue, Observed, RegistryEntry, Unreachable, quota_spec
 from planner.model.plan import Plan
 from planner.model.topology import Acl, AclRule, OnRemove, Quota, QuotaEntity, Topic, Topology
@@ -227,6 +228,24 @@ def test_an_adopted_topic_that_was_configured_since_is_not_forgotten() -> None:
     for later in (topic(config={"retention.ms": "2"}), topic(protect=True)):
         back = undo(applied(shop(later), adopted), *steps)
         assert (back.steps, said(back)) == ((), ["register topic.dc1.a is not undone: it was changed since"])
+
+
+def test_a_history_that_says_an_adopted_topic_was_created_deletes_nothing() -> None:
+    """Who may write the history may say so; the registry knows that the topic was there before."""
+    without = observed(cluster(acls=(), owned=()), cluster(name="dc2"))
+    (forged,) = (step for step in plan(shop(topic()), without).steps if isinstance(step, CreateTopic))
+    for kept in (topic(), topic(on_remove=OnRemove.DELETE), topic(protect=True)):
+        back = undo(applied(shop(kept), EMPTY), forged)
+        assert (back.changes, back.steps) == ((), ())
+        (sentence,) = said(back)
+        assert sentence == "create topic.dc1.a is not undone: the registry says that it was adopted"
+
+
+def test_a_history_that_says_another_apply_made_a_protected_topic_is_refused() -> None:
+    without = observed(cluster(acls=(), owned=()), cluster(name="dc2"))
+    steps = plan(shop(topic(protect=True)), without).steps
+    back = undo(simulate(steps, without), *(step for step in steps if isinstance(step, CreateTopic)))
+    assert [one.code for one in back.diagnostics if one.severity is Severity.ERROR] == ["protect"]
 
 
 def test_what_an_apply_did_and_could_not_register_is_said() -> None:
