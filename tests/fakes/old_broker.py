@@ -30,12 +30,17 @@ class OldBroker:
         self._open: list[socket.socket] = [self._server]
         self.port: int = self._server.getsockname()[1]
         self.asked: list[tuple[int, int]] = []  # API key and version of each request
+        self.stands_still = False  # as a process that is stopped: connections stay, and nothing is answered
 
     def __enter__(self) -> "OldBroker":
         threading.Thread(target=self._serve, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.die()
+
+    def die(self) -> None:
+        """Closes the port and all connections."""
         for one in self._open:
             with contextlib.suppress(OSError):  # never connected, or gone already
                 one.shutdown(socket.SHUT_RDWR)
@@ -57,6 +62,8 @@ class OldBroker:
                     request = requests.read(struct.unpack(">i", size)[0])
                     key, version, correlation = _HEADER.unpack_from(request)
                     self.asked.append((key, version))
+                    if self.stands_still:
+                        continue
                     answer = self._answer(key, version)
                     answer.with_header(correlation_id=correlation)
                     data = answer.encode(header=True, framed=True)
