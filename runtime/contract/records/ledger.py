@@ -246,7 +246,7 @@ def decode_key(key: bytes | None) -> LedgerKey:
             name in _OF_PARTITION and 0 <= partition <= _LAST_PARTITION
         ):
             kind = _OF_PARTITION[name]
-            if len(numbers) == len(kind._fields) - 1 and all(isinstance(one, int) for one in numbers):
+            if len(numbers) == len(kind._fields) - 1 and all(isinstance(number, int) for number in numbers):
                 decoded: LedgerKey = kind(PartitionKey(flow, topic, partition), *numbers)
                 return decoded
     raise UnreadableRecord(f"ledger: unknown key {key!r}")
@@ -376,29 +376,29 @@ def _copied(offsets: OffsetMap | None, low: int) -> list[tuple[int, int]]:
 
 def _disjoint(stretches: Iterable[OrphanedRange]) -> list[OrphanedRange]:
     """Returns the ranges in order; where two overlap, the one that begins first keeps the common offsets."""
-    found: list[OrphanedRange] = []
+    disjoint: list[OrphanedRange] = []
     for stretch in sorted(stretches):
-        low = max(stretch.low, found[-1].end) if found else stretch.low
+        low = max(stretch.low, disjoint[-1].end) if disjoint else stretch.low
         if low >= stretch.end:
             continue
-        if found and found[-1].end == low and found[-1].why == stretch.why:
-            found[-1] = found[-1]._replace(end=stretch.end)
+        if disjoint and disjoint[-1].end == low and disjoint[-1].why == stretch.why:
+            disjoint[-1] = disjoint[-1]._replace(end=stretch.end)
         else:
-            found.append(stretch._replace(low=low))
-    return found
+            disjoint.append(stretch._replace(low=low))
+    return disjoint
 
 
 def _without(stretches: Sequence[OrphanedRange], taken: Sequence[tuple[int, int]]) -> list[OrphanedRange]:
     """Returns the ranges without the taken ones. Both must be in order."""
-    found: list[OrphanedRange] = []
+    remaining: list[OrphanedRange] = []
     for stretch in stretches:
         low = stretch.low
         for begin, behind in taken:
             if behind <= low or begin >= stretch.end:
                 continue
             if low < begin:
-                found.append(stretch._replace(low=low, end=begin))
+                remaining.append(stretch._replace(low=low, end=begin))
             low = behind
         if low < stretch.end:
-            found.append(stretch._replace(low=low))
-    return found
+            remaining.append(stretch._replace(low=low))
+    return remaining
