@@ -148,13 +148,13 @@ def _field(field: FieldChange, action: Action) -> dict[str, Any]:
     return {**asdict(field), "old": plain(old), "new": plain(displayed(field.path, field.new))}
 
 
-def diagnostic_tree(one: Diagnostic) -> dict[str, Any]:
+def diagnostic_tree(diagnostic: Diagnostic) -> dict[str, Any]:
     """Returns a diagnostic as a tree."""
     return {
-        "severity": one.severity.value,
-        "code": one.code,
-        "summary": one.summary,
-        "way_out": one.hint,
-        "address": one.address,
-        "source": None if one.source is None else plain(one.source),
+        "severity": diagnostic.severity.value,
+        "code": diagnostic.code,
+        "summary": diagnostic.summary,
+        "way_out": diagnostic.hint,
+        "address": diagnostic.address,
+        "source": None if diagnostic.source is None else plain(diagnostic.source),
     }

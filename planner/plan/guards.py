@@ -45,11 +45,11 @@ def unmet_requirements(
     for topic in topics if rules else ():
         cluster = observed.reachable(topic.cluster)
         for rule in rules:
-            found = value_of(rule.subject, topic, cluster)
-            if found is None or holds(rule, found):
+            value = value_of(rule.subject, topic, cluster)
+            if value is None or holds(rule, value):
                 continue
             yield error(
-                f"{rule.subject} is {readable(rule.subject, found)}, "
+                f"{rule.subject} is {readable(rule.subject, value)}, "
                 f'policies.require says "{rule.operator}{readable(rule.subject, rule.value)}"',
                 f"declare a value of {rule.subject} that the policy allows",
                 address=str(topic.address),
@@ -64,13 +64,13 @@ def value_of(subject: str, topic: DesiredTopic, cluster: ObservedCluster | None)
     live = cluster.topics.get(topic.name) if cluster is not None else None
     match subject:
         case "partitions":
-            wanted, found = topic.partitions, live.partitions if live else None
-            own = cluster.default_partitions if cluster else None
-            return _text(wanted, found, own)
+            wanted, current = topic.partitions, live.partitions if live else None
+            default = cluster.default_partitions if cluster else None
+            return _text(wanted, current, default)
         case "replication":
-            wanted, found = topic.replication, live.replication if live else None
-            own = cluster.default_replication if cluster else None
-            return _text(wanted, found, own)
+            wanted, current = topic.replication, live.replication if live else None
+            default = cluster.default_replication if cluster else None
+            return _text(wanted, current, default)
         case key:
             live_value = live.config[key].value if live is not None and key in live.config else None
             kept_value = live_value if key not in topic.unset else None
@@ -81,21 +81,21 @@ def _text(*values: int | str | None) -> str | None:
     return next((str(value) for value in values if value is not None), None)
 
 
-def holds(rule: Requirement, found: str) -> bool:
+def holds(rule: Requirement, value: str) -> bool:
     """Returns whether the value passes the requirement.
 
     Values are compared as the broker parses them: numbers as numbers, where a negative one of a retention
     means no limit, and words for equality.
     """
-    found, wanted = trimmed(found), trimmed(rule.value)
-    left, right = _number(rule.subject, found), _number(rule.subject, wanted)
+    value, wanted = trimmed(value), trimmed(rule.value)
+    left, right = _number(rule.subject, value), _number(rule.subject, wanted)
     if left is not None and right is not None:
         return COMPARE[rule.operator](left, right)
     match rule.operator:
         case "==":
-            return same_value(rule.subject, found, wanted)
+            return same_value(rule.subject, value, wanted)
         case "!=":
-            return not same_value(rule.subject, found, wanted)
+            return not same_value(rule.subject, value, wanted)
         case _:
             return False
 

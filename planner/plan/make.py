@@ -217,7 +217,7 @@ def select(
     if not targets:
         return tuple(changes), ()
     needs = _needs(desired, observed, topology, changes)
-    known = {change.address for change in changes} | needs.keys()
+    addresses = {change.address for change in changes} | needs.keys()
     problems: list[Diagnostic] = []
     wanted: set[Address] = set()
     for text in targets:
@@ -226,10 +226,10 @@ def select(
         except ValueError as wrong:
             problems.append(error(str(wrong), "see the addresses in the plan", code="target"))
             continue
-        if address in known:
+        if address in addresses:
             wanted |= _with_needs(address, needs)
         else:
-            near = get_close_matches(text, [str(address) for address in known], n=1)
+            near = get_close_matches(text, [str(address) for address in addresses], n=1)
             hint = f"did you mean {near[0]}?" if near else "see the addresses in a plan without --target"
             problems.append(error(f"--target {text} names nothing in this topology", hint, code="target"))
     kept = tuple(change for change in changes if change.address in wanted)
@@ -376,10 +376,10 @@ def make_plan(
     )
 
 
-def with_diagnostics(plan: Plan, found: Sequence[Diagnostic]) -> Plan:
+def with_diagnostics(plan: Plan, diagnostics: Sequence[Diagnostic]) -> Plan:
     """Returns the plan with what can't be found out again, such as the brokers' objections, each once."""
-    known = frozenset(plan.diagnostics)
-    new = tuple(diagnostic for diagnostic in dict.fromkeys(found) if diagnostic not in known)
+    present = frozenset(plan.diagnostics)
+    new = tuple(diagnostic for diagnostic in dict.fromkeys(diagnostics) if diagnostic not in present)
     if not new:
         return plan
     inputs = replace(plan.inputs, diagnostics=(*plan.inputs.diagnostics, *new))

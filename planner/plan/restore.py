@@ -36,10 +36,10 @@ _WIDE = "it applies to other topics too"
 _OF_A_CLUSTER = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-def fitting(config: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+def fitting(config: Mapping[str, str], cluster_settings: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings of a backed-up topic that a cluster with these settings has."""
     kept = {key: value for key, value in config.items() if key not in _OF_A_CLUSTER}
-    return dict(sorted(supported(kept, known).items()))
+    return dict(sorted(supported(kept, cluster_settings).items()))
 
 
 def restore_plan(inputs: PlanInputs) -> Plan:
@@ -77,7 +77,7 @@ def restore_changes(backup: RestoredBackup) -> tuple[Change, ...]:
         for rule in sorted(backup.acls)
     ]
     changes += [_subject_change(backup, subject) for subject in backup.subjects]
-    return tuple(sorted(changes, key=lambda one: one.address))
+    return tuple(sorted(changes, key=lambda change: change.address))
 
 
 def approval(backup: RestoredBackup) -> Iterator[Diagnostic]:
@@ -105,7 +105,7 @@ def approval(backup: RestoredBackup) -> Iterator[Diagnostic]:
 
 def _topic_change(backup: RestoredBackup, topic: RestoredTopic) -> Change:
     state = backup.state
-    own: dict[str, Value] = {"partitions": topic.partitions, "replication": topic.replication}
+    sizes: dict[str, Value] = {"partitions": topic.partitions, "replication": topic.replication}
     config = dict(sorted(topic.config.items()))
     after: dict[str, object] = {
         "restore": {
@@ -127,9 +127,9 @@ def _topic_change(backup: RestoredBackup, topic: RestoredTopic) -> Change:
         ("before offsets",): ", ".join(f"{number}: {end}" for number, end in enumerate(topic.ends)),
     }
     if not topic.exists:
-        after |= {**own, "config": config, "held": dict(sorted(backup.held.items()))}
+        after |= {**sizes, "config": config, "held": dict(sorted(backup.held.items()))}
         fields = {
-            **{(key,): value for key, value in own.items()},
+            **{(key,): value for key, value in sizes.items()},
             **fields,
             **{("config", key): value for key, value in config.items()},
         }
@@ -248,13 +248,13 @@ def _topic_steps(backup: RestoredBackup, topic: RestoredTopic, schemas: tuple[st
         yield records
         return
     yield from (create, records)
-    own = {key: topic.config[key] for key, value in held.items() if topic.config.get(key, value) != value}
+    changed = {key: topic.config[key] for key, value in held.items() if topic.config.get(key, value) != value}
     unset = tuple(sorted(held.keys() - topic.config.keys()))
-    if own or unset:
+    if changed or unset:
         yield AlterConfigs(
             f"configure:{address}",
             *where,
-            set=own,
+            set=changed,
             unset=unset,
             old=dict(sorted(held.items())),
             needs=(records.id,),

@@ -228,7 +228,7 @@ class _StateBefore:
         address, before = steps[0].address, self._managed_before(steps)
         left = [step for step in steps if not self._irreversible(step)]
         works = [step for step in left if not step.registers]
-        own = next((step for step in left if isinstance(step, Own)), None)
+        registration = next((step for step in left if isinstance(step, Own)), None)
         if not works and len(left) < len(steps):
             return
         live = cluster.topics.get(address.name) if address.kind is Kind.TOPIC else None
@@ -251,7 +251,10 @@ class _StateBefore:
         if address.kind is Kind.TOPIC and not works and before is None:
             self._on_remove[address] = OnRemove.KEEP
         elif address.kind is Kind.TOPIC and base is not None:
-            later = own is None or (own.entry.protect, own.entry.on_remove) != (base.protect, base.on_remove)
+            later = registration is None or (registration.entry.protect, registration.entry.on_remove) != (
+                base.protect,
+                base.on_remove,
+            )
             self._topics.append(self._topic(works, base, base if later else before or base))
 
     def _topic(self, steps: Sequence[Step], base: RegistryEntry, before: RegistryEntry) -> DesiredTopic:
@@ -312,9 +315,9 @@ def _unregistered(
     steps: Sequence[Step], entry: RegistryEntry | None, before: RegistryEntry | None
 ) -> Reason | None:
     """Returns why what the registry has of an object does not go with these steps; None if it does."""
-    own = next((step for step in steps if isinstance(step, Own)), None)
+    registration = next((step for step in steps if isinstance(step, Own)), None)
     works = [step for step in steps if not step.registers]
-    if entry is None and (own is not None or not works):
+    if entry is None and (registration is not None or not works):
         return "it is not managed any more", "declare it again: an object that exists is adopted"
     changed = any(isinstance(step, AlterConfigs | AlterQuota | Reassign | CreateTopic) for step in works)
     if entry is None and before is None and changed:
@@ -323,7 +326,12 @@ def _unregistered(
         # Who may write the history can say so, and the topic would be deleted.
         return "the registry says that it was adopted", "see repl history, and who may write __repl.history"
     adopted = not works and before is None
-    if adopted and own is not None and entry is not None and _known_of(entry) != _known_of(own.entry):
+    if (
+        adopted
+        and registration is not None
+        and entry is not None
+        and _known_of(entry) != _known_of(registration.entry)
+    ):
         return "it was changed since", "remove it from the topology, then apply"
     return None
 

@@ -148,8 +148,8 @@ def outcomes_together(applies: Iterable[ApplyRecord]) -> dict[str, StepResult]:
     outcomes: dict[str, StepResult] = {}
     for applied in applies:
         for step_id, outcome in applied.outcomes.items():
-            known = outcomes.get(step_id)
-            if known is None or _reached(outcome) >= _reached(known):
+            earlier = outcomes.get(step_id)
+            if earlier is None or _reached(outcome) >= _reached(earlier):
                 outcomes[step_id] = outcome
     return outcomes
 

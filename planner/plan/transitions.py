@@ -127,15 +127,15 @@ def changes_of_silent_sources(
     too: otherwise it would undo a failover as soon as the source answers again.
     """
     unknown = {change.address for change in changes if change.action is Action.UNKNOWN}
-    found = destination_jobs(observed)
+    jobs_by_destination = destination_jobs(observed)
     for job, spec in wanted_jobs(desired):
-        for flow in spec.flows if spec.destination in found else ():
-            address, here = flow_address(flow.name), found[spec.destination]
-            before = elsewhere(address, spec.destination, desired.topology, found)
+        for flow in spec.flows if spec.destination in jobs_by_destination else ():
+            address, here = flow_address(flow.name), jobs_by_destination[spec.destination]
+            before = elsewhere(address, spec.destination, desired.topology, jobs_by_destination)
             held = next((place for place in (here, *before) if place.flow_entry(flow.name)), None)
-            known = (held or here).flow(flow.name, job.job.name)
-            if address in unknown and known is not None:
-                fields = changed_fields(flow_values(known[0]), flow_values(flow))
+            recorded = (held or here).flow(flow.name, job.job.name)
+            if address in unknown and recorded is not None:
+                fields = changed_fields(flow_values(recorded[0]), flow_values(flow))
                 action = Action.REPLACE if held in before else Action.UPDATE
                 yield Change(address, action, "its source does not answer", fields)
 
@@ -144,14 +144,14 @@ def promotions(changes: Iterable[Change], desired: Desired, topology: Topology) 
     """Yields refusals of promotions that can't be done or undone."""
     flows = {flow.flow.name: flow for flow in desired.flows}
     for change in changes:
-        known = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
-        if known is None or change.action is not Action.UPDATE or not known.flow.runs:
+        desired_flow = flows.get(change.address.name) if change.address.kind is Kind.FLOW else None
+        if desired_flow is None or change.action is not Action.UPDATE or not desired_flow.flow.runs:
             continue
         new, removed = promoted_patterns(change.fields)
-        if removed and not _restarts(known.flow, change):
-            yield _refuse_taken_back(known.flow, removed)
+        if removed and not _restarts(desired_flow.flow, change):
+            yield _refuse_taken_back(desired_flow.flow, removed)
         if new:
-            yield from _refuse_new(known, new, topology)
+            yield from _refuse_new(desired_flow, new, topology)
 
 
 def _restarts(flow: Flow, change: Change) -> bool:
@@ -179,12 +179,12 @@ def _refuse_taken_back(flow: Flow, removed: Sequence[str]) -> Diagnostic:
     )
 
 
-def _refuse_new(known: DesiredFlow, new: Sequence[str], topology: Topology) -> Iterator[Diagnostic]:
+def _refuse_new(desired_flow: DesiredFlow, new: Sequence[str], topology: Topology) -> Iterator[Diagnostic]:
     """Yields refusals of newly promoted topics.
 
     A flow of a cutover may have nothing to copy for a while: topics of later waves may be created.
     """
-    flow = known.flow
+    flow = desired_flow.flow
     if flow.state == "paused":
         yield flow_refused(
             flow,
@@ -193,17 +193,17 @@ def _refuse_new(known: DesiredFlow, new: Sequence[str], topology: Topology) -> I
             "transition",
         )
         return
-    if not known.selection_known:
+    if not desired_flow.selection_known:
         yield source_is_silent(flow)
         return
-    copied = [topic for topic, _ in known.topics]
+    copied = [topic for topic, _ in desired_flow.topics]
     for pattern in new:
-        if not any(map(NamePatterns([pattern]).match, known.promoted)):
+        if not any(map(NamePatterns([pattern]).match, desired_flow.promoted)):
             summary = f"promoted: {pattern!r} matches none of its topics"
-            hint = matches_nothing(pattern, [*copied, *known.promoted])
+            hint = matches_nothing(pattern, [*copied, *desired_flow.promoted])
             yield flow_diagnostic(error, flow, summary, hint, "promotes-nothing")
     has_waves = any(flow.name in cutover.flows and len(cutover.waves) > 1 for cutover in topology.cutovers)
-    if not copied and known.promoted and not has_waves:
+    if not copied and desired_flow.promoted and not has_waves:
         summary = f"promoted: {', '.join(new)} leaves no topic to copy"
         hint = f"promote the flow: repl promote {flow.name} (state: promoted)"
         yield flow_diagnostic(error, flow, summary, hint, "promotes-all")

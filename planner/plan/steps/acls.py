@@ -107,8 +107,11 @@ class AclKind(ObjectKind):
         ours = entry is not None and entry.created
         record = acl_entry(desired, topology, created=makes or ours)
         if desired.replaced:
-            own = Own.of(record, where)
-            return [own, DeleteAcl(f"{_REPLACE}{address}", address, where, desired.rule, needs=(own.id,))]
+            registration = Own.of(record, where)
+            return [
+                registration,
+                DeleteAcl(f"{_REPLACE}{address}", address, where, desired.rule, needs=(registration.id,)),
+            ]
         prefix = RESTORE if desired.waits else "create:"
         create = CreateAcl(f"{prefix}{address}", address, where, desired.rule) if makes else None
         return registered(record, where, create, announce=makes and not ours)

@@ -208,9 +208,9 @@ def job_steps(
     steps: list[JobStep] = []
     registry_steps: list[Step] = []
     for job, spec in planner.jobs:
-        own = list(planner.steps_of(job, spec))
-        steps += own
-        registry_steps += planner.registered(job, spec, tuple(step.id for step in own))
+        steps_of_job = list(planner.steps_of(job, spec))
+        steps += steps_of_job
+        registry_steps += planner.registered(job, spec, tuple(step.id for step in steps_of_job))
     stops = list(planner.stops_left_behind())
     disowned = list(planner.disowned_left_behind([*stops, *steps], registry_steps))
     ordered = planner.in_reversal_order(list(planner.stops_before_starts(steps, stops)))
@@ -280,22 +280,22 @@ class _JobPlanner:
                     yield last
                 yield stop(launch, *((last.id,) if last is not None else ()))
 
-    def registered(self, job: DesiredJob, spec: JobSpec, own: tuple[str, ...]) -> Iterator[Step]:
+    def registered(self, job: DesiredJob, spec: JobSpec, job_step_ids: tuple[str, ...]) -> Iterator[Step]:
         """Yields the steps that register or disown the job, and register its flows once the job has them.
 
-        `own` are the ids of the job's own steps.
+        `job_step_ids` are the ids of the job's own steps.
         """
         change, cluster = self._changes.get(job.address), spec.destination
         if change is not None and change.action is Action.DELETE:
             if self._at[cluster].job_entry(job.job.name) is not None:
-                yield Disown.of(job.address, cluster, self._topology, own)
+                yield Disown.of(job.address, cluster, self._topology, job_step_ids)
         elif _is_planned(change):
             entry = job_entry(spec, self._topology)
             first = change is not None and change.action is Action.CREATE
-            yield Own.of(entry, cluster, () if first else own)
+            yield Own.of(entry, cluster, () if first else job_step_ids)
         for flow in spec.flows:
             if _is_planned(self._changes.get(flow_address(flow.name))):
-                yield Own.of(flow_entry(flow, job.job.name, self._topology), cluster, own)
+                yield Own.of(flow_entry(flow, job.job.name, self._topology), cluster, job_step_ids)
 
     def stops_left_behind(self) -> Iterator[StopJob]:
         """Yields the stops of jobs that leave a destination, also of those that move to another one."""
@@ -375,8 +375,8 @@ class _JobPlanner:
         order = self._reversal_order()
         # For each job, the jobs whose steps its own steps need.
         waits = {
-            job: {owner[need] for step in own for need in step.needs if need in owner} - {job}
-            for job, own in by_job.items()
+            job: {owner[need] for step in steps_of_job for need in step.needs if need in owner} - {job}
+            for job, steps_of_job in by_job.items()
         }
         for job, others in order.items():
             waits.setdefault(job, set()).update(others)
@@ -410,9 +410,9 @@ class _JobPlanner:
         name, destination = job.job.name, spec.destination
         old = set()
         for flow in job.flows:
-            known = self._at[destination].flow(flow, name)
-            if known is not None and known[1] != name:
-                old.add((destination, known[1]))
+            running = self._at[destination].flow(flow, name)
+            if running is not None and running[1] != name:
+                old.add((destination, running[1]))
             for place in elsewhere(flow_address(flow), destination, self._topology, self._at):
                 entry = place.flow_entry(flow)
                 old.add((place.cluster.name, entry.spec.get(JOB, name) if entry is not None else name))
@@ -445,9 +445,9 @@ def _as_running_job_knows(spec: JobSpec, here: DestinationJobs) -> JobSpec:
     live = here.job(spec.job)
     if live is None or live.spec is None:
         return spec
-    known = live.spec.clusters
-    flows = [flow for flow in spec.flows if flow.source in known]
-    clusters = {name: known[name] for name in spec.clusters if name in known}
+    running_clusters = live.spec.clusters
+    flows = [flow for flow in spec.flows if flow.source in running_clusters]
+    clusters = {name: running_clusters[name] for name in spec.clusters if name in running_clusters}
     return msgspec.structs.replace(spec, flows=flows, clusters=clusters)
 
 

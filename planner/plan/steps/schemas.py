@@ -86,9 +86,9 @@ class RegisterSchemas(SubjectStep, frozen=True):
         self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
     ) -> Iterator[str]:
         live = now.subjects.get(self.subject_name, ObservedSubject())
-        known = {version.fingerprint for version in live.versions}
+        fingerprints = {version.fingerprint for version in live.versions}
         for version in self.versions:
-            if version.fingerprint not in known:
+            if version.fingerprint not in fingerprints:
                 yield f"version {version.number} was deleted since"
         if (
             self.compatibility
