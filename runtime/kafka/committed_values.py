@@ -82,12 +82,12 @@ class CommittedValues:
     def news(self) -> list[tuple[bytes, bytes | None]]:
         """Returns the keys whose committed value changed since the last call; None is a removed value."""
         changed, self._changed = self._changed, set()
-        found = [(key, self.get(key)) for key in changed]
+        changes = [(key, self.get(key)) for key in changed]
         if not self._keep_values:
-            for key, value in found:
+            for key, value in changes:
                 if value:
                     self._kept[key] = CommittedValue(self._kept[key].offset, b"")
-        return found
+        return changes
 
     def undecided(self, key: bytes) -> bool:
         """Returns whether an open transaction has written the key after its committed value."""
@@ -142,7 +142,7 @@ class CommittedValues:
         else:
             records = self._unread(batch, at)
             self._apply(records)
-            self._drop_tombstones({one.key for one in records if one.key is not None})
+            self._drop_tombstones({record.key for record in records if record.key is not None})
 
     def _end_transaction(self, producer_id: int, marker: Batch | None) -> None:
         """Ends the open transaction of a producer id; applies its records if the marker commits them."""

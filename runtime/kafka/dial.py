@@ -142,12 +142,12 @@ class Dialer:
                 raise Disconnected(where, _text(error), sent=False) from error
 
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except UnicodeError as error:
             raise Disconnected(where, "the host name cannot be used", sent=False) from error
         except OSError as error:
             raise Disconnected(where, _text(error), sent=False) from error
-        addresses = dict.fromkeys(socket.getnameinfo(info[4], _NUMERIC)[0] for info in found)
+        addresses = dict.fromkeys(socket.getnameinfo(info[4], _NUMERIC)[0] for info in infos)
         attempts = [partial(connect, address) for address in addresses]
         try:
             return await first_answer(attempts, _STAGGER_S, len(attempts))

@@ -63,13 +63,13 @@ async def fetch_many(
             raise
         if response.partitions or response.throttle_ms <= 0:
             answers = _answers(wanted, request, response)
-            _doubt(cluster, (at for at, one in answers.items() if one.error is not ErrorCode.NONE))
+            _doubt(cluster, (at for at, answer in answers.items() if answer.error is not ErrorCode.NONE))
             if not answers and len(wanted) == 1:
                 _doubt(cluster, wanted)
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, _name(wanted), "no answer for it")
             return answers
         throttled_ms += response.throttle_ms
-        wanted = {at: replace(one, max_bytes=max(1, one.max_bytes // 2)) for at, one in wanted.items()}
+        wanted = {at: replace(start, max_bytes=max(1, start.max_bytes // 2)) for at, start in wanted.items()}
     why = f"throttled for {throttled_ms / 1000:.0f} s; is a batch larger than the quota lets through?"
     raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, _name(wanted), why)
 

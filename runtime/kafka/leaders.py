@@ -116,7 +116,7 @@ async def _ask(
     node: int,
     request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
     kind: Hashable,
-    asked: Mapping[TopicPartition, Q],
+    queries: Mapping[TopicPartition, Q],
     within: float,
 ) -> dict[TopicPartition, A | ErrorCode]:
     async def send(questions: dict[TopicPartition, _Question[Q]]) -> Answers[A]:
@@ -126,13 +126,13 @@ async def _ask(
         return await cluster.call(node, request(abouts), CONTROL, longest)
 
     gathered = cluster.gathered.setdefault((node, kind), Gathered(send, _TOGETHER, resend=True))
-    mine = {at: _Question(about, within) for at, about in asked.items()}
+    mine = {at: _Question(about, within) for at, about in queries.items()}
     try:
         response = await in_time(gathered.ask(mine), within, f"asking broker {node}")
     except ConnectionFailure:
-        return dict.fromkeys(asked, ErrorCode.NETWORK_EXCEPTION)
+        return dict.fromkeys(queries, ErrorCode.NETWORK_EXCEPTION)
     except AuthenticationFailed:
-        return dict.fromkeys(asked, ErrorCode.SASL_AUTHENTICATION_FAILED)
+        return dict.fromkeys(queries, ErrorCode.SASL_AUTHENTICATION_FAILED)
     except Unsupported:
-        return dict.fromkeys(asked, ErrorCode.UNSUPPORTED_VERSION)
-    return {at: response.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in asked}
+        return dict.fromkeys(queries, ErrorCode.UNSUPPORTED_VERSION)
+    return {at: response.get(at, ErrorCode.UNKNOWN_SERVER_ERROR) for at in queries}

@@ -86,17 +86,17 @@ class TopicCache:
             self._by_name[name] = replace(entry, refreshed_at=_LONG_AGO)
 
 
-def _newest(received: TopicMetadata, known: TopicMetadata) -> TopicMetadata:
+def _newest(received: TopicMetadata, cached: TopicMetadata) -> TopicMetadata:
     """Keeps newer known leaders, because a broker with stale metadata names leaders that were replaced.
 
     Without a topic id from Kafka the response's leaders are taken, because a recreated topic starts with
     epoch 0 again.
     """
-    if received is known or not is_from_kafka(received.id):
+    if received is cached or not is_from_kafka(received.id):
         return received
     newer = {
         index: partition
-        for index, partition in known.partitions.items()
+        for index, partition in cached.partitions.items()
         if index in received.partitions and received.partitions[index].leader_epoch < partition.leader_epoch
     }
     return replace(received, partitions={**received.partitions, **newer}) if newer else received

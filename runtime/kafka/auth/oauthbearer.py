@@ -92,13 +92,13 @@ def parse_printed(text: str, where: str) -> Token:
 def parse_answer(text: str | bytes, where: str) -> Token:
     """Reads a token endpoint's response (RFC 6749, section 5.1)."""
     try:
-        found = json.loads(text)
+        answer = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    token = found.get("access_token") if isinstance(found, dict) else None
+        answer = None
+    token = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(token, str):
         raise LoginError(f"{where} did not answer with JSON that holds an access_token", _ADDRESS)
-    return Token(_check_token(token, where), _lifetime(found.get("expires_in")))
+    return Token(_check_token(token, where), _lifetime(answer.get("expires_in")))
 
 
 def request_token(source: TokenEndpoint, timeout_s: float, environ: Mapping[str, str]) -> Token:

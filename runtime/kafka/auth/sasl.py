@@ -48,7 +48,9 @@ def scram(mechanism: str, username: str, password: str, nonce: str | None = None
     message = f"{first_bare},{challenge},{final_bare}".encode()
     client_key = hmac.digest(salted, b"Client Key", algorithm)
     signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), message, algorithm)
-    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    proof = bytes(
+        key_byte ^ signature_byte for key_byte, signature_byte in zip(client_key, signature, strict=True)
+    )
     final = _text((yield f"{final_bare},p={base64.b64encode(proof).decode()}".encode()))
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), message, algorithm)
     _check_final(final, expected)
@@ -60,12 +62,12 @@ def _challenge(text: str, ours: str) -> tuple[str, bytes, int]:
         raise LoginError(f"the broker refused the SCRAM login: {quoted(text[2:])}")
     if text.startswith("m="):
         raise LoginError("the broker demands a SCRAM extension that does not exist in RFC 5802", _BROKER)
-    found = _CHALLENGE.fullmatch(text)
-    if found is None:
+    match = _CHALLENGE.fullmatch(text)
+    if match is None:
         raise LoginError(
             "the broker's SCRAM challenge does not hold a nonce, a salt and an iteration count", _BROKER
         )
-    theirs, salt, iterations = found.groups()
+    theirs, salt, iterations = match.groups()
     if not theirs.startswith(ours) or len(theirs) == len(ours):
         raise LoginError("the broker's SCRAM nonce does not extend the nonce of this client", _BROKER)
     decoded = _base64(salt)

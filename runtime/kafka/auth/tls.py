@@ -102,8 +102,10 @@ def certificate_end(tls: Tls) -> datetime | None:
             text, _ = identity(tls.keystore)
         else:
             text = tls.certificate_pem or Path(tls.certificate_location or "").read_text()
-        own = text[: text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
-        validity = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(own[own.index(ssl.PEM_HEADER) :]))
+        certificate = text[: text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)]
+        validity = _VALIDITY.search(
+            ssl.PEM_cert_to_DER_cert(certificate[certificate.index(ssl.PEM_HEADER) :])
+        )
     except (LoginError, OSError, ValueError):
         return None
     if validity is None:
@@ -155,8 +157,8 @@ def _trust_location(context: ssl.SSLContext, location: Path) -> None:
 
 def _trust_system(context: ssl.SSLContext) -> None:
     context.load_default_certs()
-    known = ssl.get_default_verify_paths()
-    if not (known.cafile or known.capath):
+    defaults = ssl.get_default_verify_paths()
+    if not (defaults.cafile or defaults.capath):
         for place in _SYSTEM:
             if Path(place).is_file():
                 context.load_verify_locations(cafile=place)

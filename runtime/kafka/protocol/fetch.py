@@ -215,7 +215,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
     def answer(self, version: int, response: memoryview) -> tuple[int, FetchResponse]:
         throttle_ms, (error, session_id, topics) = self.decoded_response(version, response)
         by_name = version < _BY_ID
-        known: dict[str | bytes, bytes] = {
+        topic_ids: dict[str | bytes, bytes] = {
             topic.name if by_name else topic.id: topic_id
             for topic_id, topic in self.topics.items()
             if by_name or (topic.id != topic_id and is_from_kafka(topic.id))
@@ -223,7 +223,7 @@ class FetchRequest(Request[FetchResponse], frozen=True):
         partitions: list[FetchedPartition] = []
         for name, cluster_id, rows in topics:
             # a session may hold partitions that were forgotten
-            topic_id = known.get(name, NO_TOPIC_ID) if by_name else known.get(cluster_id, cluster_id)
+            topic_id = topic_ids.get(name, NO_TOPIC_ID) if by_name else topic_ids.get(cluster_id, cluster_id)
             partitions += [FetchedPartition(topic_id, *row) for row in rows]
         if by_name and not error:
             partitions += [unknown_topic(*key) for key in self.partitions if key[0] not in self.topics]

@@ -24,9 +24,9 @@ class LastDecoded(Generic[T]):
     def value(self, request: Hashable, encoded: memoryview, decode: Callable[[], T]) -> T:
         """Returns the value that was decoded from the same bytes, or decodes it and keeps it."""
         data = bytes(encoded)
-        known = self._last.get(request)
-        if known is not None and known[0] == data:
-            return known[1]
+        cached = self._last.get(request)
+        if cached is not None and cached[0] == data:
+            return cached[1]
         value = decode()
         self._drop(request)
         if len(data) <= self._most_bytes:
@@ -37,5 +37,5 @@ class LastDecoded(Generic[T]):
         return value
 
     def _drop(self, request: Hashable) -> None:
-        if (known := self._last.pop(request, None)) is not None:
-            self._bytes -= len(known[0])
+        if (dropped := self._last.pop(request, None)) is not None:
+            self._bytes -= len(dropped[0])
