@@ -122,7 +122,9 @@ class Parameter(NamedTuple):
         assert not isinstance(mark, TopologyArgument)
         if mark.kind is not None:
             return _TextParam(mark.kind, mark.least)
-        base = next(one for one in (*get_args(self.type), self.type) if one is not type(None))
+        base = next(
+            option_type for option_type in (*get_args(self.type), self.type) if option_type is not type(None)
+        )
         if base is Path:
             return click.Path(
                 path_type=Path,
@@ -160,7 +162,7 @@ def command(
         if field.name not in (*by_name, *without) and flag not in flags:
             by_name[field.name] = field
             flags.add(flag)
-    own = inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
     arguments = [field for field in by_name.values() if isinstance(field.mark, Argument)]
 
     def run(**values: Any) -> int:
@@ -168,10 +170,16 @@ def command(
             values["path"] = _topology_path(values, arguments[-1] if arguments else None)
         given = dict(_field_values(by_name, values))
         requests = {
-            name: struct(**{one: given[one] for one in struct.__struct_fields__ if one in given})
+            name: struct(
+                **{
+                    field_name: given[field_name]
+                    for field_name in struct.__struct_fields__
+                    if field_name in given
+                }
+            )
             for name, struct in structs.items()
         }
-        return function(**requests, **{name: value for name, value in given.items() if name in own})
+        return function(**requests, **{name: value for name, value in given.items() if name in parameters})
 
     return click.Command(
         name or function.__name__.rstrip("_"),
@@ -189,9 +197,15 @@ class CommandWithWords(click.Group):
     follow are too few for the word's own command.
     """
 
-    def __init__(self, own: click.Command, *words: click.Command) -> None:
-        super().__init__(own.name, commands=words, params=own.params, callback=own.callback, help=own.help)
-        self._own = own
+    def __init__(self, group_command: click.Command, *words: click.Command) -> None:
+        super().__init__(
+            group_command.name,
+            commands=words,
+            params=group_command.params,
+            callback=group_command.callback,
+            help=group_command.help,
+        )
+        self._own = group_command
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -228,7 +242,7 @@ def given(name: str) -> bool:
 def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], list[Parameter]]:
     """Returns the requests of a function, and every field that may be offered, in order of the help."""
     structs: dict[str, type[Struct]] = {}
-    own: list[Parameter] = []
+    declared: list[Parameter] = []
     inherited: list[Parameter] = []
     outputs: list[Parameter] = []
     hints = get_type_hints(function, include_extras=True)
@@ -237,7 +251,7 @@ def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], lis
         if get_origin(hint) is Annotated:
             default = NODEFAULT if parameter.default is parameter.empty else parameter.default
             base, mark = get_args(hint)
-            own.append(Parameter(name, base, mark, default))
+            declared.append(Parameter(name, base, mark, default))
             continue
         structs[name] = hint
         annotations = {
@@ -251,10 +265,10 @@ def _offered(function: Callable[..., int]) -> tuple[dict[str, type[Struct]], lis
         for field in hint.__struct_fields__:
             if get_origin(annotations[field]) is Annotated:
                 inherits = field not in hint.__annotations__
-                group = outputs if issubclass(hint, Output) else inherited if inherits else own
+                group = outputs if issubclass(hint, Output) else inherited if inherits else declared
                 base, mark = get_args(annotations[field])
                 group.append(Parameter(field, base, mark, defaults.get(field, NODEFAULT)))
-    return structs, [*own, *inherited, *reversed(outputs)]
+    return structs, [*declared, *inherited, *reversed(outputs)]
 
 
 def _field_values(offered: Mapping[str, Parameter], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

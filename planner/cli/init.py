@@ -59,18 +59,18 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
     click.echo("Which Kafka clusters are copied? They are only read now. An empty answer ends the list;")
     click.echo("without any, a commented starter is written.\n")
     declared: dict[str, Cluster] = {}
-    found: list[ObservedCluster] = []
-    while (named := _cluster(declared, found, timeout_ms)) is not None:
+    clusters: list[ObservedCluster] = []
+    while (named := _cluster(declared, clusters, timeout_ms)) is not None:
         cluster, observed = named
         declared[cluster.name] = cluster
-        found.append(observed)
-    if not found:
+        clusters.append(observed)
+    if not clusters:
         return None
-    if len(found) == 1:
+    if len(clusters) == 1:
         (only,) = declared.values()
         hint = f"repl import {only.name} --bootstrap {only.bootstrap} writes what one holds"
         raise Failure(error("a flow needs two clusters, so nothing was written", hint))
-    proposed = ", ".join(f"{source}>{destination}" for source, destination in proposed_directions(found))
+    proposed = ", ".join(f"{source}>{destination}" for source, destination in proposed_directions(clusters))
     click.echo()
     while True:
         try:
@@ -82,8 +82,8 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
     # the file's name, or its folder's where the file has the usual name
     stem = file.absolute().parent.name if file.name == STARTER else file.stem
     name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip("-._") or "my-topology"
-    topology = proposed_topology(name, declared, found, directions)
-    notes = [one for cluster in declared.values() for one in secret_notes(cluster)]
+    topology = proposed_topology(name, declared, clusters, directions)
+    notes = [note for cluster in declared.values() for note in secret_notes(cluster)]
     show(notes)
     header = (
         f"yaml-language-server: $schema={SCHEMA}",
@@ -95,7 +95,7 @@ def _of_clusters(file: Path, timeout_ms: int) -> str | None:
 
 
 def _cluster(
-    declared: "dict[str, Cluster]", found: "Sequence[ObservedCluster]", timeout_ms: int
+    declared: "dict[str, Cluster]", clusters: "Sequence[ObservedCluster]", timeout_ms: int
 ) -> "tuple[Cluster, ObservedCluster] | None":
     """Asks for one cluster until it can be read; None for an empty answer."""
     from planner.cli.view import TerminalView
@@ -114,7 +114,7 @@ def _cluster(
             if name in declared:
                 raise Failure(error(f"there is a cluster {name} already", "give it another name"))
             observed = read_names(cluster, timeout_ms, TerminalView(as_json=False))
-            if same := [other.name for other in found if other.id == observed.id]:
+            if same := [other.name for other in clusters if other.id == observed.id]:
                 raise Failure(error(f"this is {same[0]} again: both have the id {observed.id}"))
         except Failure as failure:
             show(failure.diagnostics)
@@ -135,10 +135,12 @@ def _directions(answer: str, clusters: Sequence[str]) -> list[tuple[str, str]]:
     from planner.config.hints import did_you_mean
 
     directions: list[tuple[str, str]] = []
-    for one in answer.split(","):
-        words = [word.strip() for word in one.split(">")]
+    for direction in answer.split(","):
+        words = [word.strip() for word in direction.split(">")]
         if len(words) != 2 or words[0] == words[1]:
-            raise Failure(error(f'"{one.strip()}" is no direction', f"write {clusters[0]}>{clusters[1]}"))
+            raise Failure(
+                error(f'"{direction.strip()}" is no direction', f"write {clusters[0]}>{clusters[1]}")
+            )
         for word in words:
             if word not in clusters:
                 raise Failure(error(f"there is no cluster {word}", did_you_mean(word, clusters)))

@@ -97,7 +97,7 @@ class PlanOutput(Output, frozen=True):
 
             click.echo()
             print_styled(lambda width: simulation_text(simulation, width))
-        show([found for found in plan.diagnostics if found.severity is Severity.ERROR])
+        show([diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR])
 
 
 class SavedPlanOutput(PlanOutput, frozen=True):

@@ -55,7 +55,7 @@ def _explain(entry: "KeyEntry") -> None:
         click.echo("\n".join(_table([(f"{label}:", text)], width=8)))
     if entry.below:
         click.echo("\nKeys below it:\n")
-        click.echo("\n".join(_table([(one.key.name, one.doc) for one in entry.below])))
+        click.echo("\n".join(_table([(child.key.name, child.doc) for child in entry.below])))
     if others := same_name(entry):
         click.echo("\nAlso: " + "\n      ".join(wrap(", ".join(others), _width() - 6)))
 
@@ -97,7 +97,7 @@ def _tree(entry: "KeyEntry") -> dict[str, Any]:
         "required": key.required,
         "default": None if key.required else default_text(key),
         "example": key.example,
-        "keys": [one.key.name for one in entry.below],
+        "keys": [child.key.name for child in entry.below],
     }
 
 

@@ -247,7 +247,7 @@ class TerminalView:
         if not self._as_json:
             print_lines(steps_text(plan)) if approved else print_plan(plan)
         elif not approved:
-            show([found for found in plan.diagnostics if found.severity is not Severity.ERROR])
+            show([diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is not Severity.ERROR])
 
     def _applying(self, event: StepsSent | StepWaits | StepsEnded | ApplyResult) -> None:
         match event:
