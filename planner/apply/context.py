@@ -287,9 +287,9 @@ def has_leaders(partitions: Mapping[str, int]) -> VisibilityCheck:
     def is_visible(name: str, topic: TopicMetadata | None) -> bool:
         if topic is None or topic.error:
             return False
-        known = topic.partitions
-        return len(known) >= max(1, partitions.get(name, 1)) and all(
-            partition.leader >= 0 for partition in known.values()
+        shown = topic.partitions
+        return len(shown) >= max(1, partitions.get(name, 1)) and all(
+            partition.leader >= 0 for partition in shown.values()
         )
 
     return is_visible
@@ -325,14 +325,14 @@ async def _invisible_topics(
         return dict.fromkeys(topics, "no broker answers")
     names = sorted(topics)
     shown = await asyncio.gather(*(topics_at(connection, names) for connection in brokers.values()))
-    if not any(known is not None for known in shown):
+    if not any(metadata is not None for metadata in shown):
         return dict.fromkeys(topics, "no broker answers")
     return {
         name: f"broker {broker} does not show it yet"
-        for broker, known in zip(brokers, shown, strict=True)
-        if known is not None
+        for broker, metadata in zip(brokers, shown, strict=True)
+        if metadata is not None
         for name in names
-        if not is_visible(name, known.get(name))
+        if not is_visible(name, metadata.get(name))
     }
 
 

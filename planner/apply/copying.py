@@ -110,7 +110,7 @@ class JobStart:
         status = self.status
         if status is None:
             return 0, 0, _NOTHING_KNOWN, 0
-        found = sum((view.generation > 0) + view.partitions for view in status.flows)
+        taken_over = sum((view.generation > 0) + view.partitions for view in status.flows)
         ending = {flow.name for flow in self.spec.flows if not flow.runs}
         left = [
             max(partition.source_end - partition.position, 0)
@@ -118,7 +118,7 @@ class JobStart:
             if partition.flow in ending
         ]
         ended = sum(view.ended for view in status.flows)
-        started = found + self._copied().total()
+        started = taken_over + self._copied().total()
         return started, ended, -sum(left) if left else _NOTHING_KNOWN, status.shipped
 
     def _copied(self) -> Counter[str]:

@@ -26,13 +26,13 @@ async def own(context: ApplyContext, steps: Sequence[Own]) -> dict[str, StepResu
         for step in created
         if step.address.name in unread
     }
-    known = [step for step in steps if step.id not in results]
+    readable = [step for step in steps if step.id not in results]
     entries = []
-    for step in known:
+    for step in readable:
         is_new = step.address.kind is Kind.TOPIC and ids.get(step.address.name)
         spec = {**step.entry.spec, ID: ids[step.address.name]} if is_new else step.entry.spec
         entries.append(replace(step.entry, spec=spec, plan=context.plan_digest, at_ms=context.now_ms()))
-    return {**results, **await _write(context, known, own=entries)}
+    return {**results, **await _write(context, readable, own=entries)}
 
 
 async def disown(context: ApplyContext, steps: Sequence[Disown]) -> dict[str, StepResult]:

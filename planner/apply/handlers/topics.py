@@ -61,21 +61,21 @@ def _not_everywhere(what: str, why: str) -> StepResult:
 async def _as_wanted(context: ApplyContext, step: CreateTopic) -> StepResult:
     """Compares a topic that exists already with what its step would have created."""
     try:
-        known = await _shown_topics(context, [step.topic])
+        shown = await _shown_topics(context, [step.topic])
         config = await describe_topic(context.client, step.topic)
     except ClusterFailure as failure:
         return failed(f"it exists already, and could not be compared: {failure.explained}; apply again")
-    different = list(differences(step, known.get(step.topic), config))
+    different = list(differences(step, shown.get(step.topic), config))
     if different:
         return failed(f"it exists already and differs from the plan: {'; '.join(different)}; plan again")
     return DONE
 
 
 def differences(
-    step: CreateTopic, known: TopicMetadata | None, config: Mapping[str, ConfigValue]
+    step: CreateTopic, metadata: TopicMetadata | None, config: Mapping[str, ConfigValue]
 ) -> Iterator[str]:
     """Yields a sentence for each value in which a live topic is not as the step would have created it."""
-    partitions = known.partitions if known is not None else {}
+    partitions = metadata.partitions if metadata is not None else {}
     if step.partitions is not None and len(partitions) != step.partitions:
         yield f"it has {len(partitions)} partitions instead of {step.partitions}"
     factors = sorted({len(partition.replicas) for partition in partitions.values()})
@@ -138,10 +138,10 @@ async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[st
 
 async def _other_topics(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[str, ClusterFailure]:
     """Returns why a topic of a step is not to be deleted: it is gone, or another one has its name."""
-    known = await _shown_topics(context, [step.topic for step in steps])
+    shown = await _shown_topics(context, [step.topic for step in steps])
     why: dict[str, ClusterFailure] = {}
     for step in steps:
-        topic = known.get(step.topic)
+        topic = shown.get(step.topic)
         if topic is None:
             why[step.id] = RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic.error and not topic.partitions:
@@ -187,13 +187,13 @@ async def _not_shown(context: ApplyContext, step: AlterConfigs) -> dict[str, str
 async def _broker_shows(step: AlterConfigs, broker: BrokerConnection) -> bool:
     """Returns whether this broker shows the step's values. Raises ClusterFailure where it does not answer."""
     config = await describe_topic(broker, step.topic)
-    own = {key for key, value in config.items() if value.source is ConfigSource.TOPIC}
+    explicit = {key for key, value in config.items() if value.source is ConfigSource.TOPIC}
     # Brokers never return a sensitive value.
     values = all(
-        key in own and (config[key].sensitive or same_value(key, config[key].value, value))
+        key in explicit and (config[key].sensitive or same_value(key, config[key].value, value))
         for key, value in step.set.items()
     )
-    return values and not own & set(step.unset)
+    return values and not explicit & set(step.unset)
 
 
 MOVE_SECONDS = 3_600.0
@@ -222,18 +222,20 @@ async def await_moved(
     shown_at = time.monotonic()
     silent = ""
     while left:
-        known: Mapping[str, TopicMetadata] = {}
+        topics: Mapping[str, TopicMetadata] = {}
         silent_now = ""
         try:
-            known = await _shown_topics(context, [step.topic for step in left.values()])
+            topics = await _shown_topics(context, [step.topic for step in left.values()])
         except ClusterFailure as failure:
             silent_now = failure.why
-        moved = [step for step in left.values() if not moving(step, known.get(step.topic))]
+        moved = [step for step in left.values() if not moving(step, topics.get(step.topic))]
         if moved and not silent_now:
             results.update({step.id: DONE for step in moved})
             left = {step_id: step for step_id, step in left.items() if step_id not in results}
             deadline = time.monotonic() + within_s
-        whys = {step.id: _describe_missing(step, known.get(step.topic), silent_now) for step in left.values()}
+        whys = {
+            step.id: _describe_missing(step, topics.get(step.topic), silent_now) for step in left.values()
+        }
         if left and (stop_reason := await context.guard.stop_reason()) is not None:
             return results | {
                 step_id: failed(f"{why}; the brokers continue: {stop_reason}")
@@ -258,9 +260,9 @@ async def _shown_topics(context: ApplyContext, names: Sequence[str]) -> dict[str
     return {topic.name: topic for topic in (await context.client.ask(AnyMetadataRequest(names))).topics}
 
 
-def moving(step: Reassign, known: TopicMetadata | None) -> list[int]:
+def moving(step: Reassign, metadata: TopicMetadata | None) -> list[int]:
     """Returns the partitions whose replicas are not yet the wanted ones, all in sync."""
-    partitions = known.partitions if known is not None else {}
+    partitions = metadata.partitions if metadata is not None else {}
     return [
         number
         for number, wanted in enumerate(step.replicas)
@@ -270,9 +272,9 @@ def moving(step: Reassign, known: TopicMetadata | None) -> list[int]:
     ]
 
 
-def _describe_missing(step: Reassign, known: TopicMetadata | None, silent: str) -> str:
+def _describe_missing(step: Reassign, metadata: TopicMetadata | None, silent: str) -> str:
     if silent:
         return f"the replicas may still be moving, and {step.cluster} does not answer ({silent})"
-    left = moving(step, known)
+    left = moving(step, metadata)
     named = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
     return f"the replicas of {len(left)} of {len(step.replicas)} partitions are still moving ({named})"
