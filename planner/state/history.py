@@ -120,9 +120,11 @@ def fold(records: Iterable[tuple[bytes, bytes]], unreadable: Unreadable) -> tupl
 def _after(applied: ApplyRecord, event: _Event) -> ApplyRecord:
     """Returns the apply after one more event. Raises NotPlain for a step that can't be decoded."""
     unanswered = dict.fromkeys(event.sent, StepResult(Result.SENT, "the answer was not noted"))
-    known = frozenset(Result)
+    result_values = frozenset(Result)
     results = {
-        step_id: StepResult(Result(end.result) if end.result in known else Result.SENT, end.why, end.seconds)
+        step_id: StepResult(
+            Result(end.result) if end.result in result_values else Result.SENT, end.why, end.seconds
+        )
         for step_id, end in event.ended.items()
     }
     finish = event.finished
@@ -152,13 +154,13 @@ class Journal:
     async def begin(self, steps: Sequence[Step], observed: Observed) -> None:
         entries = entries_by_place(observed)
         for cluster in self._logs:
-            own = [step for step in steps if step.cluster == cluster]
+            cluster_steps = [step for step in steps if step.cluster == cluster]
             old = {
                 step.id: entry
-                for step in own
+                for step in cluster_steps
                 if step.registers and (entry := entries.get((cluster, step.address))) is not None
             }
-            events = (started(self._applied), *planned(map(noted, own)), *before(old))
+            events = (started(self._applied), *planned(map(noted, cluster_steps)), *before(old))
             await self._write(cluster, events)
 
     async def sent(self, cluster: str, step_ids: Iterable[str]) -> None:
@@ -189,7 +191,7 @@ async def read_history(
     log = await read(client, HISTORY)
     records = [(record.key or b"", record.value) for record in log if record.value is not None]
     skipped: list[UnreadableValue] = []
-    found = fold(records, skipped.append)
+    applies = fold(records, skipped.append)
     if skipped:
         report(
             warning(
@@ -199,7 +201,7 @@ async def read_history(
                 code="history-record",
             )
         )
-    return found
+    return applies
 
 
 def merge(histories: Iterable[Iterable[ApplyRecord]]) -> tuple[ApplyRecord, ...]:
@@ -207,6 +209,6 @@ def merge(histories: Iterable[Iterable[ApplyRecord]]) -> tuple[ApplyRecord, ...]
     applies: dict[str, ApplyRecord] = {}
     for history in histories:
         for applied in history:
-            known = applies.get(applied.id)
-            applies[applied.id] = applied if known is None else known.merged(applied)
+            earlier = applies.get(applied.id)
+            applies[applied.id] = applied if earlier is None else earlier.merged(applied)
     return tuple(sorted(applies.values(), key=lambda applied: (applied.started_ms, applied.id)))

@@ -90,8 +90,8 @@ def decode_owned(key: bytes, data: bytes) -> RegistryEntry:
     except ValueError as wrong:
         raise UnreadableValue(str(wrong)) from None
     body = decode(f"the registry entry of {address}", data) | {"address": address}
-    known = {name: body[name] for name in RegistryEntry.__struct_fields__ if name in body}
-    return shaped(known, RegistryEntry)
+    fields = {name: body[name] for name in RegistryEntry.__struct_fields__ if name in body}
+    return shaped(fields, RegistryEntry)
 
 
 _PAUSE_S = 0.1
@@ -144,12 +144,12 @@ async def _await_leaders(client: ClusterClient, topics: Sequence[str]) -> None:
     deadline = time.monotonic() + READ_SECONDS
     while True:
         try:
-            known = (await client.ask(AnyMetadataRequest(topics))).topics
+            listed = (await client.ask(AnyMetadataRequest(topics))).topics
         except ClusterFailure as failure:
             raise unusable(client, "the internal topics", failure) from failure
         pending = [
             topic.name
-            for topic in known
+            for topic in listed
             if topic.error or 0 not in topic.partitions or topic.partitions[0].leader < 0
         ]
         if not pending:

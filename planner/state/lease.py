@@ -112,14 +112,14 @@ def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
 def held_without_another(entries: Iterable[LeaseEntry], holder: str, since_ms: int) -> bool:
     """Returns whether `holder` holds the lease, and no other apply held it since the entry of `since_ms`."""
     held: LeaseState | None = None
-    found = False
+    seen = False
     for entry in entries:
         held = held.after(entry) if held is not None else granted(entry)
         if entry.holder.id == holder and entry.at_ms == since_ms:
-            found = True
-        elif found and held is not None and held.holder.id != holder:
+            seen = True
+        elif seen and held is not None and held.holder.id != holder:
             return False
-    return found and held is not None and held.holder.id == holder
+    return seen and held is not None and held.holder.id == holder
 
 
 def encode_lease(verb: LeaseVerb, holder: LeaseHolder, ttl_ms: int) -> bytes:
