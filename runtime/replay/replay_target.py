@@ -22,14 +22,14 @@ def quarantines_of(salvaged: Sequence[SalvagedPartition], transform: TransformSp
 def unfit(
     salvaged: Sequence[SalvagedPartition],
     to: str | None,
-    known: Mapping[str, TargetTopic],
+    target_topics: Mapping[str, TargetTopic],
     transform: TransformSpec | None = None,
 ) -> dict[str, str]:
     """Returns why the replay is impossible, with what to do about it; empty where it is possible."""
     problems: dict[str, str] = {
         f"there is no topic {topic}, which takes bad records": "create it, or declare it under topics"
         for topic in quarantines_of(salvaged, transform)
-        if topic not in known
+        if topic not in target_topics
     }
     if to is not None and is_reserved(to):
         problems[f"{to} is not for records of a flow"] = "name a topic of your own"
@@ -39,7 +39,7 @@ def unfit(
         into = to or part.destination_topic
         needed = [into] if part.begun else [into, part.destination_topic]
         for topic in dict.fromkeys(needed):
-            target = known.get(topic)
+            target = target_topics.get(topic)
             if target is None:
                 problems[f"there is no topic {topic}"] = (
                     f"create it with {part.partition + 1} partitions or more"
@@ -48,7 +48,7 @@ def unfit(
                 has = f"{topic} has {target.partitions} partitions"
                 what = f"{has}, and there is no {topic}-{part.partition} for {part.topic}-{part.partition}"
                 problems[what] = "give it more, or name another with --to"
-        if into in known and known[into].appends:
+        if into in target_topics and target_topics[into].appends:
             problems[f"{into} would take the time of the replay for the records' own"] = (
                 f"set message.timestamp.type=CreateTime for {into}, or name another with --to"
             )
@@ -56,11 +56,14 @@ def unfit(
 
 
 def parts(
-    salvaged: Sequence[SalvagedPartition], to: str | None, known: Mapping[str, TargetTopic], flow: FlowSpec
+    salvaged: Sequence[SalvagedPartition],
+    to: str | None,
+    target_topics: Mapping[str, TargetTopic],
+    flow: FlowSpec,
 ) -> list[AssignedPartition]:
     """Returns the partitions to replay, as a slot of the flow would copy them."""
     quarantines = quarantines_of(salvaged, flow.transform)
-    limits = {topic: known[topic].max_message_bytes for topic in known}
+    limits = {topic: target_topics[topic].max_message_bytes for topic in target_topics}
     assigned = []
     for part in salvaged:
         bad = quarantine_topic(part.destination_topic)

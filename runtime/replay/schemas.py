@@ -70,11 +70,11 @@ def with_restored_ids(out: OutgoingBatch, ids: RestoredIds, spec: RewriteSpec) -
 
     Raises CopyStopped for an id that the backup does not have, and a BatchFailure.
     """
-    found = schema_ids(out.batch, spec)._replace(guids=())
+    batch_ids = schema_ids(out.batch, spec)._replace(guids=())
     for part in PARTS:
         if part not in ids.parts:
-            found = found.without_part(part)
-    if unknown := found.unknown(ids.numbers):
+            batch_ids = batch_ids.without_part(part)
+    if unknown := batch_ids.unknown(ids.numbers):
         name, record = next(iter(unknown.items()))
         if ids.every:
             at = source_offset(out, record)
@@ -82,8 +82,10 @@ def with_restored_ids(out: OutgoingBatch, ids: RestoredIds, spec: RewriteSpec) -
                 f"{spec.where}: schema id {name} of the record at {at} is not in"
                 " the backup, so it can't be translated: restore with --schema-ids keep"
             )
-        found = found.without({number for number in unknown if isinstance(number, int)}, out.batch.records)
-    changed = found.translated(ids.numbers)
+        batch_ids = batch_ids.without(
+            {number for number in unknown if isinstance(number, int)}, out.batch.records
+        )
+    changed = batch_ids.translated(ids.numbers)
     if changed is None:
         yield out
     else:
@@ -134,11 +136,11 @@ class ReplayedSchemas:
         data: bytes | bytearray = ids.data
         waiting: list[tuple[int, str]] = []
         for part, other in zip(PARTS, reversed(PARTS), strict=True):
-            own = ids.without_part(other)
-            numbers = await self._ids.read([(part, number) for number in own.unknown(())])
-            known = {here: there for (_, here), there in numbers.items() if not isinstance(there, str)}
-            for name, record in islice(own.unknown(known).items(), 1):
+            part_ids = ids.without_part(other)
+            numbers = await self._ids.read([(part, number) for number in part_ids.unknown(())])
+            translation = {here: there for (_, here), there in numbers.items() if not isinstance(there, str)}
+            for name, record in islice(part_ids.unknown(translation).items(), 1):
                 waiting.append((record, str(numbers[part, name])))
-                own = own.before(record)
-            data = own._replace(data=data).translated(known) or data
+                part_ids = part_ids.before(record)
+            data = part_ids._replace(data=data).translated(translation) or data
         return data, *min(waiting, default=(None, ""))

@@ -43,9 +43,9 @@ async def existing_topics(
 
     Raises WireError, and AuditFailure for a topic of which the cluster does not say whether it exists.
     """
-    known = await cluster.topics(topics, fresh=True)
+    metadata = await cluster.topics(topics, fresh=True)
     existing = {}
-    for topic, listed in sorted(known.items()):
+    for topic, listed in sorted(metadata.items()):
         if listed.error is ErrorCode.NONE:
             existing[topic] = listed
         elif listed.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
