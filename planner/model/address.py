@@ -39,8 +39,8 @@ class Address(str):
         """Orders addresses by kind, cluster and name: the text alone puts `dc1-a` before `dc1`."""
         if not isinstance(other, Address):
             return super().__lt__(other)
-        one = self.kind.value, self.cluster or "", self.name
-        return one < (other.kind.value, other.cluster or "", other.name)
+        order = self.kind.value, self.cluster or "", self.name
+        return order < (other.kind.value, other.cluster or "", other.name)
 
     def __getnewargs__(self) -> tuple[Kind, str | None, str]:  # type: ignore[override]  # what __new__ takes
         return self.kind, self.cluster, self.name

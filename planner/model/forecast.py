@@ -48,12 +48,12 @@ class TopicVolume:
 
         None: never. It is the earliest time; a broker deletes whole segments.
         """
-        found: list[float] = []
+        limits: list[float] = []
         if self.retention_ms is not None and self.records_per_s:
-            found.append(self.retention_ms)
+            limits.append(self.retention_ms)
         if self.retention_bytes is not None and self.bytes_per_s:
-            found.append(self.retention_bytes * self.partitions / self.bytes_per_s * 1000)
-        return min(found, default=None)
+            limits.append(self.retention_bytes * self.partitions / self.bytes_per_s * 1000)
+        return min(limits, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,9 @@ class Plan:
     @property
     def labels(self) -> Mapping[str, Mapping[str, str]]:
         """Returns the labels of the clusters that have some, for the rules."""
-        return {name: one.labels for name, one in self.inputs.topology.clusters.items() if one.labels}
+        return {
+            name: cluster.labels for name, cluster in self.inputs.topology.clusters.items() if cluster.labels
+        }
 
     @property
     def complete(self) -> bool:

@@ -282,12 +282,12 @@ class ApplyRecord:
 
     def merged(self, other: "ApplyRecord") -> "ApplyRecord":
         """Joins the same apply from another cluster's history: each has its own steps."""
-        known = {step.id: step for step in (*self.steps, *other.steps)}
+        steps = {step.id: step for step in (*self.steps, *other.steps)}
         return replace(
             self,
             finished_ms=self.finished_ms if self.finished_ms is not None else other.finished_ms,
             result=self.result if self.result is not None else other.result,
-            steps=tuple(known.values()),
+            steps=tuple(steps.values()),
             outcomes={**other.outcomes, **self.outcomes},
             before={**other.before, **self.before},
         )

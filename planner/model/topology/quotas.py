@@ -161,11 +161,11 @@ class Quota:
     @property
     def values(self) -> dict[str, float]:
         """Returns the limits that it sets, by key."""
-        found = {key: getattr(self, key) for key in QUOTA_KEYS}
-        return {key: value for key, value in found.items() if value is not None}
+        by_key = {key: getattr(self, key) for key in QUOTA_KEYS}
+        return {key: value for key, value in by_key.items() if value is not None}
 
 
 def quota_of(cluster: str, entity: QuotaEntity, values: Mapping[str, float]) -> Quota:
     """Returns the quota with these limits. A key that the language does not have is left out."""
-    known = {key: values[key] for key in QUOTA_KEYS if key in values}
-    return Quota(cluster, entity.user, entity.client_id, entity.ip, **known)  # type: ignore[arg-type]
+    limits = {key: values[key] for key in QUOTA_KEYS if key in values}
+    return Quota(cluster, entity.user, entity.client_id, entity.ip, **limits)  # type: ignore[arg-type]
