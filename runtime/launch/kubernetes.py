@@ -123,12 +123,12 @@ class KubernetesLauncher:
         return LaunchStatus(*_state(deployed, pods, handle))
 
     def stop(self, job: str, grace_s: float) -> str:
-        own, others = self._objects(job)
+        owned, others = self._objects(job)
         left = ""
         if "Deployment" not in others:
             self._delete(job, grace_s)
             left = self._await_pods(job)
-        if "Secret" in own:
+        if "Secret" in owned:
             self._kubectl("delete", "secret", secret_of(job), "--ignore-not-found")
         return left
 
@@ -146,8 +146,8 @@ class KubernetesLauncher:
         """Returns the job's Deployment and Secret by kind, and what another owner has below their names."""
         names = (f"deployment/{name_of(job)}", f"secret/{secret_of(job)}")
         there = _items(self._kubectl("get", *names, "--ignore-not-found", "-o=json"))
-        own = {item["kind"]: item for item in there if self._owns(job, item)}
-        return own, {item["kind"]: item for item in there if item["kind"] not in own}
+        owned = {item["kind"]: item for item in there if self._owns(job, item)}
+        return owned, {item["kind"]: item for item in there if item["kind"] not in owned}
 
     def _owns(self, job: str, item: Resource) -> bool:
         noted = item["metadata"].get("annotations", {})

@@ -69,9 +69,9 @@ def referenced_variables(spec: JobSpec) -> list[str]:
 
 def refuse_secrets(spec: JobSpec) -> None:
     """Raises LaunchError where the spec would contain a secret of Spark."""
-    if found := secret_settings(spec.launch.conf):
+    if secret_names := secret_settings(spec.launch.conf):
         raise LaunchError(
-            f"the job spec would hold the secret {', '.join(found)}",
+            f"the job spec would hold the secret {', '.join(secret_names)}",
             "keep it on the machines that run the job: in spark-defaults.conf or in the environment",
         )
 
@@ -87,12 +87,12 @@ def job_environment(environ: Mapping[str, str]) -> dict[str, str]:
     So a job may log in as another principal than the apply that starts it.
     """
     others = {name: value for name, value in environ.items() if not name.startswith(JOB_VARIABLES)}
-    own = {
+    for_job = {
         name.removeprefix(JOB_VARIABLES): value
         for name, value in environ.items()
         if name.startswith(JOB_VARIABLES) and name != JOB_VARIABLES
     }
-    return without_operator_keys(others | own)
+    return without_operator_keys(others | for_job)
 
 
 def check_references(spec: JobSpec, environ: Mapping[str, str]) -> None:

@@ -94,9 +94,9 @@ def check(spec: JobSpec) -> None:
         raise LaunchError(
             f"{', '.join(variables)} must come from a Secret", "name it: options: {secret: NAME}"
         )
-    if own := [key for key in ("secret", "pull_secret") if options.get(key) == secret_of(spec.job)]:
+    if taken := [key for key in ("secret", "pull_secret") if options.get(key) == secret_of(spec.job)]:
         raise LaunchError(
-            f"options.{own[0]}: {secret_of(spec.job)} is the job's own Secret, which is deleted with the job",
+            f"options.{taken[0]}: {secret_of(spec.job)} is the job's own Secret, which is deleted with the job",
             "name another Secret",
         )
     for role in (DRIVER, EXECUTOR):

@@ -65,12 +65,12 @@ def driver(environ: Mapping[str, str], mounted: Path, state: Path) -> tuple[list
     conf = {**_PORTS, **properties(spec, folder), **_fixed(spec, template, environ)}
     write_private(folder.properties, properties_file(conf))
     submit = ("--master", spec.launch.master, "--deploy-mode", "client", "--properties-file")
-    own = {
+    pod_variables = {
         EXECUTOR_POD: str(template),
         "PYSPARK_SUBMIT_ARGS": shlex.join((*submit, str(folder.properties), "pyspark-shell")),
     }
     command = [sys.executable, *driver_application(folder, restarted=restarted)]
-    return command, {**environ, **variables_of(spec, folder, spark), **own}
+    return command, {**environ, **variables_of(spec, folder, spark), **pod_variables}
 
 
 def _fixed(spec: JobSpec, template: Path, environ: Mapping[str, str]) -> dict[str, str]:
