@@ -217,8 +217,8 @@ class DrillConsumer(AbstractContextManager["DrillConsumer"]):
     def _is_at_end(self, topics: Collection[str], ends: Ends | None = None) -> bool:
         """Returns whether the group has these topics, and has read each of their partitions completely."""
         assigned = [place for place in self._consumer.assignment() if place.topic in topics]
-        known = self.ends if ends is None else ends
-        return bool(assigned) and all((place.topic, place.partition) in known for place in assigned)
+        read_ends = self.ends if ends is None else ends
+        return bool(assigned) and all((place.topic, place.partition) in read_ends for place in assigned)
 
 
 def _place(message: Message) -> tuple[str, int]:
