@@ -199,12 +199,12 @@ def _of_partitions(
     def samples(scrape: Scrape) -> Iterator[Sample]:
         now_ms, by_topic = int(scrape.now_s * 1000), scrape.by_topic
         each = ((sample.key, value(sample, now_ms)) for sample in scrape.partitions)
-        known = (
+        numbers = (
             ((key.flow, key.topic, "" if by_topic else str(key.partition)), number)
             for key, number in each
             if number is not None
         )
-        return merged(known, merge) if merge is not None else iter(() if by_topic else known)
+        return merged(numbers, merge) if merge is not None else iter(() if by_topic else numbers)
 
     return MetricFamily(name, ("flow", "topic", "partition"), help_, samples)
 
