@@ -96,7 +96,8 @@ def check(spec: JobSpec) -> None:
         )
     if taken := [key for key in ("secret", "pull_secret") if options.get(key) == secret_of(spec.job)]:
         raise LaunchError(
-            f"options.{taken[0]}: {secret_of(spec.job)} is the job's own Secret, which is deleted with the job",
+            f"options.{taken[0]}: {secret_of(spec.job)} is the job's own Secret,"
+            " which is deleted with the job",
             "name another Secret",
         )
     for role in (DRIVER, EXECUTOR):
