@@ -53,7 +53,8 @@ class LoadFile(msgspec.Struct):
 
     `position` and `size` are in bytes, or rows of Parquet. `fingerprint` and `version` are those of the
     driver's look; the task returns the size that it found. `problem` says why it goes no further. `outdated`:
-    the name holds another file than the ticket says, or the ledger has another position.
+    the name holds another file than the ticket says, or the ledger has another position; `problem` is None
+    then, since it would be that of the file before.
     """
 
     name: str
@@ -230,7 +231,7 @@ class FileLoad:
             try:
                 chunk = self._chunk(source)
             except FileNotFoundError:
-                done.outdated, chunk = True, None
+                done.outdated, done.problem, chunk = True, None, None
             except OSError as error:
                 done.problem, chunk = Finding(PartitionState.RETRYING, error.strerror or str(error)), None
             if chunk is not None:
@@ -257,7 +258,7 @@ class FileLoad:
             return None
         mark = reader.fingerprint(read.position)
         if mark is None:
-            done.outdated = True
+            done.outdated, done.problem = True, None
             return None
         source.position = read.position
         step = Advance(
