@@ -117,7 +117,7 @@ class Parameter(NamedTuple):
         )
 
     def _type(self) -> click.ParamType[Any]:
-        """Returns how click reads one value of a self."""
+        """Returns how click reads one value of the parameter."""
         mark = self.mark
         assert not isinstance(mark, TopologyArgument)
         if mark.kind is not None:

@@ -330,9 +330,6 @@ def _cut_text(text: str) -> str:
     return text if len(text) <= TEXT_SHARE else f"{text[: TEXT_SHARE // 2]} … {text[-TEXT_SHARE // 3 :]}"
 
 
-# The page's style shows the layout that fits.
-
-
 def html(plan: Plan, simulation: Simulation | None = None) -> str:
     """Returns the page."""
     environment = page_environment(Path(__file__).parent / "templates")
@@ -345,7 +342,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         summary=ChangeSummary.of(plan.changes),
         filters=_counts(Counter(change.action for change in changes)),
         groups=grouped(changes),
-        drawings=[
+        drawings=[  # the page's style shows the one that fits
             (layout.css, layout.draw(clusters, _drawn_flows(plan)))
             for layout in (ACROSS_THE_SCREEN, DOWN_THE_SCREEN)
         ],
