@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import re
 import signal
@@ -32,6 +31,7 @@ from runtime.contract.whole_file import write_private
 from runtime.java import find_java
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import without_operator_keys
+from runtime.launch.processes import ending_with_this_process
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
 
@@ -297,7 +297,6 @@ def check_options(options: Mapping[str, str], allowed: Collection[str], launcher
 
 
 HERE = JobSpec(job="", topology="", destination="", clusters={}, flows=[])  # local[2] is the default
-_PR_SET_PDEATHSIG = 1
 _LAST_LINES = 15
 _LONGEST_LINE = 16 << 20  # bytes
 _GRACE_S = 10.0
@@ -342,14 +341,6 @@ async def run_once(
         folder = JobFolder(Path(scratch), "once")
         folder.make()
         write_settings(spec, folder)
-        parent, libc = os.getpid(), ctypes.CDLL(None)
-
-        def end_with_command() -> None:
-            """Ends the JVM when the command ends, even by SIGKILL; driver and workers end with their JVM."""
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:  # the parent ended before prctl
-                os._exit(1)
-
         given = without_operator_keys(environ)
         if variables is not None:
             given = {name: value for name, value in given.items() if name in _PLAIN or name in variables}
@@ -361,7 +352,7 @@ async def run_once(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             limit=_LONGEST_LINE,
-            preexec_fn=end_with_command,
+            preexec_fn=ending_with_this_process(),  # driver and workers end with their JVM
             env={
                 **given,
                 **variables_of(spec, folder, spark),

@@ -6,16 +6,18 @@ processes).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 _PROC = Path("/proc")
 _POLL_S = 0.02
+_PR_SET_PDEATHSIG = 1
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
@@ -43,6 +45,18 @@ def identify(pid: int) -> ProcessIdentity | None:
 def alive(process: ProcessIdentity | None) -> bool:
     """Returns whether this very process is running."""
     return process is not None and identify(process.pid) == process
+
+
+def ending_with_this_process() -> Callable[[], None]:
+    """Returns what a new process calls first: the kernel then kills it when this process ends, however."""
+    parent, libc = os.getpid(), ctypes.CDLL(None)
+
+    def end_with_parent() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # the parent ended before prctl
+            os._exit(1)
+
+    return end_with_parent
 
 
 def send(process: ProcessIdentity, number: signal.Signals) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import select
 import selectors
@@ -40,7 +39,6 @@ from runtime.launch.command import (
 from runtime.launch.folder import JobFolder, LogFile, Phase, Supervision
 from runtime.launch.processes import ProcessIdentity
 
-_PR_SET_PDEATHSIG = 1
 _CHUNK = 64 << 10
 
 
@@ -52,14 +50,6 @@ class SparkProcess:
     """
 
     def __init__(self, command: list[str], variables: Mapping[str, str], folder: Path, mark: str) -> None:
-        parent, libc = os.getpid(), ctypes.CDLL(None)
-
-        def end_with_supervisor() -> None:
-            """Lets the kernel kill the JVM when its supervisor ends; driver and slots end with their JVM."""
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:  # the supervisor ended before prctl
-                os._exit(1)
-
         self.mark = mark
         self._process = subprocess.Popen(
             command,
@@ -69,7 +59,7 @@ class SparkProcess:
             cwd=folder,
             env={**os.environ, **variables, MARK: mark},
             start_new_session=True,
-            preexec_fn=end_with_supervisor,
+            preexec_fn=processes.ending_with_this_process(),  # driver and slots end with their JVM
         )
         assert self._process.stdout is not None
         self.output = self._process.stdout.fileno()

@@ -227,25 +227,19 @@ class MissingPartition(Struct, frozen=True):
         return self.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class PartitionInspection(Struct, frozen=True):
-    """The result of inspecting one partition at both sides."""
-
-    source: SourceFacts | MissingPartition
-    destination: DestinationFacts | MissingPartition
-
-
 async def inspect(
     source: KafkaCluster, destination: KafkaCluster, copies: Iterable[PartitionCopy]
-) -> dict[PartitionCopy, PartitionInspection]:
+) -> dict[PartitionCopy, tuple[SourceFacts | MissingPartition, DestinationFacts | MissingPartition]]:
     """Inspects partitions at both sides, with one request of a kind to each leader.
 
-    Raises WireError where a cluster does not answer at all.
+    Returns the facts of the source and those of the destination. Raises WireError where a cluster does not
+    answer at all.
     """
     listed = list(copies)
     source_facts, destination_facts = await asyncio.gather(
         _source(source, listed), _destination(destination, listed)
     )
-    return {copy: PartitionInspection(source_facts[copy], destination_facts[copy]) for copy in listed}
+    return {copy: (source_facts[copy], destination_facts[copy]) for copy in listed}
 
 
 async def _source(

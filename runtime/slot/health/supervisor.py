@@ -18,7 +18,6 @@ from runtime.slot.health.inspection import (
     DestinationFacts,
     MissingMarker,
     MissingPartition,
-    PartitionInspection,
     SourceFacts,
     accept_loss,
     inspect,
@@ -231,14 +230,21 @@ class PartitionSupervisor:
                 copy.postpone()
                 self._schedule(copy, self._settings.retry_ms / 1000)
             else:
-                self._decide(copy, facts)
+                self._decide(copy, *facts)
 
-    def _decide(self, copy: PartitionCopy, seen: PartitionInspection) -> None:
+    def _decide(
+        self,
+        copy: PartitionCopy,
+        source: SourceFacts | MissingPartition,
+        destination: DestinationFacts | MissingPartition,
+    ) -> None:
         """Resumes a partition, stops it with a state, or skips what was lost where that is accepted."""
-        if isinstance(seen.source, MissingPartition) or isinstance(seen.destination, MissingPartition):
-            self._handle_missing(copy, seen)
+        if isinstance(source, MissingPartition):
+            self._handle_missing(copy, source)
             return
-        source, destination = seen.source, seen.destination
+        if isinstance(destination, MissingPartition):
+            self._handle_missing(copy, destination)
+            return
         finding = judge_source(copy.progress, source) or judge_destination(copy.progress, destination)
         marker = self._missing_marker(copy, destination)
         if finding is None and marker is not None:
@@ -319,10 +325,8 @@ class PartitionSupervisor:
         )
         self._emit(Replaced(copy))
 
-    def _handle_missing(self, copy: PartitionCopy, seen: PartitionInspection) -> None:
+    def _handle_missing(self, copy: PartitionCopy, missing: MissingPartition) -> None:
         """Retries a partition that could not be inspected, or stops it where its topic is deleted."""
-        missing = seen.source if isinstance(seen.source, MissingPartition) else seen.destination
-        assert isinstance(missing, MissingPartition)
         if not missing.gone:
             source = missing.side == "source"
             leader = self._source.leader(*copy.key.at) if source else self._destination.leader(*copy.at)
