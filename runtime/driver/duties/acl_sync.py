@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
+from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import FENCE, PROTECTION, AclMirror, AclRule, flow_origin
 from runtime.contract.spec.jobspec import FlowSpec, Route
@@ -28,7 +29,7 @@ from runtime.contract.spec.route import CompiledRoute, is_reserved
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.topics.admin import OwnedAcl, has_registry, make_rules, owned_acl, remove_rules
+from runtime.driver.topics.admin import has_registry, make_rules, owned_acl, remove_rules
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.timing import RecentReads, until_next
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
@@ -40,11 +41,12 @@ _SHARED_S = 0.1  # flows that sync within this time use one read
 class ClusterRules(Struct, frozen=True):
     """The rules on topics of one cluster, and those of them that topologies made, as its registry says.
 
-    `registered` is whether the cluster has a registry.
+    `owned` has the registry's entry of each rule that a topology made: the origin of one that a flow made is
+    `flow.NAME`. `registered` is whether the cluster has a registry.
     """
 
     live: Set[AclRule]
-    owned: Collection[OwnedAcl] = ()
+    owned: Mapping[AclRule, OwnershipRecord] = {}
     registered: bool = True
 
 
@@ -71,18 +73,20 @@ def acl_changes(
     follows = {there for rule in source.live for _, there in mirror.of(rule)}
     kept = [named[topic] for topic in left]
     gone = {
-        one.rule
-        for one in destination.owned
-        if one.origin == flow_origin(flow.name)
-        and one.rule in destination.live
-        and one.rule not in follows
-        and _is_mirrored(one.rule, flow, route, topics, every)
-        and not any(one.rule.covers(topic) for topic in kept)
+        rule
+        for rule, entry in destination.owned.items()
+        if entry.origin == flow_origin(flow.name)
+        and rule in destination.live
+        and rule not in follows
+        and _is_mirrored(rule, flow, route, topics, every)
+        and not any(rule.covers(topic) for topic in kept)
     }
     return frozenset(wanted.difference(destination.live)), frozenset(gone)
 
 
-def _not_mirrored(flow: FlowSpec, routes: Iterable[Route], owned: Iterable[OwnedAcl]) -> frozenset[AclRule]:
+def _not_mirrored(
+    flow: FlowSpec, routes: Iterable[Route], owned: Mapping[AclRule, OwnershipRecord]
+) -> frozenset[AclRule]:
     """Returns the rules at the source that are not mirrored.
 
     They are rules that a flow downstream of the destination or of another topology made, and rules that
@@ -93,12 +97,12 @@ def _not_mirrored(flow: FlowSpec, routes: Iterable[Route], owned: Iterable[Owned
     while more := {one.destination for one in by_name.values() if one.source in downstream} - downstream:
         downstream |= more
 
-    def stays(one: OwnedAcl) -> bool:
-        route = by_name.get(one.origin)
-        protects = one.origin.startswith((FENCE, PROTECTION)) or _denies_writes(one.rule)
-        return protects or (one.origin.startswith("flow.") and (route is None or route.source in downstream))
+    def stays(rule: AclRule, origin: str) -> bool:
+        route = by_name.get(origin)
+        protects = origin.startswith((FENCE, PROTECTION)) or _denies_writes(rule)
+        return protects or (origin.startswith("flow.") and (route is None or route.source in downstream))
 
-    return frozenset(one.rule for one in owned if stays(one))
+    return frozenset(rule for rule, entry in owned.items() if stays(rule, entry.origin))
 
 
 def _denies_writes(rule: AclRule) -> bool:
@@ -153,7 +157,7 @@ class ClusterRulesReader:
         await scan.refresh()
         self._scans[name] = scan  # not where it failed
         owned = (owned_acl(name, key, value) for key, value in scan.fold.items())
-        return ClusterRules(live, [rule for rule in owned if rule is not None])
+        return ClusterRules(live, dict(entry for entry in owned if entry is not None))
 
 
 class AclSync:
@@ -199,7 +203,8 @@ class AclSync:
         at_destination = await self._rules.read(spec.destination)
         if at_source is None or at_destination is None or not at_destination.registered:
             return []
-        own = [one for one in at_destination.owned if one.topology == self._topology]
+        entries = at_destination.owned.items()
+        own = {rule: entry for rule, entry in entries if entry.topology == self._topology}
         at_destination = ClusterRules(at_destination.live, own)
         listed = await shared.clusters.listing(spec.source)
         every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from runtime.contract.records import registry
 from runtime.contract.records.record_values import UnreadableValue
@@ -78,16 +78,8 @@ def acl_key(rule: AclRule) -> bytes:
     return f"{_ACL}{rule.cluster}.{rule.name}".encode()
 
 
-class OwnedAcl(NamedTuple):
-    """A rule of the registry, with its topology and its origin (`flow.NAME` for one that a flow made)."""
-
-    rule: AclRule
-    topology: str
-    origin: str
-
-
-def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
-    """Returns the rule of an entry that its topology created; None for other entries.
+def owned_acl(cluster: str, key: bytes, value: bytes) -> tuple[AclRule, OwnershipRecord] | None:
+    """Returns the rule and the content of an entry that its topology created; None for other entries.
 
     An entry that can't be read, or whose key is not that of its rule, is none: any writer of the topic can
     write one.
@@ -101,7 +93,7 @@ def owned_acl(cluster: str, key: bytes, value: bytes) -> OwnedAcl | None:
     rule = AclRule.recorded(cluster, entry.spec)
     if rule is None or not entry.created or acl_key(rule) != key:
         return None
-    return OwnedAcl(rule, entry.topology, entry.origin)
+    return rule, entry
 
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from runtime.contract.records import registry
 from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec.acls import AclRule, flow_origin
 from runtime.contract.spec.transform import quarantine_origin
-from runtime.driver.topics.admin import OwnedAcl, acl_entry, acl_key, owned_acl, topic_key, topic_spec
+from runtime.driver.topics.admin import acl_entry, acl_key, owned_acl, topic_key, topic_spec
 
 RULE = AclRule("dc2", "TOPIC", "orders", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
@@ -48,7 +48,10 @@ def test_the_planner_reads_a_rule_as_its_own(before: bool) -> None:
     planned = planned_acl(DesiredAcl(RULE, MirroredBy("f", "dc1", "orders")), "t", created=True)
     assert decode_owned(acl_key(RULE), written) == (announced(planned) if before else planned)
     assert registry_key(planned.address) == acl_key(RULE)
-    assert owned_acl("dc2", acl_key(RULE), written) == OwnedAcl(RULE, "t", "flow.f")
+    owned = owned_acl("dc2", acl_key(RULE), written)
+    assert owned is not None
+    rule, entry = owned
+    assert (rule, entry.topology, entry.origin) == (RULE, "t", "flow.f")
 
 
 @pytest.mark.parametrize(

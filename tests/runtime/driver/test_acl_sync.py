@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec.acls import AclRule
 from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, Route
 from runtime.contract.spec.route import CompiledRoute
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.duties.acl_sync import AclSync, ClusterRules, ClusterRulesReader, acl_changes
-from runtime.driver.topics.admin import OwnedAcl
 from runtime.driver.topics.mirrors import protecting_rules
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.changes import DeleteAclsRequest
@@ -39,16 +39,16 @@ def flow(**more: object) -> FlowSpec:
     return FlowSpec(name="f", source="dc1", destination="dc2", topics=EVERY, acls_sync=True, **more)  # type: ignore[arg-type]
 
 
-def made(one: AclRule, origin: str = "flow.f") -> OwnedAcl:
-    return OwnedAcl(one, "shop", origin)
+def made(rule: AclRule, origin: str = "flow.f") -> tuple[AclRule, OwnershipRecord]:
+    return rule, OwnershipRecord(topology="shop", spec={}, origin=origin, created=True, at_ms=0)
 
 
 def changes(
     source: Iterable[AclRule] = (),
     destination: Iterable[AclRule] = (),
     *,
-    owned: Iterable[OwnedAcl] = (),
-    at_source: Iterable[OwnedAcl] = (),
+    owned: Iterable[tuple[AclRule, OwnershipRecord]] = (),
+    at_source: Iterable[tuple[AclRule, OwnershipRecord]] = (),
     routes: Sequence[Route] = (FORWARD,),
     topics: Iterable[str] = ("orders", "pay.eu"),
     gone: Iterable[str] = (),
@@ -58,8 +58,8 @@ def changes(
     route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     there, every = {one: one for one in topics}, [one for one in ("orders", "pay.eu") if one not in gone]
     here, mirrored = (
-        ClusterRules(frozenset(source), tuple(at_source)),
-        ClusterRules(frozenset(destination), tuple(owned)),
+        ClusterRules(frozenset(source), dict(at_source)),
+        ClusterRules(frozenset(destination), dict(owned)),
     )
     return acl_changes(flow(**more), route, routes, there, every, here, mirrored)
 
@@ -244,7 +244,7 @@ class Sides:
 
     async def read(self, name: str) -> ClusterRules:
         if name == "dc2":
-            return ClusterRules({READ2}, [MADE])
+            return ClusterRules({READ2}, {READ2: MADE[1]})
         if not self.first:
             await asyncio.Event().wait()
         return ClusterRules({READ1} if self.first.pop(0) else set())
