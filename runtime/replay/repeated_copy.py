@@ -19,7 +19,7 @@ failpoint = from_environment(os.environ)
 
 
 class RepeatedCopy:
-    """Copies one partition, by a transactional id of its own, which fences earlier copies of it (R3).
+    """Copies one partition under one transactional id, so that it fences earlier copies of it (R3).
 
     After a failure it starts again from the committed state (fencing 1), while it makes progress: a copy that
     was killed continues in the same way. `records` counts what it copied, `progress` grows with each commit.

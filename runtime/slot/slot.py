@@ -1,4 +1,4 @@
-"""A slot copies all partitions that are assigned to one process, from its first assignment to its end."""
+"""A slot is one process. It copies the partitions that the driver assigns to it, until it is told to end."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaveProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how far a wave is. `left` counts the records that are not copied yet; None where it is not known.
+    """Describes the progress of one wave. `left` counts the records that are not copied yet, None: not known.
 
     `pause_ms`: how long nobody could write its topics: from the fence to the end of the promotion, or until
     now. None where no fence says when that began. `fence` says what of the fence is at the source, whatever

@@ -82,12 +82,12 @@ class FlowSpec(FlowSettings, frozen=True):
 
     @property
     def source_name(self) -> str:
-        """The name of what the flow reads: an endpoint or a cluster."""
+        """The name of the endpoint or cluster that the flow reads."""
         return self.lines.endpoint if self.lines is not None else self.source
 
     @property
     def destination_name(self) -> str:
-        """The name of what the flow writes: an endpoint or a cluster."""
+        """The name of the endpoint or cluster that the flow writes."""
         return self.files.endpoint if self.files is not None else self.destination
 
     @property

@@ -367,7 +367,7 @@ Translation = tuple[GroupOffsetSides, Mapping[GroupPartition, PlacedOffset]]
 
 
 class FinalGroupSync:
-    """A FinalGroupSync runs the last translation of a flow's groups.
+    """A FinalGroupSync translates the groups of a flow once more, when it, or some of its topics, ended.
 
     `taken` returns those of the given topics that it covers. Once the flow has ended, nothing else moves the
     groups. So an offset whose broker does not answer, or refuses for now, is tried again for `patience_s`,
