@@ -114,7 +114,9 @@ class SparkSlotRunner:
         # Py4J looks for NumPy's types in what the JVM is called with, and a job never passes any. Spark's
         # converters would load pandas and pyarrow at the first call: 60 MB, and 0.3 s of CPU at each start.
         of_numpy = (NumpyArrayConverter, NumpyScalarConverter)
-        INPUT_CONVERTER[:] = [known for known in INPUT_CONVERTER if not isinstance(known, of_numpy)]
+        INPUT_CONVERTER[:] = [
+            converter for converter in INPUT_CONVERTER if not isinstance(converter, of_numpy)
+        ]
         # A SparkConf knows which settings were given only after the JVM has started.
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(f"repl {job}")
@@ -212,8 +214,8 @@ class SparkSlotRunner:
     def _map(self, group: str, work: RoundWork, tickets: Sequence[bytes]) -> list[bytes]:
         def run() -> list[bytes]:
             numbered = self._context.parallelize(list(tickets), len(tickets))
-            found: list[bytes] = numbered.mapPartitions(work).collect()
-            return found
+            results: list[bytes] = numbered.mapPartitions(work).collect()
+            return results
 
         return self._run(group, run)
 
@@ -255,8 +257,8 @@ class SparkSlotRunner:
                 if self._session is None:
                     self._session = session_of(self._context, STANDING)
             output = output_of(transform, form) if form is not None else "edits"
-            found = standing_query(self._session, transform, collect, f"{RESULT} BINARY", output, tasks)
-            return [bytes(result) for result in found]
+            results = standing_query(self._session, transform, collect, f"{RESULT} BINARY", output, tasks)
+            return [bytes(result) for result in results]
 
         return self._run(group, run)
 

@@ -162,9 +162,9 @@ class DriverClusters:
         listing = await self._listing(name)
         if listing.counts is None:
             listing.counts = {
-                topic: len(one.partitions)
-                for topic, one in listing.topics.items()
-                if one.error is ErrorCode.NONE
+                topic: len(metadata.partitions)
+                for topic, metadata in listing.topics.items()
+                if metadata.error is ErrorCode.NONE
             }
         return listing.counts
 
@@ -181,10 +181,10 @@ class DriverClusters:
             topics = await cluster.all_topics()
             ended = loop.time()
             valid_s = min(max(_LISTING_S, _LISTING_TIMES * (ended - began)), _LISTING_MAX_S)
-            found = _Listing(topics, ended + valid_s)
+            listing = _Listing(topics, ended + valid_s)
             if entry.reading is reading:  # no change was made meanwhile
-                entry.listing = found
-            return found
+                entry.listing = listing
+            return listing
 
         return await reading.run(read)
 
@@ -250,7 +250,7 @@ async def await_leaders(cluster: KafkaCluster, partitions: Mapping[str, int]) ->
     waiting = dict(partitions)
     while waiting:
         for name, topic in (await cluster.topics(waiting, fresh=True)).items():
-            led = sum(one.leader >= 0 for one in topic.partitions.values())
+            led = sum(partition.leader >= 0 for partition in topic.partitions.values())
             if topic.error is ErrorCode.NONE and led >= waiting[name]:
                 del waiting[name]
         if waiting and asyncio.get_running_loop().time() > deadline:

@@ -378,7 +378,7 @@ class JobRunner:
         accepted: frozenset[PartitionKey] = frozenset()
         if self._flows is not None:
             accepted = self._flows.accept_loss(command.flow, stopped, command.partitions)
-        others = sorted({tuple(one) for one in command.partitions} - {tuple(key.at) for key in accepted})
+        others = sorted({tuple(place) for place in command.partitions} - {tuple(key.at) for key in accepted})
         if others:
             topic, partition = others[0]
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
@@ -472,7 +472,7 @@ def _refusal_of_transforms(flows: Sequence[str]) -> str:
 
 
 def _refusal(unexpected: Sequence[str]) -> str:
-    named = [repr(one)[1:-1][:_NAME_LENGTH] for one in unexpected[:_NAMES_SHOWN]]
+    named = [repr(name)[1:-1][:_NAME_LENGTH] for name in unexpected[:_NAMES_SHOWN]]
     more = f" and {len(unexpected) - _NAMES_SHOWN} more" if len(unexpected) > _NAMES_SHOWN else ""
     return (
         f"an edit was refused: {', '.join(named)}{more} differ from the spec that this job was started with. "

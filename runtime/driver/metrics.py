@@ -160,9 +160,9 @@ class ReplicaCounts:
 
 def replicas(topics: Mapping[str, TopicMetadata]) -> ClusterSnapshot:
     """Counts the partitions of a listing, those without a leader, and those with missing replicas."""
-    partitions = [one for topic in topics.values() for one in topic.partitions.values()]
+    partitions = [partition for topic in topics.values() for partition in topic.partitions.values()]
     return ClusterSnapshot(
         partitions=len(partitions),
-        under_replicated=sum(len(one.in_sync) < len(one.replicas) for one in partitions),
-        without_leader=sum(one.leader == NO_LEADER for one in partitions),
+        under_replicated=sum(len(partition.in_sync) < len(partition.replicas) for partition in partitions),
+        without_leader=sum(partition.leader == NO_LEADER for partition in partitions),
     )

@@ -41,8 +41,8 @@ class SpecFile:
 
         A file that can't be written stays as it is. In a pod the file lives as long as the pod.
         """
-        known = {name: one for name, one in started.clusters.items() if name in spec.clusters}
-        kept = {"clusters": known, "registries": started.registries, "launch": started.launch}
+        clusters = {name: cluster for name, cluster in started.clusters.items() if name in spec.clusters}
+        kept = {"clusters": clusters, "registries": started.registries, "launch": started.launch}
         try:
             write_private(self._path, jobspec.encode(replace(spec, **kept)))
         except OSError as error:

@@ -70,18 +70,25 @@ class YarnApplications:
         with suppress(Py4JError, OSError):
             self._measure_staging()
         try:
-            return next((self._described(known) for known in self._applications() if self._waits(known)), "")
+            return next(
+                (
+                    self._described(application)
+                    for application in self._applications()
+                    if self._waits(application)
+                ),
+                "",
+            )
         except (Py4JError, OSError):
             return ""
 
     def queue(self, application: str) -> str:
         """Returns how full the queue of the application is; "" if each executor has a container."""
         try:
-            for known in self._applications():
-                if known.getApplicationId().toString() == application:
+            for running in self._applications():
+                if running.getApplicationId().toString() == application:
                     # The application master has one more.
-                    containers = known.getApplicationResourceUsageReport().getNumUsedContainers()
-                    return "" if containers > self._wanted else self._filled(known.getQueue())
+                    containers = running.getApplicationResourceUsageReport().getNumUsedContainers()
+                    return "" if containers > self._wanted else self._filled(running.getQueue())
         except (Py4JError, OSError):
             return ""
         return ""

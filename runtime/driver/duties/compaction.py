@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from pathlib import PurePath
 from typing import Final
 
@@ -82,10 +83,10 @@ class CompactionDuty:
             if not chosen:
                 self._finish()
                 return []
-            tickets = [CompactionTicket(self._flow, generation, self._files, some) for some in chosen]
-            texts = await run_tasks(run_compact, [encode(one) for one in tickets])
+            tickets = [CompactionTicket(self._flow, generation, self._files, merges) for merges in chosen]
+            texts = await run_tasks(run_compact, [encode(ticket) for ticket in tickets])
             merged = self._taken(texts)
-            await asyncio.to_thread(self._folder.check_staged, [one.file for one in merged if one.file])
+            await asyncio.to_thread(self._folder.check_staged, [merge.file for merge in merged if merge.file])
         except (EndpointUnavailable, ManifestProblem, TasksFailed) as error:
             self.note = f"small files are not merged: {error}"
             self._due_at = time.monotonic() + min(_RETRY_S, self._spec.every_ms / 1000)
@@ -97,7 +98,11 @@ class CompactionDuty:
     def _wanted(self) -> list[list[DataFile]]:
         if self._index is None:
             return []
-        return [one for one in self._index.merges(self._files.size_bytes) if one[0].path not in self._refused]
+        return [
+            merge
+            for merge in self._index.merges(self._files.size_bytes)
+            if merge[0].path not in self._refused
+        ]
 
     def _finish(self) -> None:
         """Ends the passes until the next interval. What was refused is tried again then."""
@@ -110,14 +115,14 @@ class CompactionDuty:
     def _taken(self, texts: Sequence[bytes]) -> list[MergedFiles]:
         """Returns what was merged, and notes the rest. Raises EndpointUnavailable."""
         results = COMPACTION.results(texts)
-        if failed := next((one.error for one in results if one.error), ""):
+        if failed := next((result.error for result in results if result.error), ""):
             raise EndpointUnavailable(failed)
         merged = []
-        for one in (one for result in results for one in result.done):
-            if one.file is not None:
-                merged.append(one)
+        for merge in chain.from_iterable(result.done for result in results):
+            if merge.file is not None:
+                merged.append(merge)
             else:
-                self._refused[one.replaced[0].path] = one.why
+                self._refused[merge.replaced[0].path] = merge.why
         return merged
 
     async def commit(self, state: ManifestState, base: Commit, merged: Sequence[MergedFiles]) -> None:
@@ -140,7 +145,7 @@ class CompactionDuty:
             commit=commit.number,
             files=len(commit.replaced),
             into=len(commit.files),
-            bytes=sum(one.size for one in commit.files),
+            bytes=sum(file.size for file in commit.files),
         )
 
 
@@ -148,12 +153,12 @@ def merging(base: Commit, form: Format, merged: Sequence[MergedFiles]) -> Commit
     """Returns the commit that puts merged files in the place of others, named by the commit's number."""
     named: dict[str, DataFile] = {}
     replaced: list[str] = []
-    for one in merged:
-        assert one.file is not None
-        file, flow = one.file, base.flow
+    for merge in merged:
+        assert merge.file is not None
+        file, flow = merge.file, base.flow
         name = file_name(flow, file.topic_id, file.partition, file.first, form, base.number)
-        path = str(PurePath(one.replaced[0].path).parent / name)
+        path = str(PurePath(merge.replaced[0].path).parent / name)
         if path not in named:  # after a rewind of the source, two merges may begin at one offset
             named[path] = replace(file, path=path)
-            replaced += [each.path for each in one.replaced]
+            replaced += [merged_file.path for merged_file in merge.replaced]
     return replace(base, version=REPLACING, files=list(named.values()), replaced=replaced)

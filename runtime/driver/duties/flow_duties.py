@@ -126,18 +126,18 @@ class ReportedPositions:
 
         A partition that moved is also in the last report of its former slot; the newer report counts.
         """
-        found: _Positions = {}
+        positions: _Positions = {}
         for report in sorted(self._reports(), key=lambda report: report.at_ms):
-            known = self._by_slot.get(report.slot)
-            if known is None or known[0] is not report:
+            cached = self._by_slot.get(report.slot)
+            if cached is None or cached[0] is not report:
                 grouped: dict[str, _Positions] = {}
                 for status in report.partitions:
                     if status.position >= 0 and not naming.is_internal(status.topic):
                         at = TopicPartition(status.topic, status.partition)
                         grouped.setdefault(status.flow, {})[at] = status.position
-                known = self._by_slot[report.slot] = report, grouped
-            found |= known[1].get(flow, {})
-        return found
+                cached = self._by_slot[report.slot] = report, grouped
+            positions |= cached[1].get(flow, {})
+        return positions
 
 
 async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes: dict[str, str]) -> None:
@@ -257,10 +257,10 @@ class FlowDuties:
 
     def with_notes(self, views: Iterable[FlowView]) -> list[FlowView]:
         """Returns the flows' status, each with the notes of failed duties."""
-        known = {name: duties.notes for name, duties in self._by_flow.items()}
+        notes_by_flow = {name: duties.notes for name, duties in self._by_flow.items()}
         return [
             replace(view, notes=[*view.notes, *(f"{what}: {why}" for what, why in notes.items())])
-            if (notes := known.get(view.flow))
+            if (notes := notes_by_flow.get(view.flow))
             else view
             for view in views
         ]

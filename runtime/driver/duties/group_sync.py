@@ -77,8 +77,8 @@ _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 def selection_of_groups(job: JobSpec, flow: FlowSpec) -> Selects:
     """Returns whether the flow syncs a group. The product's own groups are never synced."""
-    selector, own = flow.groups.selector, own_groups(job)
-    return lambda group: group not in own and selector.answer(group).taken
+    selector, own_names = flow.groups.selector, own_groups(job)
+    return lambda group: group not in own_names and selector.answer(group).taken
 
 
 class CommittedOffsetsSnapshot(Struct, frozen=True):
@@ -138,7 +138,7 @@ class CommittedOffsetsReader:
                 self._selects[flow] = selects
                 newest = await self._read(cluster, now_s)
             elif self._selects.get(flow) != selects:
-                missing = [one for one in newest.groups if one not in newest.covered and selects(one)]
+                missing = [group for group in newest.groups if group not in newest.covered and selects(group)]
                 newest = await self._added(newest, missing) if missing else newest
                 self._selects[flow] = selects
             self._newest = newest
@@ -148,13 +148,13 @@ class CommittedOffsetsReader:
         selects = list(self._selects.values())
         listed = await list_groups(cluster)
         groups = tuple(listed.every)
-        names = [name for name in groups if any(one(name) for one in selects)]
+        names = [name for name in groups if any(select(name) for select in selects)]
         failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
         empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), failed=tuple(failed))
-        found = await self._added(empty, names)
+        snapshot = await self._added(empty, names)
         took_s = asyncio.get_running_loop().time() - now_s
         valid_s = min(_LONG_READ_TIMES * took_s, _LONG_READ_MAX_S) if took_s > _LONG_READ_S else 0.0
-        return replace(found, valid_s=valid_s)
+        return replace(snapshot, valid_s=valid_s)
 
     async def _added(
         self, snapshot: CommittedOffsetsSnapshot, groups: Collection[str]
@@ -295,7 +295,7 @@ class GroupSync:
         times, destination = sides.times, self._shared.destination
         if times is None:
             return
-        committed = {item: one.offset for item, one in self._offsets.items()}
+        committed = {item: committed_offset.offset for item, committed_offset in self._offsets.items()}
         await times.read_from_source(committed, _TIMES_PER_PASS)
         topic = (await destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
         if unstored := times.unsaved_records(len(topic.partitions)):
@@ -312,8 +312,8 @@ class GroupSync:
         if read.failed:
             what = f"{len(read.failed)} could not be read at {self._flow.source}, as {read.failed[0]}"
             self.notes[NOTE] = what
-        found = self._reader.selected.of(self._router, self._flow.name, self._flow.source, read.offsets)
-        taken = not_promoted(self._flow, found, self._draining.topics)
+        names = self._reader.selected.of(self._router, self._flow.name, self._flow.source, read.offsets)
+        taken = not_promoted(self._flow, names, self._draining.topics)
         selects = functools.cache(self._selects)
         self._offsets = {
             item: offset
@@ -439,7 +439,7 @@ class FinalGroupSync:
         is_lost = self._flow.state == "failed_over"
         until = _now_s() + (_SOURCE_TIMEOUT_S if is_lost else self._patience_s)
         within_s = _BROKER_TIMEOUT_S if is_lost else _TRANSLATION_TIMEOUT_S
-        known = {item.group: offset.of_share_group for item, offset in checkpoints.items()}
+        is_share = {item.group: offset.of_share_group for item, offset in checkpoints.items()}
         answering, read, pause_s = None, Read(), _POLL_S
         while True:
             try:
@@ -448,8 +448,8 @@ class FinalGroupSync:
                     listed = await list_groups(source, within_s)
                     answering = source
                     groups = {group for group in listed.every if self._selects(group)}
-                    share = {*listed.share, *(group for group in known.keys() - groups if known[group])}
-                    for some in (groups, known.keys() - groups):
+                    share = {*listed.share, *(group for group in is_share.keys() - groups if is_share[group])}
+                    for some in (groups, is_share.keys() - groups):
                         unread = some - read.offsets.keys()
                         await committed_by(source, unread, within_s, read, share=share)
                     missing = {f"broker {node}": why for node, why in listed.missing.items()} | read.failed
@@ -474,29 +474,29 @@ class FinalGroupSync:
         """Returns the offsets that the source's groups were last seen to have committed. Raises WireError."""
         checkpoints = self._records_of_destination().checkpoints
         await checkpoints.refresh()
-        found = {
-            item: CommittedOffset(one.source, of_share_group=one.share)
-            for item, one in checkpoints.of_flow(self._flow.name).items()
-            if one.state is not State.OURS and self._selects(item.group)
+        offsets = {
+            item: CommittedOffset(checkpoint.source, of_share_group=checkpoint.share)
+            for item, checkpoint in checkpoints.of_flow(self._flow.name).items()
+            if checkpoint.state is not State.OURS and self._selects(item.group)
         }
-        return self._covered(found)
+        return self._covered(offsets)
 
     def _records_of_destination(self) -> ClusterRecords:
         return self._shared.records.of(self._flow.destination, self._shared.destination)
 
     def _committed(self, read: Read) -> dict[GroupPartition, CommittedOffset]:
-        found = {
+        committed = {
             GroupPartition(group, *at): offset
             for group, offsets in read.offsets.items()
             for at, offset in offsets.items()
         }
-        return self._covered(found)
+        return self._covered(committed)
 
     def _covered(
-        self, found: Mapping[GroupPartition, CommittedOffset]
+        self, offsets: Mapping[GroupPartition, CommittedOffset]
     ) -> dict[GroupPartition, CommittedOffset]:
-        taken = self._covered_topics({item.topic for item in found})
-        return {item: offset for item, offset in found.items() if item.topic in taken}
+        taken = self._covered_topics({item.topic for item in offsets})
+        return {item: offset for item, offset in offsets.items() if item.topic in taken}
 
     async def _translate_last(
         self, offsets: Offsets, checkpoints: Offsets, source: KafkaCluster | None
@@ -514,10 +514,10 @@ class FinalGroupSync:
         except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
             return offsets, await self._translate(offsets, None)
         recreated = [item for item, place in placed.items() if place.position == RECREATED_THERE]
-        known = {item: checkpoints[item] for item in recreated if item in checkpoints}
-        if known:
-            _, by_checkpoint = await self._translate(known, None)
-            offsets, placed = {**offsets, **known}, {**placed, **by_checkpoint}
+        from_checkpoints = {item: checkpoints[item] for item in recreated if item in checkpoints}
+        if from_checkpoints:
+            _, by_checkpoint = await self._translate(from_checkpoints, None)
+            offsets, placed = {**offsets, **from_checkpoints}, {**placed, **by_checkpoint}
         return offsets, (sides, placed)
 
     async def _translate(self, offsets: Offsets, source: KafkaCluster | None) -> Translation:
@@ -527,7 +527,9 @@ class FinalGroupSync:
         at_source = self._shared.records.of(self._flow.source, source) if source is not None else None
         sides = GroupOffsetSides(self._flow.name, at_source, self._records_of_destination(), times)
         await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
-        news = {item: one.offset for item, one in offsets.items() if not sides.is_ours(item, one.offset)}
+        news = {
+            item: offset.offset for item, offset in offsets.items() if not sides.is_ours(item, offset.offset)
+        }
         placed = await sides.place(news)
         return sides, {item: _at_end(sides, item, place) for item, place in placed.items()}
 

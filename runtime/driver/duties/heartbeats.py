@@ -68,11 +68,11 @@ class FlowHeartbeats:
                     await ensure(self._clusters, source, topic_settings.at_source(), self._spec())
                     ready = True
                 await self._write(source, list(notes))
-                for one in notes.values():
-                    one.pop(NOTE, None)
+                for flow_notes in notes.values():
+                    flow_notes.pop(NOTE, None)
             except (WireError, ClientSettingsError) as error:
-                for one in notes.values():
-                    one[NOTE] = str(error)
+                for flow_notes in notes.values():
+                    flow_notes[NOTE] = str(error)
                 ready = False
                 await asyncio.sleep(_RETRY_S)
             await asyncio.sleep(until_next(interval_s(every_ms, len(notes))))

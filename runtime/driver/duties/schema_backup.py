@@ -79,12 +79,12 @@ class SchemaBackup:
         await self._read()
         registry = self._clusters.schema_registry(self._spec.source)
         try:
-            found = await self._clusters.subjects.read(self._spec.source, deleted=True)
-            wanted = self._wanted(found, topics)
+            subjects = await self._clusters.subjects.read(self._spec.source, deleted=True)
+            wanted = self._wanted(subjects, topics)
             missing = [
                 (subject, version)
                 for subject in wanted
-                for version in found[subject]
+                for version in subjects[subject]
                 if not self._has(subject, version)
             ]
             for first in range(0, len(missing), _AT_A_TIME):
@@ -122,13 +122,13 @@ class SchemaBackup:
             )
         return stored_version is not None
 
-    def _wanted(self, found: Mapping[str, tuple[SchemaVersion, ...]], topics: Iterable[str]) -> list[str]:
+    def _wanted(self, subjects: Mapping[str, tuple[SchemaVersion, ...]], topics: Iterable[str]) -> list[str]:
         names = self._spec.schemas.subjects
         if names == "record_name":  # no subject tells its topic
-            return sorted(found)
-        ordered = sorted(found)
-        own = [subject for topic in topics for subject in subjects_of_topic(ordered, topic, names)]
-        return sorted(with_referenced(own, found))
+            return sorted(subjects)
+        ordered = sorted(subjects)
+        of_topics = [subject for topic in topics for subject in subjects_of_topic(ordered, topic, names)]
+        return sorted(with_referenced(of_topics, subjects))
 
     async def _store(self, registry: SchemaRegistry, missing: list[tuple[str, SchemaVersion]]) -> None:
         read = await asyncio.gather(

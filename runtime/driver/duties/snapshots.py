@@ -82,8 +82,8 @@ class SnapshotDuty:
     ) -> Snapshot:
         at_ms = int(time.time() * 1000)
         listing = await self._clusters.listing(self._source)
-        known = {name: one for name, one in listing.items() if one.error is ErrorCode.NONE}
-        topics = {name: known[name] for name in sorted(selects(known))}
+        existing = {name: metadata for name, metadata in listing.items() if metadata.error is ErrorCode.NONE}
+        topics = {name: existing[name] for name in sorted(selects(existing))}
         unread: dict[str, str] = {}
         configs = await _configs(cluster, list(topics), unread)
         acls = await self._acls(topics, unread)
@@ -93,7 +93,7 @@ class SnapshotDuty:
             cluster_id=cluster.cluster_id,
             generation=generation,
             at_ms=at_ms,
-            topics=[_topic(one, configs.get(name, {})) for name, one in topics.items()],
+            topics=[_topic(metadata, configs.get(name, {})) for name, metadata in topics.items()],
             acls=acls,
             offsets=offsets,
             unread=unread,
@@ -131,41 +131,43 @@ class SnapshotDuty:
         failed += [f"broker {node}: {why}" for node, why in sorted(listed.missing.items())]
         if failed:
             unread["groups"] = "; ".join(failed[:5])
-        found = (
+        snapshot_offsets = (
             SnapshotOffset(
                 group=group,
                 topic=at.topic,
                 partition=at.partition,
-                offset=one.offset,
-                metadata=one.metadata or "",
+                offset=committed.offset,
+                metadata=committed.metadata or "",
             )
             for group, offsets in read.offsets.items()
-            for at, one in offsets.items()
+            for at, committed in offsets.items()
             if at.topic in topics
         )
-        return sorted(found, key=lambda one: (one.group, one.topic, one.partition))
+        return sorted(snapshot_offsets, key=lambda offset: (offset.group, offset.topic, offset.partition))
 
 
 async def _configs(
     cluster: KafkaCluster, topics: Sequence[str], unread: dict[str, str]
 ) -> Mapping[str, dict[str, str]]:
     """Returns the values that are set on each topic itself. Raises WireError."""
-    found: dict[str, dict[str, str]] = {}
+    settings: dict[str, dict[str, str]] = {}
     async for topic in topic_configs(cluster, topics):
         if topic.error is ErrorCode.NONE:
             explicit = {entry.key: entry.value for entry in topic.entries if entry.explicit}
-            found[topic.name] = {key: value for key, value in sorted(explicit.items()) if value is not None}
+            settings[topic.name] = {
+                key: value for key, value in sorted(explicit.items()) if value is not None
+            }
         else:
             unread["configs"] = f"{topic.name}: {topic.error.name}"
-    return found
+    return settings
 
 
-def _topic(one: TopicMetadata, config: dict[str, str]) -> SnapshotTopic:
-    first = next(iter(one.partitions.values()))
+def _topic(topic: TopicMetadata, config: dict[str, str]) -> SnapshotTopic:
+    first = next(iter(topic.partitions.values()))
     return SnapshotTopic(
-        name=one.name,
-        topic_id=one.id.hex(),
-        partitions=len(one.partitions),
+        name=topic.name,
+        topic_id=topic.id.hex(),
+        partitions=len(topic.partitions),
         replication=max(len(first.replicas), 1),
         config=config,
     )

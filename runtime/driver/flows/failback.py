@@ -69,9 +69,9 @@ class OppositeFlowLedger(Struct, frozen=True):
     maps: Mapping[PartitionKey, OffsetMap]
     topics: Mapping[PartitionKey, str]
 
-    def has_map(self, one: AssignedPartition) -> bool:
+    def has_map(self, partition: AssignedPartition) -> bool:
         """Returns whether the opposite flow has an offset map for this partition."""
-        return one.key in self.maps
+        return partition.key in self.maps
 
 
 async def start_failback(
@@ -111,9 +111,9 @@ async def start_failback(
     theirs = await read_opposite(spec, opposite, source)
     names = NamePatterns(spec.promoted)
     promoted = [key for key in theirs.maps if key not in wanted and names.match(key.topic)]
-    known = [one for one in wanted.values() if theirs.has_map(one)]
-    known += await _partitions_at_both(source, shared.destination, theirs, promoted)
-    await _begin_partitions(spec, shared, source, theirs, known, mine)
+    failing_back = [partition for partition in wanted.values() if theirs.has_map(partition)]
+    failing_back += await _partitions_at_both(source, shared.destination, theirs, promoted)
+    await _begin_partitions(spec, shared, source, theirs, failing_back, mine)
     done: Records = {
         ProgressKey(key): None
         for key in shared.ledger.all_progress(spec.name)
@@ -121,7 +121,9 @@ async def start_failback(
     }
     done[GenerationKey(spec.name)] = after_failback(mine, theirs.generation)
     await _commit(shared, spec.name, done)
-    log.info("failback_started", key=spec.name, flow=spec.name, opposite=opposite, partitions=len(known))
+    log.info(
+        "failback_started", key=spec.name, flow=spec.name, opposite=opposite, partitions=len(failing_back)
+    )
 
 
 async def begin_new_partitions(
@@ -139,9 +141,9 @@ async def begin_new_partitions(
     if opposite is None or mine is None or mine.after < 0 or not new:
         return new
     theirs = await read_opposite(spec, opposite, source)
-    known = [one for one in new if theirs.has_map(one)]
-    await _begin_partitions(spec, shared, source, theirs, known, mine)
-    return [one for one in new if not theirs.has_map(one)]
+    failing_back = [partition for partition in new if theirs.has_map(partition)]
+    await _begin_partitions(spec, shared, source, theirs, failing_back, mine)
+    return [partition for partition in new if not theirs.has_map(partition)]
 
 
 async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> OppositeFlowLedger:
@@ -157,7 +159,7 @@ async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> 
     maps = OffsetMaps(source, ledger)
     await maps.refresh(opposite)
     progress: dict[PartitionKey, Progress] = {}
-    found: dict[PartitionKey, OffsetMap] = {}
+    offset_maps: dict[PartitionKey, OffsetMap] = {}
     topics: dict[PartitionKey, str] = {}
     for theirs in maps.progress(opposite):
         state = ledger.progress(theirs)
@@ -166,8 +168,8 @@ async def read_opposite(spec: FlowSpec, opposite: str, source: KafkaCluster) -> 
         offsets = maps.get(theirs)
         if offsets is not None and not is_reserved(theirs.topic):
             mine = PartitionKey(spec.name, state.destination_topic, theirs.partition)
-            progress[mine], found[mine], topics[mine] = state, offsets, theirs.topic
-    return OppositeFlowLedger(ledger.generation(opposite), progress, found, topics)
+            progress[mine], offset_maps[mine], topics[mine] = state, offsets, theirs.topic
+    return OppositeFlowLedger(ledger.generation(opposite), progress, offset_maps, topics)
 
 
 async def _partitions_at_both(

@@ -87,7 +87,9 @@ class FilesSink(RecordSink[FilePosition]):
         return self._positions()
 
     def _positions(self) -> Positions:
-        return {PartitionKey(self._flow.name, *at): one for at, one in self._manifest.positions.items()}
+        return {
+            PartitionKey(self._flow.name, *at): position for at, position in self._manifest.positions.items()
+        }
 
     @property
     def _last(self) -> Commit:
@@ -304,14 +306,14 @@ def counted(
 ) -> FlowStats:
     """Returns the counts of a flow after a commit that moves these positions."""
     for after in moved:
-        known = before.get(after.key)
-        if known is not None and known.topic_id == after.topic_id:
+        earlier = before.get(after.key)
+        if earlier is not None and earlier.topic_id == after.topic_id:
             stats = replace(
                 stats,
-                records=stats.records + after.records - known.records,
-                bytes=stats.bytes + after.bytes - known.bytes,
-                dropped=stats.dropped + after.dropped - known.dropped,
-                tombstones=stats.tombstones + after.tombstones - known.tombstones,
+                records=stats.records + after.records - earlier.records,
+                bytes=stats.bytes + after.bytes - earlier.bytes,
+                dropped=stats.dropped + after.dropped - earlier.dropped,
+                tombstones=stats.tombstones + after.tombstones - earlier.tombstones,
             )
     return replace(stats, commits=stats.commits + 1)
 

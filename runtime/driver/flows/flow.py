@@ -113,8 +113,8 @@ def topics_to_drain(
     patterns are promoted already.
     """
     wanted, done = NamePatterns(patterns), NamePatterns(closed)
-    known = {key.topic for key in shared.ledger.all_progress(spec.name)}
-    return frozenset(topic for topic in known if wanted.match(topic) and not done.match(topic))
+    copied = {key.topic for key in shared.ledger.all_progress(spec.name)}
+    return frozenset(topic for topic in copied if wanted.match(topic) and not done.match(topic))
 
 
 def retry_pause(failures: int, *, starting: bool) -> float:
@@ -460,7 +460,7 @@ class DriverFlow:
         await self._retry_until_done(self._commit_promoted)
         while topics := self.draining.topics:
             keys = await self._drain(topics)
-            self.partitions = {key: one for key, one in self.partitions.items() if key not in keys}
+            self.partitions = {key: assigned for key, assigned in self.partitions.items() if key not in keys}
             await self._await_release(topics)
             await self._retry_until_done(lambda: self._count_behind(keys))  # noqa: B023 - it ends before
             if not self._behind:

@@ -99,16 +99,16 @@ class MirrorCopier(Copier):
             if same and draining == before_draining:
                 return False
         self._compared = None
-        known = {key.topic for key in shared.ledger.all_progress(flow.name)}
+        copied = {key.topic for key in shared.ledger.all_progress(flow.name)}
         names = shared.selected.of(self._router, flow.name, flow.spec.source, source_topics)
         taken = not_promoted(flow.spec, names, draining)
         if self._initial is None or flow.ledger_lost:
-            self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, known)
+            self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, copied)
         if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
             taken[naming.HEARTBEATS] = heartbeat.topic_there(flow.name)
         replace_lost = flow.spec.on_data_loss == "skip" or bool(flow.accepted)
         mirrors, self._notes = discover(
-            taken, source_topics, destination_topics, known, replace_lost=replace_lost
+            taken, source_topics, destination_topics, copied, replace_lost=replace_lost
         )
         await self._mirrors.update(mirrors)
         wanted = self._assignable(mirrors)
@@ -140,7 +140,9 @@ class MirrorCopier(Copier):
                     accept_loss=key in self._flow.accepted,
                     quarantine=self._mirrors.quarantine(mirror.destination_topic),
                 )
-        wanted.update((key, one) for key, one in self._flow.partitions.items() if key.topic in unknown)
+        wanted.update(
+            (key, assigned) for key, assigned in self._flow.partitions.items() if key.topic in unknown
+        )
         return wanted
 
     async def _begin_new_partitions(
@@ -154,8 +156,8 @@ class MirrorCopier(Copier):
         shared = self._flow.shared
         begun = shared.ledger.all_progress(self._flow.name)
         new = [
-            one
-            for key, one in wanted.items()
+            assigned
+            for key, assigned in wanted.items()
             if key not in begun and shared.ledger.progress(key) is None  # it may be undecided
         ]
         if not new or self._flow.ledger_lost:
@@ -164,9 +166,11 @@ class MirrorCopier(Copier):
         new = await begin_new_partitions(self._flow.spec, self._opposite, shared, source, new)
         first: dict[PartitionKey, Progress] = {}
         copied = shared.ledger.all_progress(self._flow.name)
-        for start, some in group_by_start(self._flow.spec, self._initial or (), new, copied):
-            if some:
-                first |= await first_positions(source, shared.destination, some, start, self._flow.generation)
+        for start, group in group_by_start(self._flow.spec, self._initial or (), new, copied):
+            if group:
+                first |= await first_positions(
+                    source, shared.destination, group, start, self._flow.generation
+                )
         await self._commit_begun(first, wanted)
 
     async def _commit_begun(
@@ -186,8 +190,8 @@ class MirrorCopier(Copier):
         longer selects it.
         """
         kept = {
-            key: one
-            for key, one in self._flow.partitions.items()
+            key: assigned
+            for key, assigned in self._flow.partitions.items()
             if key not in wanted and self.selected([key.topic])
         }
         after = {**kept, **wanted}

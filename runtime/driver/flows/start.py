@@ -111,7 +111,7 @@ async def take_over(
         for transactional_id in transactional_ids(shared.job, slot, spec.name, shared.spec.copy)
     ]
     last = before or _NO_GENERATION
-    older = [one for one in last.transactional_ids if one not in mine]
+    older = [other_id for other_id in last.transactional_ids if other_id not in mine]
     record = replace(
         last,
         number=last.number + 1,
@@ -168,7 +168,7 @@ def _still_promoted(spec: FlowSpec, patterns: Collection[str]) -> list[str]:
     Topics that a failback or a restart brings back are copied again; the planner has checked that no other
     pattern is gone.
     """
-    return [one for one in patterns if one in spec.promoted]
+    return [pattern for pattern in patterns if pattern in spec.promoted]
 
 
 def is_ledger_lost(flow: str, generation: Generation | None, shared: DriverContext) -> bool:
@@ -194,14 +194,14 @@ def selection(spec: FlowSpec) -> str:
 
 
 def initial_topics(
-    spec: FlowSpec, generation: Generation | None, taken: Collection[str], known: Collection[str]
+    spec: FlowSpec, generation: Generation | None, taken: Collection[str], copied: Collection[str]
 ) -> frozenset[str]:
     """Returns the topics without progress that `start` applies to.
 
     They follow from the state of the ledger when the flow is first followed.
     """
     begun = generation is not None and generation.begun == selection(spec)
-    return frozenset(generation.awaited if generation is not None and begun else taken).difference(known)
+    return frozenset(generation.awaited if generation is not None and begun else taken).difference(copied)
 
 
 def group_by_start(
@@ -221,13 +221,13 @@ def group_by_start(
     heartbeats: list[AssignedPartition] = []
     at_start: list[AssignedPartition] = []
     later: list[AssignedPartition] = []
-    for one in new:
-        if one.topic == naming.HEARTBEATS:
-            heartbeats.append(one)
-        elif one.topic in initial and one.topic not in copied_topics:
-            at_start.append(one)
+    for partition in new:
+        if partition.topic == naming.HEARTBEATS:
+            heartbeats.append(partition)
+        elif partition.topic in initial and partition.topic not in copied_topics:
+            at_start.append(partition)
         else:
-            later.append(one)
+            later.append(partition)
     return [(Latest(), heartbeats), (spec.start, at_start), (None, later)]
 
 

@@ -180,21 +180,21 @@ def plan_round(
     """Decides for each partition whether it is copied, from where, and why not (R4). It is pure."""
     for partition in partitions:
         key, position = partition.key, positions[partition.key]
-        found = _loss(partition, position)
-        if found is not None and accepts_loss(key):
+        finding = _loss(partition, position)
+        if finding is not None and accepts_loss(key):
             low = position.position
-            target = partition.start if found.state is S.DATA_LOSS else partition.end
-            gap = OffsetGap(low=min(low, target), end=max(low, target), why=found.state, at_ms=look.at_ms)
+            target = partition.start if finding.state is S.DATA_LOSS else partition.end
+            gap = OffsetGap(low=min(low, target), end=max(low, target), why=finding.state, at_ms=look.at_ms)
             position = replace(position, position=target, gaps=[*position.gaps, gap][-_KEPT_GAPS:])
             look.move(key, position)
             look.continued.add(key)
-            found = None
-        if found is None and partition.end < 0:
-            found = Finding(S.RETRYING, "its leader at the source does not answer")
-        elif found is None and position.position < partition.end:
-            found = Finding(S.COPYING, "")
+            finding = None
+        if finding is None and partition.end < 0:
+            finding = Finding(S.RETRYING, "its leader at the source does not answer")
+        elif finding is None and position.position < partition.end:
+            finding = Finding(S.COPYING, "")
             look.read.append(ExportPartition(position, partition.end))
-        look.shown[key] = SourceRange(partition.start, partition.end, *(found or (S.CAUGHT_UP, "")))
+        look.shown[key] = SourceRange(partition.start, partition.end, *(finding or (S.CAUGHT_UP, "")))
 
 
 def _loss(partition: SourcePartition, position: FilePosition) -> Finding | None:

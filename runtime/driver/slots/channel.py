@@ -128,11 +128,11 @@ class TopicTail:
         """Yields each record as it comes, until cancelled; it reads on while the cluster does not answer."""
         while True:
             try:
-                found = await self.read()
+                records = await self.read()
             except WireError:
                 await asyncio.sleep(_RETRY_S)
                 continue
-            for record in found:
+            for record in records:
                 yield record
 
     async def read(self) -> list[Record]:
@@ -156,14 +156,14 @@ class TopicTail:
         if walked.failure is not None and not walked.sets:
             await self._skip_to_end(walked.failure)
             return []
-        found: list[Record] = []
+        records: list[Record] = []
         for batch in walked.sets:
             if isinstance(batch, Batch) and batch.next_offset > self._offset:
                 if not (batch.control or batch.transactional):
-                    found.extend(one for one in self._records(batch) if one.offset >= self._offset)
+                    records.extend(record for record in self._records(batch) if record.offset >= self._offset)
                 self._offset = batch.next_offset
                 self._moved.set()
-        return found
+        return records
 
     def _records(self, batch: Batch) -> list[Record]:
         """Returns the records of a batch.

@@ -121,7 +121,7 @@ class SlotManager:
                 flow.name: AssignedFlow(for_slots(flow.spec), flow.generation, flow.spec.rate_limit)
                 for flow in active
             }
-            partitions = {key: one for flow in active for key, one in flow.partitions.items()}
+            partitions = {key: partition for flow in active for key, partition in flow.partitions.items()}
             membership.set_wanted(flows, partitions)
             try:
                 for supervisor in self.supervisors:
@@ -183,7 +183,7 @@ class SlotManager:
             supervisor.silence.end_read(now)
         running = [supervisor for supervisor in self.supervisors if supervisor.state == "running"]
         layout = self._context.layout.by_slot
-        alive = {layout[one.slot] for one in running if one.silence.seconds < _ALIVE_S}
+        alive = {layout[supervisor.slot] for supervisor in running if supervisor.silence.seconds < _ALIVE_S}
         for supervisor in running:
             silent_s, limit = supervisor.silence.seconds, _SILENT_ALONE_S
             if layout[supervisor.slot] in alive:
@@ -279,8 +279,8 @@ class SlotManager:
 
     def _update_usable(self) -> None:
         """Lets partitions move away from slots that were replaced, and to those that run again."""
-        self._out -= {one.slot for one in self.supervisors if one.state == "running"}
-        usable = [one.slot for one in self.supervisors if one.slot not in self._out]
+        self._out -= {supervisor.slot for supervisor in self.supervisors if supervisor.state == "running"}
+        usable = [supervisor.slot for supervisor in self.supervisors if supervisor.slot not in self._out]
         if self._context.membership.set_usable(usable):
             self.changed()
 

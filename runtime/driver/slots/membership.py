@@ -89,14 +89,14 @@ def balance(
     if not slots:
         return {}
     load = dict.fromkeys(slots, 0.0)
-    found: dict[K, int] = {}
+    placed: dict[K, int] = {}
     flows: defaultdict[Hashable, _FlowPlaces[K]] = defaultdict(_FlowPlaces)
     for key, weight in weights.items():
         flow = flows[flow_of(key)]
         flow.weight += max(weight, MIN_WEIGHT)
         home = homes.get(key)
         if home in load:
-            found[key] = home
+            placed[key] = home
             load[home] += max(weight, MIN_WEIGHT)
             flow.slots.add(home)
         else:
@@ -105,13 +105,13 @@ def balance(
     for unit in _units(flows.values(), weights, light):
         highest = min(load.values()) + light - unit.weight
         preferred = [slot for slot in unit.preferred if load[slot] <= highest]
-        slot = min(preferred or slots, key=lambda one: (load[one], one))
-        found.update(dict.fromkeys(unit.keys, slot))
+        slot = min(preferred or slots, key=lambda candidate: (load[candidate], candidate))
+        placed.update(dict.fromkeys(unit.keys, slot))
         load[slot] += unit.weight
     if move:
         units: dict[int, list[_Unit[K]]] = {slot: [] for slot in slots}
         together: dict[tuple[int, Hashable], _Unit[K]] = {}  # of the flows that weigh little
-        for key, slot in found.items():
+        for key, slot in placed.items():
             weight, flow_key = max(weights[key], MIN_WEIGHT), flow_of(key)
             if flows[flow_key].weight > light:
                 units[slot].append(_Unit([key], weight, ()))
@@ -122,8 +122,8 @@ def balance(
         for (slot, _), unit in together.items():
             units[slot].append(unit)
         for moved, slot in _level(units, load, min_gap):
-            found.update(dict.fromkeys(moved, slot))
-    return found
+            placed.update(dict.fromkeys(moved, slot))
+    return placed
 
 
 class _FlowPlaces(Struct, Generic[K]):
@@ -153,8 +153,8 @@ def _units(flows: Iterable[_FlowPlaces[K]], weights: Mapping[K, float], light: f
         if flow.weight > light:
             units += each
         elif each:
-            units.append(_Unit(flow.unplaced, sum(one.weight for one in each), flow.slots))
-    return sorted(units, key=lambda one: -one.weight)
+            units.append(_Unit(flow.unplaced, sum(unit.weight for unit in each), flow.slots))
+    return sorted(units, key=lambda unit: -unit.weight)
 
 
 def _level(
@@ -329,10 +329,10 @@ class Membership:
         if wanted == entry.published.partitions and flows == entry.published.flows:
             return None
         self._version += 1
-        kept = {one.key for one in wanted}
-        for one in entry.published.partitions:
-            if one.key not in kept:
-                entry.releasing[one.key] = self._version
+        kept = {partition.key for partition in wanted}
+        for partition in entry.published.partitions:
+            if partition.key not in kept:
+                entry.releasing[partition.key] = self._version
         for key in kept:
             self._held[key] = slot
         entry.published = Assignment(self._version, flows, wanted)
@@ -390,8 +390,8 @@ class Membership:
 
         A partition without a measurement gets the mean weight.
         """
-        known = [self._weights[key] for key in self._partitions if key in self._weights]
-        usual = sum(known) / len(known) if known else MIN_WEIGHT
+        measured = [self._weights[key] for key in self._partitions if key in self._weights]
+        usual = sum(measured) / len(measured) if measured else MIN_WEIGHT
         by_slots: dict[tuple[int, ...], dict[PartitionKey, float]] = {}
         for key in self._partitions:
             by_slots.setdefault(self._usable_for(key.flow), {})[key] = self._weights.get(key, usual)
@@ -403,15 +403,15 @@ class Membership:
         self._homes = homes
         self._by_home = {slot: [] for slot in self._slots}
         self._slots_by_flow = {}
-        for key, one in self._partitions.items():
+        for key, partition in self._partitions.items():
             if (slot := homes.get(key)) is not None:
-                self._by_home[slot].append(one)
+                self._by_home[slot].append(partition)
                 self._slots_by_flow.setdefault(key.flow, set()).add(slot)
 
     def _usable_for(self, flow: str) -> tuple[int, ...]:
         """Returns the usable slots of a flow."""
-        own = self._slots_of(flow)
-        return tuple(slot for slot in own if slot in self._usable) or tuple(own)
+        allowed = self._slots_of(flow)
+        return tuple(slot for slot in allowed if slot in self._usable) or tuple(allowed)
 
     def _wanted(self, slot: int) -> list[AssignedPartition]:
         """Returns the partitions that the slot must copy.
@@ -420,21 +420,21 @@ class Membership:
         """
         releasing = self._slots[slot].releasing
         return [
-            one
-            for one in self._by_home.get(slot, ())
-            if self._held.get(key := one.key, slot) == slot
+            partition
+            for partition in self._by_home.get(slot, ())
+            if self._held.get(key := partition.key, slot) == slot
             and key.flow in self._flows
             and key not in releasing
         ]
 
     def _flows_of(self, slot: int, partitions: Sequence[AssignedPartition]) -> dict[str, AssignedFlow]:
         """Returns the flows of these partitions, each with this slot's share of the flow's rate limit."""
-        names = {one.flow for one in partitions}
-        found = {}
+        names = {partition.flow for partition in partitions}
+        flows = {}
         for name in sorted(names):
             flow = self._flows[name]
             if flow.rate_limit is not None:
                 share = max(flow.rate_limit // max(len(self._slots_by_flow[name]), 1), 1)
                 flow = replace(flow, rate_limit=share)
-            found[name] = flow
-        return found
+            flows[name] = flow
+        return flows

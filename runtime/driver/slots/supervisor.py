@@ -295,15 +295,15 @@ class SlotSupervisor:
             destination=spec.destination,
             cluster=spec.clusters[spec.destination],
             copy=spec.copy,
-            sources={name: one for name, one in spec.clusters.items() if name != spec.destination},
+            sources={name: cluster for name, cluster in spec.clusters.items() if name != spec.destination},
             transform=context.layout.transform(self.slot),
             registries=spec.registries,
             unpacked_bytes=spec.launch.unpacked_bytes,
         )
 
     def _log(self, event: str, **fields: Field) -> None:
-        own: dict[str, Field] = {"job": self._context.job, "slot": self.slot, "attempt": self.attempt}
-        log_fields(event, own | fields, key=self.group)
+        common: dict[str, Field] = {"job": self._context.job, "slot": self.slot, "attempt": self.attempt}
+        log_fields(event, common | fields, key=self.group)
 
     @property
     def group(self) -> str:

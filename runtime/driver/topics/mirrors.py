@@ -50,7 +50,7 @@ from runtime.slot.log import log_event
 
 
 def protecting_rules(
-    flow: FlowSpec, known: ProtectionSpec, rules: Collection[AclRule], topics: Collection[str]
+    flow: FlowSpec, protection: ProtectionSpec, rules: Collection[AclRule], topics: Collection[str]
 ) -> tuple[dict[AclRule, str], dict[str, str]]:
     """Returns the rules to make, which keep foreign principals from writing these mirrors.
 
@@ -63,12 +63,12 @@ def protecting_rules(
         opened = next((rule for rule in index.writing(topic) if rule.principal == EVERYONE), None)
         if opened is not None:
             unprotected[topic] = f"everyone may write it by {opened.name}, which the next repl apply replaces"
-        for principal in index.foreign_writers(topic, known.principal):
+        for principal in index.foreign_writers(topic, protection.principal):
             wanted[denial(flow.destination, topic, principal)] = flow_origin(flow.name)
-        if known.open_without_rules and not index.of(topic):
+        if protection.open_without_rules and not index.of(topic):
             origin = protection_origin([flow.name], instead=WITHOUT_RULES)
-            found = rules_of_open_topic(flow.destination, topic, known.principal, closed=False)
-            wanted |= dict.fromkeys(found, origin)
+            denials = rules_of_open_topic(flow.destination, topic, protection.principal, closed=False)
+            wanted |= dict.fromkeys(denials, origin)
     return {rule: origin for rule, origin in wanted.items() if rule not in rules}, unprotected
 
 
@@ -101,14 +101,14 @@ class MirrorProtection:
         except (WireError, ClientSettingsError) as error:
             self.unprotected = dict.fromkeys(topics, str(error))
 
-    async def _protect(self, known: ProtectionSpec, topics: Collection[str]) -> dict[str, str]:
+    async def _protect(self, protection: ProtectionSpec, topics: Collection[str]) -> dict[str, str]:
         destination = self._flow.destination
         cluster = await self._clusters.cluster(destination)
         registered = await has_registry(cluster)
         rules = await self._clusters.topic_rules(destination)
         if rules is None or not registered:
             return {}
-        wanted, unprotected = protecting_rules(self._flow, known, rules, topics)
+        wanted, unprotected = protecting_rules(self._flow, protection, rules, topics)
         if wanted:
             await self._leadership.ensure()
             refused = await make_rules(cluster, self._topology, wanted)
@@ -263,8 +263,8 @@ class MirrorTopicManager:
     def is_ready(self, mirror: str) -> bool:
         """Returns whether a mirror may be copied into: its limits are known, and its quarantine's are."""
         without = not self._quarantines or naming.is_internal(mirror)
-        known = mirror not in self.failed and self.limited(mirror) is not None
-        return known and (without or self.quarantine(mirror) is not None)
+        has_limits = mirror not in self.failed and self.limited(mirror) is not None
+        return has_limits and (without or self.quarantine(mirror) is not None)
 
     def limited(self, topic: str) -> LimitedTopic | None:
         """Returns a topic of the destination with its limits, or None while its settings are not known."""
@@ -409,15 +409,15 @@ class MirrorTopicManager:
         """
         if self._flow.reverse_of is not None:
             return
-        edits, known = {}, self._settings
-        for one in mirrors:
-            if one.topic in source_settings and one.destination_topic in known:
-                declared = self._declared.get(one.destination_topic, frozenset())
-                edit = self._rule_of(one.topic).edit(
-                    source_settings[one.topic], known[one.destination_topic], declared
+        edits, settings = {}, self._settings
+        for mirror in mirrors:
+            if mirror.topic in source_settings and mirror.destination_topic in settings:
+                declared = self._declared.get(mirror.destination_topic, frozenset())
+                edit = self._rule_of(mirror.topic).edit(
+                    source_settings[mirror.topic], settings[mirror.destination_topic], declared
                 )
                 if edit:
-                    edits[one.destination_topic] = edit
+                    edits[mirror.destination_topic] = edit
         if not edits:
             return
         admin = await self._clusters.admin(self._flow.destination)
