@@ -66,8 +66,8 @@ class SparkOutcome(Struct, Generic[Result], frozen=True, kw_only=True):
 class UnexpectedClusterId(AuditFailure):
     """Another cluster answers than the one that the topology names."""
 
-    def __init__(self, cluster: str, found: str, meant: str) -> None:
-        why = f"this is cluster {found}, the topology means {meant}"
+    def __init__(self, cluster: str, actual: str, meant: str) -> None:
+        why = f"this is cluster {actual}, the topology means {meant}"
         hint = f"correct the bootstrap of {cluster}, or its id if the cluster was replaced on purpose"
         super().__init__(cluster, why, hint)
 
@@ -223,8 +223,8 @@ async def producers_at(cluster: KafkaCluster) -> dict[int, FlowProducer]:
     """Returns the product's own producer ids at a cluster, with their flows. Raises WireError,
     UnreadableRecord.
     """
-    known = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
-    if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    topic = (await cluster.topics([naming.PRODUCERS], fresh=True))[naming.PRODUCERS]
+    if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return {}
     scan = InternalTopicScan(cluster, naming.PRODUCERS, 0)
     await scan.refresh()

@@ -94,7 +94,7 @@ class _Check:
         self, cluster: KafkaCluster, progress: Mapping[PartitionKey, Progress]
     ) -> dict[_RecordId, str]:
         """Returns what may be ids in the last records of the mirrors, each with a place that has it."""
-        found: dict[_RecordId, str] = {}
+        ids: dict[_RecordId, str] = {}
         turns = asyncio.Semaphore(_AT_A_TIME)
 
         async def read(key: PartitionKey, made: Progress) -> None:
@@ -110,12 +110,12 @@ class _Check:
                 place = f"{at}:{record.offset}"
                 for part, (schema, _) in zip(PARTS, framed(record), strict=True):
                     if isinstance(schema, int):
-                        found.setdefault((key.topic, at.topic, part, schema), place)
+                        ids.setdefault((key.topic, at.topic, part, schema), place)
                     elif schema is not None:
                         self._guids.setdefault(schema, place)
 
         await asyncio.gather(*(read(key, made) for key, made in sorted(progress.items())))
-        return found
+        return ids
 
     async def _look_up(self, places: Mapping[_RecordId, str]) -> None:
         some = sorted(places)[:_MOST_IDS]
@@ -123,14 +123,14 @@ class _Check:
             self.unread.append(f"{len(places) - len(some):,} more numbers that look like ids")
         are_ids = await asyncio.gather(*(self._is_id(place) for place in some))
         there = await asyncio.gather(*(self._has(self._destination, number) for *_, number in some))
-        found: set[int] = set()
+        existing: set[int] = set()
         for place, is_id, exists in zip(some, are_ids, there, strict=True):
             *_, part, number = place
             where = f"schema id {number} in the {part} of {places[place]}"
             if is_id is False:
                 continue
             if exists:
-                found.add(number)
+                existing.add(number)
             elif is_id:
                 self.result.missing.append(where)
             else:
@@ -143,7 +143,7 @@ class _Check:
             where = f"schema {guid} in a header of {self._guids[guid]}"
             if not has:
                 (self.result.uncertain if has is None else self.result.missing).append(where)
-        self.result.schemas = len(found) + have.count(True)
+        self.result.schemas = len(existing) + have.count(True)
 
     async def _has_guid(self, guid: UUID) -> bool | None:
         try:

@@ -160,8 +160,8 @@ async def locate_between(
 
 async def _check_topic(cluster: KafkaCluster, name: str, topic: str, copied_id: bytes) -> None:
     """Raises AuditFailure where a topic is not the one with the given id: its offsets name other records."""
-    known = (await cluster.topics([topic], fresh=True))[topic]
-    if known.error is ErrorCode.NONE and is_other_topic(copied_id, known.id):
+    metadata = (await cluster.topics([topic], fresh=True))[topic]
+    if metadata.error is ErrorCode.NONE and is_other_topic(copied_id, metadata.id):
         why = f"{topic} is not the topic that was copied: it was deleted and created again"
         raise AuditFailure(name, why, "repl status shows its partitions, and the next step")
 
@@ -222,8 +222,8 @@ def _located(
     answer: Answer = offsets.origin(offset) if reverse else offsets.translate(offset)
     match answer:
         case MappedOffset(offset=other, exact=exact):
-            found = LocateResult.EXACT if exact else LocateResult.NEXT
-            return replace(located, found=found, other_offset=other)
+            result = LocateResult.EXACT if exact else LocateResult.NEXT
+            return replace(located, found=result, other_offset=other)
         case EndOfOffsetMap() if offset == (offsets.destination_end if reverse else offsets.end):
             return replace(located, found=LocateResult.NOT_YET)
         case EndOfOffsetMap(offset=other):

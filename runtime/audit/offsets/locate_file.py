@@ -36,19 +36,19 @@ def _located(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec) -
     low, end = lineage.begins[record.partition], lineage.positions[record.partition].position
     place: tuple[int | None, str | None, int | None] | None = None
     if record.offset is None:
-        found = LocateResult.NO_RECORD
+        result = LocateResult.NO_RECORD
     elif record.offset >= end:
-        found = LocateResult.NOT_YET
+        result = LocateResult.NOT_YET
     elif record.offset < low:
-        found = LocateResult.UNMAPPED
+        result = LocateResult.UNMAPPED
     else:
         place = _search(record.flow, files, lineage.files.get(record.partition, []), record.offset)
         exact = LocateResult.EXACT if place is not None and place[0] == record.offset else LocateResult.NEXT
-        found = LocateResult.END if place is None else exact
+        result = LocateResult.END if place is None else exact
     offset, file, number = place or (None, None, None)
     return replace(
         record,
-        found=found,
+        found=result,
         other_offset=offset,
         replicated_through=end,
         low=low,
@@ -62,11 +62,11 @@ def _lineage_of(record: LocatedRecord, source: ClusterEndpoint, files: FilesSpec
     backup = backup_of(files, record.flow)
     if source.id is not None and source.id != backup.cluster_id:
         raise UnexpectedClusterId(source.cluster, backup.cluster_id, source.id)
-    known = backup.topics()
-    lineage = known.get(record.topic)
+    lineages = backup.topics()
+    lineage = lineages.get(record.topic)
     if lineage is not None and record.partition in lineage.positions:
         return lineage
-    hint = f"it copied {', '.join(list(known)[:10])}"
+    hint = f"it copied {', '.join(list(lineages)[:10])}"
     if lineage is not None:
         hint = f"{record.topic} has other partitions: repl status --all lists them"
     what = f"{record.flow} copied no {record.topic}-{record.partition}"

@@ -130,9 +130,9 @@ async def _read(cluster: KafkaCluster, name: str, group: str) -> tuple[str, Offs
     if group in read.failed:
         why = f"the offsets of {group} can't be read: {read.failed[group]}"
         raise AuditFailure(name, why, "run this again")
-    known = listed.every.get(group)
+    listed_group = listed.every.get(group)
     offsets = {at: committed.offset for at, committed in read.offsets.get(group, {}).items()}
-    return known.state if known is not None else "", offsets
+    return listed_group.state if listed_group is not None else "", offsets
 
 
 async def _sides(
@@ -161,7 +161,7 @@ async def _translated(
     rows = [
         _row(sides, item, offsets[item], place, at_destination, waiting) for item, place in placed.items()
     ]
-    known = {(row.destination_topic, row.partition) for row in rows}
+    translated = {(row.destination_topic, row.partition) for row in rows}
     rows += [
         GroupOffset(
             topic=topic,
@@ -173,7 +173,7 @@ async def _translated(
             state=ABSENT,
         )
         for at, offset in at_destination.items()
-        if at not in known and (topic := _source_topic(access, at.topic)) is not None
+        if at not in translated and (topic := _source_topic(access, at.topic)) is not None
     ]
     return rows
 

@@ -41,7 +41,7 @@ def next_offsets(records: Iterable[tuple[bytes, bytes]], alias: str) -> dict[Top
     hand and counts only where Connect's own is missing. Raises UnreadableValue for a value that is no
     offset.
     """
-    own: dict[TopicPartition, int] = {}
+    canonical: dict[TopicPartition, int] = {}
     others: dict[TopicPartition, int] = {}
     for key, value in records:
         partition = _partition(key)
@@ -53,8 +53,8 @@ def next_offsets(records: Iterable[tuple[bytes, bytes]], alias: str) -> dict[Top
         if isinstance(copied, bool) or not isinstance(copied, int):
             raise UnreadableValue(f"the position of {at} is no offset: {value[:100]!r}")
         if copied >= 0:
-            (own if tuple(partition) == _KEYS else others)[at] = copied + 1
-    return others | own
+            (canonical if tuple(partition) == _KEYS else others)[at] = copied + 1
+    return others | canonical
 
 
 def _partition(key: bytes) -> dict[str, Any] | None:
@@ -150,17 +150,17 @@ async def _members(
     side, cluster = (access.source, source) if at_source else (access.destination, destination)
     with as_audit_failure(side.cluster):
         listed = await list_groups(cluster, access.within_s)
-    known = listed.groups.get(group)
-    if known is None and listed.missing:
+    listed_group = listed.groups.get(group)
+    if listed_group is None and listed.missing:
         node, why = next(iter(listed.missing.items()))
         raise AuditFailure(
             side.cluster,
             f"broker {node} does not tell whether group {group} has members: {why}",
             "run this again when every broker answers",
         )
-    if known is None or known.state in NO_MEMBERS:
+    if listed_group is None or listed_group.state in NO_MEMBERS:
         return ""
-    return f"group {group} at {side.cluster} has members (its state is {known.state})"
+    return f"group {group} at {side.cluster} has members (its state is {listed_group.state})"
 
 
 async def _reader(
@@ -183,17 +183,17 @@ async def _reader(
             return committed
         case ConnectOffsets(topic=topic, alias=alias):
             with as_audit_failure(access.destination.cluster):
-                known = (await destination.topics([topic], fresh=True))[topic]
-                if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                metadata = (await destination.topics([topic], fresh=True))[topic]
+                if metadata.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise AuditFailure(
                         access.destination.cluster,
                         f"there is no topic {topic}, where MirrorMaker 2 keeps its positions",
                         "if its workers keep them in another topic, name it in the file by"
                         " offset.storage.topic",
                     )
-                if known.error is not ErrorCode.NONE:
-                    raise BrokerError(known.error, topic)
-            scans = [InternalTopicScan(destination, topic, number) for number in sorted(known.partitions)]
+                if metadata.error is not ErrorCode.NONE:
+                    raise BrokerError(metadata.error, topic)
+            scans = [InternalTopicScan(destination, topic, number) for number in sorted(metadata.partitions)]
 
             async def stored() -> Positions:
                 """Continues where the last reading ended."""
@@ -210,8 +210,10 @@ async def _inspect(
     positions = await read()
     wanted = list(mirrors)
     with as_audit_failure(access.destination.cluster):
-        known = await destination.topics({at.topic for at in wanted}, fresh=True)
-        existing = [at for at in wanted if at.topic in known and at.partition in known[at.topic].partitions]
+        metadata = await destination.topics({at.topic for at in wanted}, fresh=True)
+        existing = [
+            at for at in wanted if at.topic in metadata and at.partition in metadata[at.topic].partitions
+        ]
         logs = await log_bounds(destination, existing, access.within_s, Isolation.READ_UNCOMMITTED)
     return positions, logs
 

@@ -213,8 +213,8 @@ async def read_clients(
     async with open_cluster(reach, within_s) as cluster:
         notes: list[str] = []
         topics = {
-            name: len(known.partitions)
-            for name, known in (await cluster.all_topics()).items()
+            name: len(metadata.partitions)
+            for name, metadata in (await cluster.all_topics()).items()
             if not is_reserved(name) and topic in (None, name)
         }
         listed = await list_groups(cluster)

@@ -180,9 +180,9 @@ def _content(record: ConsumerRecord) -> tuple[int, bytes | None, bytes | None]:
     return record.timestamp, record.key, record.value
 
 
-def _same(one: ProvenanceHop, other: ProvenanceHop) -> bool:
-    places = [(hop.cluster_id, hop.topic, hop.partition) for hop in (one, other)]
-    return places[0] == places[1] and (other.offset is None or one.offset == other.offset)
+def _same(hop: ProvenanceHop, other_hop: ProvenanceHop) -> bool:
+    places = [(place_hop.cluster_id, place_hop.topic, place_hop.partition) for place_hop in (hop, other_hop)]
+    return places[0] == places[1] and (other_hop.offset is None or hop.offset == other_hop.offset)
 
 
 OTHERS_WITHIN_S = 3.0  # the timeout of other clusters: they only add to the answer
@@ -208,15 +208,15 @@ class ClusterLedger:
     known.
     """
 
-    def __init__(self, cluster: KafkaCluster, known: KnownCluster, names: Mapping[str, str]) -> None:
+    def __init__(self, cluster: KafkaCluster, known_cluster: KnownCluster, names: Mapping[str, str]) -> None:
         self.cluster = cluster
-        self.name = known.reach.cluster
+        self.name = known_cluster.reach.cluster
         self._by_flow: dict[str, str] = {}
         self._by_owner: dict[str, str] = {}
         given = {**names, cluster.cluster_id: self.name}
         self.names = ChainMap(given, self._by_flow, self._by_owner)
         self.readable = True
-        self._known = known
+        self._known = known_cluster
         self._producers: Mapping[int, FlowProducer] = {}
         self._opened: OffsetMaps | None = None
 
@@ -302,9 +302,9 @@ class RecordTracer:
         places: dict[tuple[str, str, int, bytes | None], list[RecordTrail]] = {}
         for trail in trails:
             if trail.next_place is not None and (hop := trail.next_place.place) is not None:
-                known = self._others.get(hop.cluster or "")
+                known_cluster = self._others.get(hop.cluster or "")
                 # Without flows into a cluster, only headers can name further places.
-                if known is not None and (known.flows or trail.relies_on_headers):
+                if known_cluster is not None and (known_cluster.flows or trail.relies_on_headers):
                     place = hop.cluster_id, hop.topic, hop.partition or 0, trail.next_place.topic_id
                     places.setdefault(place, []).append(trail)
         for (cluster_id, topic, partition, topic_id), waiting in places.items():
@@ -346,17 +346,19 @@ class RecordTracer:
         if cluster_id == self._first.cluster.cluster_id:
             return self._first if self._first.readable else None
         if cluster_id not in self._ledgers:
-            known = self._others.get(name or "")
-            self._ledgers[cluster_id] = await self._opened(known, cluster_id) if known is not None else None
+            known_cluster = self._others.get(name or "")
+            self._ledgers[cluster_id] = (
+                await self._opened(known_cluster, cluster_id) if known_cluster is not None else None
+            )
         return self._ledgers[cluster_id]
 
-    async def _opened(self, known: KnownCluster, cluster_id: str) -> ClusterLedger | None:
-        name = known.reach.cluster
+    async def _opened(self, known_cluster: KnownCluster, cluster_id: str) -> ClusterLedger | None:
+        name = known_cluster.reach.cluster
         try:
-            cluster = await self._stack.enter_async_context(open_cluster(known.reach, self._within_s))
+            cluster = await self._stack.enter_async_context(open_cluster(known_cluster.reach, self._within_s))
             if cluster.cluster_id != cluster_id:
                 raise AuditFailure(name, f"cluster {cluster.cluster_id} answers, not {cluster_id}", "")
-            ledgers = ClusterLedger(cluster, known, self._first.names)
+            ledgers = ClusterLedger(cluster, known_cluster, self._first.names)
             with as_audit_failure(name):
                 await ledgers.open()
         except AuditFailure as error:

@@ -37,7 +37,7 @@ Start = Earliest | Latest | AtTimestamp | tuple[int, int]  # or a partition, and
 
 
 async def read_records(
-    known: KnownCluster,
+    known_cluster: KnownCluster,
     topic: str,
     start: Start,
     limit: int,
@@ -50,12 +50,12 @@ async def read_records(
     `names` are those of known cluster ids. `others`: the other clusters of the topology, by name, where
     records may have been before.
     """
-    name = known.reach.cluster
-    async with open_cluster(known.reach, within_s) as cluster:
+    name = known_cluster.reach.cluster
+    async with open_cluster(known_cluster.reach, within_s) as cluster:
         topic_read = await _topic(cluster, name, topic)
         with as_audit_failure(name, "read another place of it: --from"):
             records, silent = await records_from(cluster, name, topic_read, start, limit, within_s)
-        trace = RecordTracer(ClusterLedger(cluster, known, names), others, within_s)
+        trace = RecordTracer(ClusterLedger(cluster, known_cluster, names), others, within_s)
         return TopicRecords(
             cluster=name,
             cluster_id=cluster.cluster_id,
@@ -96,12 +96,12 @@ async def read_newest(
 
 
 async def _topic(cluster: KafkaCluster, name: str, topic: str) -> TopicMetadata:
-    known = (await cluster.topics([topic], fresh=True))[topic]
-    if known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    metadata = (await cluster.topics([topic], fresh=True))[topic]
+    if metadata.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise AuditFailure(name, f"there is no topic {topic}", f"repl read {name} lists those there are")
-    if known.error is not ErrorCode.NONE:
-        raise BrokerError(known.error, f"topic {topic}")
-    return known
+    if metadata.error is not ErrorCode.NONE:
+        raise BrokerError(metadata.error, f"topic {topic}")
+    return metadata
 
 
 async def records_from(
@@ -171,23 +171,23 @@ def _by_time(each: Sequence[list[ConsumerRecord]]) -> list[ConsumerRecord]:
     return [row[-1] for row in sorted(rows, key=lambda row: row[:-1])]
 
 
-async def read_cluster(known: KnownCluster, within_s: float) -> ClusterContent:
+async def read_cluster(known_cluster: KnownCluster, within_s: float) -> ClusterContent:
     """Reads the topics and the flows' progress of a cluster. Raises AuditFailure."""
-    async with open_cluster(known.reach, within_s) as cluster:
+    async with open_cluster(known_cluster.reach, within_s) as cluster:
         every = await cluster.all_topics()
         topics = {name: topic for name, topic in every.items() if not is_reserved(name)}
         offsets = await _offsets(cluster, topics, within_s)
         notes: list[str] = []
         copied: list[MirrorProgress] = []
         try:
-            copied = await _copied(cluster, known)
+            copied = await _copied(cluster, known_cluster)
         except (WireError, UnreadableRecord) as error:
             notes.append(f"the ledger can't be read, so what was copied is not known: {error}")
         into: dict[str, set[str]] = {}
         for mirror in copied:
             into.setdefault(mirror.destination_topic, set()).add(mirror.flow)
         return ClusterContent(
-            cluster=known.reach.cluster,
+            cluster=known_cluster.reach.cluster,
             cluster_id=cluster.cluster_id,
             brokers=len(cluster.brokers),
             topics=[
@@ -219,12 +219,12 @@ async def _offsets(
     return offsets
 
 
-async def _copied(cluster: KafkaCluster, known: KnownCluster) -> list[MirrorProgress]:
+async def _copied(cluster: KafkaCluster, known_cluster: KnownCluster) -> list[MirrorProgress]:
     opened = await offset_maps_at(cluster, fresh=True)
     if opened is None:
         return []
     copied = []
-    for flow, source in sorted(known.flows.items()):
+    for flow, source in sorted(known_cluster.flows.items()):
         await opened.ledger.refresh(flow)
         for key, made in sorted(opened.ledger.all_progress(flow).items()):
             copied.append(

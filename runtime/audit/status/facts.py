@@ -163,8 +163,8 @@ def rate(now: int, before: int | None, elapsed_ms: int) -> float | None:
 
 def sum_known(values: Iterable[_Number | None]) -> _Number | None:
     """Returns the sum of the known values, or None where none is known."""
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present[1:], present[0]) if present else None
 
 
 def longest(values: Iterable[int | None]) -> int | None:

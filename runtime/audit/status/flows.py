@@ -270,8 +270,8 @@ class FlowFacts:
         if retention is None or ended or all(partition.state in _ENDED for partition in partitions):
             return None
         waits = [partition.lag_ms for partition in partitions]
-        known = [wait for wait in waits if wait is not None]
-        return max(retention - max(known), 0) if len(known) == len(waits) else None
+        lags = [wait for wait in waits if wait is not None]
+        return max(retention - max(lags), 0) if len(lags) == len(waits) else None
 
 
 def _files(

@@ -172,15 +172,15 @@ def _slots(status: JobStatus, reports: Mapping[int, SlotReport]) -> list[SlotHea
     """Returns each slot as the driver sees it, with the figures of the slot's own report."""
     slots = []
     for slot in status.slots:
-        own = reports.get(slot.slot)
+        report = reports.get(slot.slot)
         slots.append(
             SlotHealth(
                 **structs.asdict(slot),
-                report_age_ms=max(status.at_ms - own.at_ms, 0) if own is not None else None,
-                process=own.process or None if own is not None else None,
-                host=own.host if own is not None else "",
-                rss_bytes=own.rss_bytes or None if own is not None else None,
-                buffered_bytes=own.buffered_bytes if own is not None else None,
+                report_age_ms=max(status.at_ms - report.at_ms, 0) if report is not None else None,
+                process=report.process or None if report is not None else None,
+                host=report.host if report is not None else "",
+                rss_bytes=report.rss_bytes or None if report is not None else None,
+                buffered_bytes=report.buffered_bytes if report is not None else None,
             )
         )
     return slots

@@ -134,8 +134,8 @@ def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Re
     except EndpointUnavailable as problem:
         hint = "it is read on this machine, with --on-cluster on those of the job"
         raise AuditFailure(lines.endpoint, str(problem), hint) from None
-    known = {key.topic: KnownFile.of(key.topic, progress) for key, progress in chosen.items()}
-    return reconcile(listing.files, known, lambda name, file: source.holds(listing.files, name, file))
+    known_files = {key.topic: KnownFile.of(key.topic, progress) for key, progress in chosen.items()}
+    return reconcile(listing.files, known_files, lambda name, file: source.holds(listing.files, name, file))
 
 
 def loaded_file(
@@ -183,7 +183,7 @@ def loaded_file(
     def pieces(_: int, low: int, high: int) -> list[VerificationPiece]:
         if low >= high:
             return []
-        name = next((new for known, new in files.moved if known.name == key.topic), key.topic)
+        name = next((new for old, new in files.moved if old.name == key.topic), key.topic)
         piece = VerificationPiece(
             number=number,
             topic=key.topic,
@@ -272,7 +272,7 @@ class FilePiece:
         records: Sequence[ConsumerRecord],
     ) -> None:
         """Notes the differences of lines, of which the first ones are not in the map, and their records."""
-        result, known = self.result, len(self.result.edits)
+        result, before = self.result, len(self.result.edits)
         timed = not any(record.appended for record in records)
 
         def content(line: FileLine) -> ComparedRecord:
@@ -292,9 +292,9 @@ class FilePiece:
         ]
         await RecordComparer(result, in_order=True).run(_at_once(here), _at_once(there))
         begins = [*(line.offset for line in here), self._lines.position]
-        result.edits[known:] = [
+        result.edits[before:] = [
             replace(edit, near=begins[bisect_left(begins, edit.near)], file=self.name)
-            for edit in result.edits[known:]
+            for edit in result.edits[before:]
         ]
         result.end = self._lines.position
 
@@ -407,7 +407,7 @@ class LoadedPartition:
         Returns how many records are in no run. Of those that may repeat lines, it returns the offsets and
         digests: a producer of the flow wrote them between the records of a file.
         """
-        own: set[int] = set()
+        producer_ids: set[int] = set()
         others, digests = array("q"), array("q")
         count = limit = 0
         low, high, within_s = self._low, self._high, self._request.within_s
@@ -419,10 +419,10 @@ class LoadedPartition:
                     limit = await self._advance_to(record.offset)
                 for file in self._opened:
                     file.records.append(record)
-                    own.add(record.producer_id)
+                    producer_ids.add(record.producer_id)
                 if not self._opened:
                     count += 1
-                    if self._between and record.producer_id in own:
+                    if self._between and record.producer_id in producer_ids:
                         others.append(record.offset)
                         digests.append(digest_of(body_of(record)))
         await self._advance_to(sys.maxsize)

@@ -48,8 +48,8 @@ class ComparableContents:
             for part, frame in zip(PARTS, frames, strict=True)
             if frame[0] is not None
         }
-        known = await self._ids.read(wanted)
-        return [_content(record, key, value, known) for record, key, value in split]
+        translation = await self._ids.read(wanted)
+        return [_content(record, key, value, translation) for record, key, value in split]
 
     def copy(self, record: ConsumerRecord) -> RecordContent:
         """Returns the content of a record of the destination."""
@@ -89,11 +89,11 @@ def framed(record: ConsumerRecord) -> tuple[Frame, Frame]:
 
 
 def _content(
-    record: ConsumerRecord, key: Frame, value: Frame, known: Mapping[RecordId, SchemaName | str]
+    record: ConsumerRecord, key: Frame, value: Frame, translation: Mapping[RecordId, SchemaName | str]
 ) -> RecordContent:
     """Returns the content without ids. A GUID is never translated, so it is compared in its header alone."""
     key_schema, value_schema = (
-        None if name is None or isinstance(schema := known.get((part, name), name), UUID) else schema
+        None if name is None or isinstance(schema := translation.get((part, name), name), UUID) else schema
         for part, (name, _) in zip(PARTS, (key, value), strict=True)
     )
     headers = list(own_headers(record))

@@ -195,15 +195,19 @@ def stored_partition(
     )
 
 
-def _cut(position: FilePosition, known: Progress | None) -> str:
+def _cut(position: FilePosition, progress: Progress | None) -> str:
     """Returns why the manifest can't be whole: the ledger, which follows it, knows a later position."""
     end = position.position
-    if known is None or known.position <= end or known.source_topic_id != bytes.fromhex(position.topic_id):
+    if (
+        progress is None
+        or progress.position <= end
+        or progress.source_topic_id != bytes.fromhex(position.topic_id)
+    ):
         return ""
-    if any(gap.end >= known.position for gap in position.gaps):
+    if any(gap.end >= progress.position for gap in position.gaps):
         return ""  # the source was truncated, and the flow went back
     return (
-        f"the manifest ends at {end}, and {known.position} was committed: its last commits are gone,"
+        f"the manifest ends at {end}, and {progress.position} was committed: its last commits are gone,"
         " restore the folder"
     )
 
@@ -279,8 +283,8 @@ class StoredPiece:
         if topic not in now.lineages:
             return damaged, f"the manifest of {flow} is gone: is {self._folder.store.address} mounted?"
         lineages = now.lineages[topic]
-        known = {file.path for lineage in lineages for files in lineage.files.values() for file in files}
-        merged = damaged - known
+        current = {file.path for lineage in lineages for files in lineage.files.values() for file in files}
+        merged = damaged - current
         return merged, f"{min(merged)} was merged with others meanwhile: run it again" if merged else ""
 
     def _is_given_up(self, offset: int) -> bool:

@@ -80,10 +80,12 @@ class MirrorComparison(Comparison):
             with as_audit_failure(flow.source):
                 originals = [key.at for key in keys]
                 source_logs = await logs_of(source, flow.source, originals, request.within_s)
-                own = await _left_by_the_opposite(request, source, progress)
+                left_by_opposite = await _left_by_the_opposite(request, source, progress)
         orphans, logs = opened.ledger.orphans(flow.name), (source_logs, destination_logs)
         return [
-            mirrored_partition(request, number, key, opened, orphans[key], *logs, own.get(key, ()))
+            mirrored_partition(
+                request, number, key, opened, orphans[key], *logs, left_by_opposite.get(key, ())
+            )
             for number, key in enumerate(keys)
         ]
 
@@ -125,13 +127,13 @@ async def _left_by_the_opposite(
     await opened.ledger.refresh(opposite)
     theirs = opened.ledger.all_progress(opposite)
     orphans = opened.ledger.orphans(opposite)
-    own = {}
+    left_by_key = {}
     for key, made in progress.items():
         other = PartitionKey(opposite, made.destination_topic, key.partition)
-        own[key] = [(left.low, left.end) for left in orphans[other].ranges(made.destination_topic_id)]
+        left_by_key[key] = [(left.low, left.end) for left in orphans[other].ranges(made.destination_topic_id)]
         if other in theirs and not is_other_topic(theirs[other].source_topic_id, made.destination_topic_id):
-            own[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
-    return own
+            left_by_key[key] += [(gap.low, gap.end) for gap in theirs[other].gaps]
+    return left_by_key
 
 
 def mirrored_partition(
@@ -142,13 +144,13 @@ def mirrored_partition(
     orphans: Orphans,
     source_logs: PartitionLogs,
     destination_logs: PartitionLogs,
-    own: Iterable[tuple[int, int]],
+    left_by_opposite: Iterable[tuple[int, int]],
 ) -> PlannedPartition:
     """Plans a partition by its offset map, and the logs of both sides.
 
-    `own` are offsets of the destination's own records, which the opposite flow did not copy. Where the plan
-    contains all copies, it names the replays of which it must contain all records: they lie behind the
-    records that the flow had copied before.
+    `left_by_opposite` are offsets of the destination's own records, which the opposite flow did not copy.
+    Where the plan contains all copies, it names the replays of which it must contain all records: they lie
+    behind the records that the flow had copied before.
     """
     flow, progress, offsets = request.flow, opened.progress(key.flow)[key], opened.get(key)
     assert offsets is not None, "it is decided"
@@ -202,7 +204,7 @@ def mirrored_partition(
             compacted=compacted,
             alone=alone,
             replayed=tuple(replayed),
-            own=tuple(own),
+            own=tuple(left_by_opposite),
         )
 
     def pieces(_: int, low: int, high: int) -> list[VerificationPiece]:
