@@ -157,15 +157,15 @@ def specs(existing: Mapping[str, LabKafkaCluster], choices: LabChoices) -> list[
     free = iter(default_ports(cluster.spec.port for cluster in existing.values() if cluster.spec.port))
 
     def spec(name: str) -> LabClusterSpec:
-        own = chosen | ({"properties": properties[name]} if properties[name] else {})
+        settings = chosen | ({"properties": properties[name]} if properties[name] else {})
         if name in versions:
-            own["version"] = versions[name]
+            settings["version"] = versions[name]
         if name in existing:
-            return replace(existing[name].spec, **own)
+            return replace(existing[name].spec, **settings)
         port = None
         if choices.ports != "auto" and (port := next(free, None)) is None:
             raise LabError("there are no more fixed ports for another cluster", "use --ports auto")
-        return LabClusterSpec(name, port=port, **own)
+        return LabClusterSpec(name, port=port, **settings)
 
     return [spec(name) for name in names]
 
@@ -176,7 +176,7 @@ def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
         return {}
     if "=" not in version:
         return dict.fromkeys(names, version.strip())
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for part in version.split(","):
         cluster, equals, chosen = (word.strip() for word in part.partition("="))
         if not equals or cluster not in names:
@@ -184,22 +184,22 @@ def _versions(version: str | None, names: Sequence[str]) -> dict[str, str]:
                 f"--version {part.strip()} names none of these clusters",
                 f"they are {', '.join(names)}: for example --version {names[0]}=2.8.2",
             )
-        found[cluster] = chosen
-    return found
+        versions[cluster] = chosen
+    return versions
 
 
 def _properties(settings: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {name: {} for name in names}
+    properties: dict[str, dict[str, str]] = {name: {} for name in names}
     for setting in settings:
         key, equals, value = setting.partition("=")
         cluster, colon, key_of_one = key.partition(":")
         if not equals or not key:
             raise LabError(f"--set {setting} is not KEY=VALUE", "for example --set num.partitions=6")
-        if colon and cluster not in found:
+        if colon and cluster not in properties:
             raise LabError(
                 f"--set {setting} is for {cluster!r}, which is none of these clusters",
                 f"they are {', '.join(names)}",
             )
         for name in (cluster,) if colon else names:
-            found[name][key_of_one if colon else key] = value
-    return found
+            properties[name][key_of_one if colon else key] = value
+    return properties

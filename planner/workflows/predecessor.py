@@ -114,17 +114,17 @@ def commits_of(topology: Topology, groups: Sequence[str]) -> dict[str, GroupComm
     """
     if len(topology.flows) == 1 and len(groups) == 1:
         return {name: GroupCommits(groups[0]) for name in topology.flows}
-    own = {
+    group_by_flow = {
         flow.name: flow.origin_commits.group
         for flow in topology.flows.values()
         if flow.origin_commits is not None
     }
-    chosen = {flow: group for flow, group in own.items() if group in groups}
+    chosen = {flow: group for flow, group in group_by_flow.items() if group in groups}
     if left := [group for group in groups if group not in chosen.values()]:
-        known = ", ".join(f"{group} ({flow})" for flow, group in own.items()) or "none"
-        raise Failure(error(f"no connector of the files commits by group {left[0]}", f"theirs are {known}"))
+        names = ", ".join(f"{group} ({flow})" for flow, group in group_by_flow.items()) or "none"
+        raise Failure(error(f"no connector of the files commits by group {left[0]}", f"theirs are {names}"))
     if left := [name for name in topology.flows if name not in chosen]:
-        groups_left = [f"--from-group {own[name]}" for name in left if name in own]
+        groups_left = [f"--from-group {group_by_flow[name]}" for name in left if name in group_by_flow]
         hint = f"give {' '.join(groups_left)} as well, or leave the connector's file out"
         raise Failure(error(f"flow {left[0]} has no group to begin from", hint))
     return {flow: GroupCommits(group) for flow, group in chosen.items()}

@@ -77,8 +77,8 @@ def schema_registries(
     registries |= registry_specs(topology, (restored,), folder)
     for name, registry in registries.items():
         declared = topology.registries[name]
-        own = Path(folder / folder_of(declared.source))
-        secrets = ClientSecrets(os.environ, (own,) if trusted is None else trusted)
+        declared_folder = Path(folder / folder_of(declared.source))
+        secrets = ClientSecrets(os.environ, (declared_folder,) if trusted is None else trusted)
         try:
             secrets.check_registry(registry.url, registry.client)
         except ClientSettingsError as wrong:

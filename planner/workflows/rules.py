@@ -33,15 +33,17 @@ _FIXED = "shorten it, or go by resource, which is judged once for each change"
 
 def operator_rules(files: Sequence[Path]) -> tuple[Rule, ...]:
     """Returns the rules of these files and of those that REPL_POLICY names. Failure: one can't be read."""
-    named = (Path(one.strip()) for one in os.environ.get(POLICY, "").split(",") if one.strip())
+    named = (Path(name.strip()) for name in os.environ.get(POLICY, "").split(",") if name.strip())
     return tuple(rule for file in dict.fromkeys([*named, *files]) for rule in load_rules(file))
 
 
 def check_rules(rules: Sequence[Rule]) -> None:
     """Failure holds an error for each rule that can't be compiled."""
-    found = [_not_computed(rule, answer) for rule, answer in _answers(rules, None) if answer.get("problem")]
-    if found:
-        raise Failure(found)
+    diagnostics = [
+        _not_computed(rule, answer) for rule, answer in _answers(rules, None) if answer.get("problem")
+    ]
+    if diagnostics:
+        raise Failure(diagnostics)
 
 
 def judged(plan: Plan, files: Sequence[Path] = ()) -> Plan:
@@ -54,8 +56,8 @@ def verdicts_on(plan: Plan, files: Sequence[Path] = ()) -> tuple[Diagnostic, ...
     rules = (*operator_rules(files), *plan.policies.rules)
     if not rules or plan.mode is Mode.DRIFT:
         return ()
-    tree = {key: one for key, one in json_tree(plan).items() if key != "steps"}
-    return tuple(one for pair in _answers(rules, tree) for one in _found(*pair, tree))
+    tree = {key: value for key, value in json_tree(plan).items() if key != "steps"}
+    return tuple(diagnostic for pair in _answers(rules, tree) for diagnostic in _found(*pair, tree))
 
 
 def _found(rule: Rule, answer: dict[str, Any], tree: dict[str, Any]) -> Iterator[Diagnostic]:
@@ -110,12 +112,12 @@ def _answers(rules: Sequence[Rule], tree: dict[str, Any] | None) -> Iterable[tup
     if not rules:
         return
     _refuse_too_much(rules)
-    asked = {"rules": [rule.expression for rule in rules], "plan": tree, "now": time.time()}
+    request = {"rules": [rule.expression for rule in rules], "plan": tree, "now": time.time()}
     command = [sys.executable, "-I", str(_PROCESS)]
     try:
         done = subprocess.run(
             command,
-            input=json.dumps(asked).encode(),
+            input=json.dumps(request).encode(),
             capture_output=True,
             timeout=WALL_S,
             env={},

@@ -39,7 +39,7 @@ def judged(
         value = program.eval(data={"plan": plan, "now": now})
         return {"broken": _truth(cel, value)} if _is_truth(cel, value) else {"problem": _problem(value)}
     # A map is converted whole when it is read, so the changes are left out.
-    rest = {key: one for key, one in plan.items() if key != "resource_changes"}
+    rest = {key: part for key, part in plan.items() if key != "resource_changes"}
     broken = []
     for index, change in enumerate(plan["resource_changes"]):
         value = program.eval(data={"plan": rest, "resource": change, "now": now})
@@ -70,20 +70,20 @@ def main() -> None:
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_optional, ext_strings
 
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     names = {"plan": cel.Type.DYN, "now": cel.Type.TIMESTAMP}
     more = [ext_strings.ExtStrings(), ext_optional.ExtOptional()]
     envs = (
         cel.NewEnv(variables=names, extensions=more),
         cel.NewEnv(variables={**names, "resource": cel.Type.DYN}, extensions=more),
     )
-    now = datetime.datetime.fromtimestamp(asked["now"], datetime.UTC)
-    for expression in asked["rules"]:
+    now = datetime.datetime.fromtimestamp(request["now"], datetime.UTC)
+    for expression in request["rules"]:
         try:
-            found = judged(cel, envs, expression, asked["plan"], now)
+            answer = judged(cel, envs, expression, request["plan"], now)
         except RuntimeError as wrong:  # the library's own bounds
-            found = {"problem": str(wrong)}
-        sys.stdout.write(json.dumps(found) + "\n")
+            answer = {"problem": str(wrong)}
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 

@@ -27,7 +27,7 @@ def recorded(file: Path) -> list[ConsumerRecord]:
 
     Failure names the file, the line and the way out, for the first lines that are no records.
     """
-    found: list[ConsumerRecord] = []
+    records: list[ConsumerRecord] = []
     problems: list[Diagnostic] = []
     try:
         with file.open("rb") as lines:
@@ -36,18 +36,18 @@ def recorded(file: Path) -> list[ConsumerRecord]:
                 raise Failure(error(what, "record fewer records: repl read … --limit N --export FILE"))
             for number, line in enumerate(lines, 1):
                 try:
-                    found += _recorded(line, file.name)
+                    records += _recorded(line, file.name)
                 except ValueError as wrong:
                     problems.append(error(str(wrong), _HINT, source=SourceLocation(str(file), number, 1)))
                 if len(problems) == _MOST_PROBLEMS:
                     break
     except OSError as problem:
         raise Failure(error(f"{file}: {problem.strerror or problem}", _HINT)) from None
-    if not problems and not found:
+    if not problems and not records:
         problems.append(error(f"{file}: no record is in it", _HINT))
     if problems:
         raise Failure(problems)
-    return found
+    return records
 
 
 def _recorded(line: bytes, topic: str) -> list[ConsumerRecord]:
@@ -129,7 +129,7 @@ def _sample(record: Any, topic: str) -> ConsumerRecord:
         appended=bool(record.get("appended", False)),
         key=_bytes(record.get("key")),
         value=_bytes(record["value"]),
-        headers=tuple((str(one["name"]), _bytes(one["value"])) for one in record.get("headers", [])),
+        headers=tuple((str(header["name"]), _bytes(header["value"])) for header in record.get("headers", [])),
     )
 
 

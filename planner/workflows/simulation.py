@@ -76,10 +76,12 @@ async def _volumes(
         if not isinstance(cluster, ObservedCluster):
             unread[source] = f"{source} does not answer"
             continue
-        own = {name: flow for name, flow in flows.items() if flow.source_cluster == source}
+        flows_of_source = {name: flow for name, flow in flows.items() if flow.source_cluster == source}
         reader = _SourceReader(topology, cluster, timeout_ms)
         try:
-            volumes |= {name: await reader.volumes(flow, views[name]) for name, flow in own.items()}
+            volumes |= {
+                name: await reader.volumes(flow, views[name]) for name, flow in flows_of_source.items()
+            }
         except Failure as failure:
             unread[source] = failure.diagnostics[0].summary
     return volumes
@@ -102,7 +104,7 @@ class _SourceReader:
         starts = await self._starts(flow, partitions)
         for topic in view.topics:
             places = [(topic.topic, partition.partition) for partition in topic.partitions]
-            known = [
+            bounded = [
                 partition
                 for place in places
                 if (partition := partitions[place]).source_start is not None
@@ -120,19 +122,19 @@ class _SourceReader:
                 TopicVolume(
                     topic.topic,
                     len(places),
-                    records=sum(_end(partition) - _start(partition) for partition in known),
+                    records=sum(_end(partition) - _start(partition) for partition in bounded),
                     behind=sum(
                         max(
                             0,
                             _end(partition)
                             - max(starts[partition.topic, partition.partition], _start(partition)),
                         )
-                        for partition in known
+                        for partition in bounded
                     ),
                     bytes=None if sizes is None else sizes.get(topic.topic, 0),
                     records_per_s=sum(
                         self._rate(partition, hour_ago.get((partition.topic, partition.partition)))
-                        for partition in known
+                        for partition in bounded
                     ),
                     retention_ms=_limit(retention_ms) if deletes else None,
                     retention_bytes=_limit(retention_bytes) if deletes else None,

@@ -51,10 +51,10 @@ def checked(
     loaded = load_with_warnings(
         request.path, request.var_files, may_declare_nothing=may_declare_nothing, edited=edited
     )
-    found = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
-    if any(one.severity is Severity.ERROR for one in found):
-        raise Failure(found)
-    return LoadedTopology(loaded.topology, found, loaded.files)
+    diagnostics = in_order([*loaded.warnings, *lint_offline(loaded.topology)])
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in diagnostics):
+        raise Failure(diagnostics)
+    return LoadedTopology(loaded.topology, diagnostics, loaded.files)
 
 
 def format_files(path: Path, *, write: bool) -> tuple[Path, ...]:
@@ -183,7 +183,7 @@ def new_file_of(place: Path) -> Path:
         raise Failure(error(f"{file} is there already", hint))
     if file.parent.exists() and not file.parent.is_dir():
         raise Failure(error(f"{file.parent} is no folder", hint))
-    others = sorted(one for one in file.parent.glob("*") if is_topology_file(one))
+    others = sorted(other for other in file.parent.glob("*") if is_topology_file(other))
     if not is_file and others:
         what = f"{others[0]} is there already, and the YAML files of a folder are one topology"
         raise Failure(error(what, hint))

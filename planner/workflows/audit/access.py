@@ -60,7 +60,7 @@ def flow_accesses(
     names = {name for flow in flows for name in flow.ends}
     endpoints = endpoints_of(topology.clusters[name] for name in sorted(names))
     router = router_of(topology)
-    own = topology.own_groups
+    own_groups = topology.own_groups
 
     def access_of(flow: Flow) -> FlowAccess:
         source = endpoints[flow.source_cluster]
@@ -74,7 +74,7 @@ def flow_accesses(
             destination=endpoints[flow.destination_cluster],
             within_s=within_s,
             by_time=flow.groups.mode == "timestamp",
-            selects=lambda group: group not in own and (every_group or selector.answer(group).taken),
+            selects=lambda group: group not in own_groups and (every_group or selector.answer(group).taken),
         )
 
     return [access_of(flow) for flow in flows]

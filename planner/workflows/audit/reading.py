@@ -55,14 +55,14 @@ async def records(request: ClusterRequest, start: Start, limit: int) -> TopicRec
     """Reads committed records of a topic, each with its provenance."""
     assert request.topic is not None, "records are read of one topic"
     topology = written(request)
-    known = _known(topology, request.cluster)
+    known_cluster = _known(topology, request.cluster)
     pinned = {cluster.id: name for name, cluster in topology.clusters.items() if cluster.id is not None}
     others: dict[str, KnownCluster] = {}
     for name in topology.clusters.keys() - {request.cluster}:
         with suppress(Failure):  # a secret that is not here: this cluster would only add to the answer
             others[name] = _known(topology, name)
     within_s = request.timeout_s
-    return await answered(read_records(known, request.topic, start, limit, within_s, pinned, others))
+    return await answered(read_records(known_cluster, request.topic, start, limit, within_s, pinned, others))
 
 
 @Workflow
@@ -137,14 +137,14 @@ def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
 async def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
     topology = written(request)
-    known = cluster_of(topology, request.cluster)
-    endpoint = cluster_endpoint(known)
+    cluster = cluster_of(topology, request.cluster)
+    endpoint = cluster_endpoint(cluster)
     timeout_s = request.timeout_s
     try:
         async with ClusterClient(endpoint, timeout_s) as client:
             return await examine(client, timeout_s, topology)
     except ClusterFailure as failure:
-        service = service_at(known.bootstrap.split(","))
+        service = service_at(cluster.bootstrap.split(","))
         login = service.login if service is not None else None
         hints = "; ".join(filter(None, (failure.hint, login)))
         raise Failure(error(f"{request.cluster}: {failure.why}", hints)) from None
@@ -172,7 +172,7 @@ class GroupNames(Struct, frozen=True):
 async def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
     """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
     topology = checked(request).topology
-    flows = [known for known in (flow_of(topology, flow),) if known.state != "failed_over"]
+    flows = [candidate for candidate in (flow_of(topology, flow),) if candidate.state != "failed_over"]
     return tuple(await group_losses(topology, flows, request.timeout_s))
 
 

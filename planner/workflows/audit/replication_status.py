@@ -68,9 +68,11 @@ def _with_launcher(topology: Topology, job: JobHealth) -> JobHealth:
     declared = topology.jobs.get(job.name)
     if declared is None or (launch := launch_spec(declared)).launcher != "kubernetes":
         return job
-    found = launcher_for(launch, Path()).find(job.name)
+    launched = launcher_for(launch, Path()).find(job.name)
     return (
-        replace(job, why="; ".join(filter(None, (job.why, found.why)))) if found.handle is not None else job
+        replace(job, why="; ".join(filter(None, (job.why, launched.why))))
+        if launched.handle is not None
+        else job
     )
 
 

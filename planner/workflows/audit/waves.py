@@ -115,7 +115,7 @@ class WaveReader:
     def _progress_of(self, wave: WaveTopics, status: "ReplicationStatus") -> WaveProgress:
         topology, gate = self._topology, wave.wave.gate
         healths = healths_of(wave, status)
-        known = all(topic.lag_is_known for topic in healths)
+        has_lags = all(topic.lag_is_known for topic in healths)
         moved = has_moved(wave, status)
         source = source_of(wave.cutover, topology)
         owned, shown = self._fences.get((source, wave.cutover.fence), (None, frozenset[str]()))
@@ -132,7 +132,7 @@ class WaveReader:
             state=state,
             fence=fence,
             topics=tuple(wave.names),
-            left=sum(topic.lag_records or 0 for topic in healths) if known else None,
+            left=sum(topic.lag_records or 0 for topic in healths) if has_lags else None,
             gate=f"lag {gate.lag} for {gate.for_ms / 1000:g} s, verify {gate.verify}",
             pause_ms=until_ms - fenced_ms if fenced_ms is not None and until_ms is not None else None,
             stragglers=stragglers(healths, self._clients[source].topics, moved_ms)
@@ -163,7 +163,7 @@ async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diag
 
     A source whose clients can't be read has none: a plan says elsewhere that it does not answer.
     """
-    found: list[Diagnostic] = []
+    warnings: list[Diagnostic] = []
     router = router_of(topology)
     for cutover in topology.cutovers:
         if len(cutover.waves) < 2:
@@ -181,8 +181,8 @@ async def shared_transactions(topology: Topology, within_s: float) -> tuple[Diag
             flow: [topic.topic for topic in topics if router.routes[flow].answer(topic.topic).taken]
             for flow in cutover.flows
         }
-        found += split_transactions(waves_of(cutover, topology, taken), written)
-    return tuple(found)
+        warnings += split_transactions(waves_of(cutover, topology, taken), written)
+    return tuple(warnings)
 
 
 async def clients_of(topology: Topology, source: str, within_s: float) -> "ClusterClients":
@@ -303,7 +303,7 @@ def stragglers(
     there, and its newest one is as late as the promotion.
     """
     at_source = {topic.topic: topic for topic in clients}
-    found: list[Straggler] = []
+    straggling: list[Straggler] = []
     for topic in healths:
         records = topic.records_behind
         seen = at_source.get(topic.topic)
@@ -314,7 +314,7 @@ def stragglers(
         ]
         groups = [group.group for group in (seen.consumers if seen is not None else ()) if group.members]
         if records or groups:
-            found.append(
+            straggling.append(
                 Straggler(
                     topic=topic.topic,
                     records=records,
@@ -322,4 +322,4 @@ def stragglers(
                     groups=tuple(groups),
                 )
             )
-    return tuple(found)
+    return tuple(straggling)

@@ -39,16 +39,19 @@ class RequestedBackup:
             snapshots = SnapshotFolder(endpoint.folder, self.backup.flow, self.client)
             wanted = regex(topics)
             lineages = self.backup.topics(until_ms)
-            self.topics = {name: one for name, one in lineages.items() if wanted.matches(name)}
+            self.topics = {name: lineage for name, lineage in lineages.items() if wanted.matches(name)}
             manifests = ManifestFolder(endpoint.folder, self.backup.flow, self.client)
             self.cuts = {
-                name: {number: cut(manifests, one, number, until_ms) for number in sorted(one.positions)}
-                for name, one in self.topics.items()
+                name: {
+                    number: cut(manifests, lineage, number, until_ms) for number in sorted(lineage.positions)
+                }
+                for name, lineage in self.topics.items()
             }
             folder = SchemaFolder(endpoint.folder, self.backup.flow, self.client)
             self.schemas = BackedUpSchemas(endpoint.name, folder.read())
             self.known = {
-                name: snapshots.describing(name, one.topic_id, until_ms) for name, one in self.topics.items()
+                name: snapshots.describing(name, lineage.topic_id, until_ms)
+                for name, lineage in self.topics.items()
             }
         except EndpointUnavailable as problem:
             raise self._unreadable(

@@ -146,10 +146,10 @@ async def plan_edited(
 
 def is_part_of(plan: Plan, reviewed: Plan) -> bool:
     """Returns whether every change of a plan was a change of the one that people reviewed."""
-    known = {change.address: (change.action, change.fields) for change in reviewed.changes}
+    reviewed_changes = {change.address: (change.action, change.fields) for change in reviewed.changes}
     return all(
         change.action in (Action.NO_OP, Action.UNKNOWN)
-        or known.get(change.address) == (change.action, change.fields)
+        or reviewed_changes.get(change.address) == (change.action, change.fields)
         for change in plan.changes
     )
 

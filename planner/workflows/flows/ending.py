@@ -231,12 +231,12 @@ def _reason_of(stopped: "Sequence[PartitionHealth]") -> str:
 
 
 def _lags(lags: Mapping[str, int]) -> str:
-    known = sorted(((lag, topic) for topic, lag in lags.items() if lag), reverse=True)
-    if not known:
+    lagging = sorted(((lag, topic) for topic, lag in lags.items() if lag), reverse=True)
+    if not lagging:
         return ""
-    some = ", ".join(f"{topic} {lag:,}" for lag, topic in known[:3])
-    more = f", and {len(known) - 3} more topics" if len(known) > 3 else ""
-    return f"{sum(lag for lag, _ in known):,} records are left to copy ({some}{more})"
+    some = ", ".join(f"{topic} {lag:,}" for lag, topic in lagging[:3])
+    more = f", and {len(lagging) - 3} more topics" if len(lagging) > 3 else ""
+    return f"{sum(lag for lag, _ in lagging):,} records are left to copy ({some}{more})"
 
 
 async def group_losses(

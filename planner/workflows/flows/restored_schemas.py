@@ -37,7 +37,7 @@ class RestoredSchemas:
         self._synced = synced or bool(self._stored)
         ordered = sorted(self._stored)
         subjects = {topic: list(subjects_of_topic(ordered, topic, schemas.names)) for topic in topics}
-        own = {
+        renamed = {
             subject: at_destination(subject, topic, topics[topic], schemas.names)
             for topic, names in subjects.items()
             for subject in names
@@ -47,7 +47,7 @@ class RestoredSchemas:
             self._without = [] if ordered else sorted(topics)
         else:
             self._names = {
-                subject: own.get(subject, subject) for subject in with_referenced(own, self._stored)
+                subject: renamed.get(subject, subject) for subject in with_referenced(renamed, self._stored)
             }
             self._without = sorted(topic for topic, names in subjects.items() if not names)
 

@@ -66,8 +66,8 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     topology = loaded.topology
     check_allowed(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
-    found = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
-    subjects = frozenset(found.schemas.every_version())
+    backup = RequestedBackup(endpoint, request.flow, request.topics, request.until_ms)
+    subjects = frozenset(backup.schemas.every_version())
     details = ClusterDetailsRequest(acls=request.acls, subjects=subjects)
     wanted = {cluster.name: details} if request.acls or subjects else {}
     registries = schema_registries(topology, Path.cwd(), restored=cluster.name) if subjects else {}
@@ -76,7 +76,7 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
         {cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options
     )
     (live,) = answering(observed)
-    return await _Planned(topology, cluster, request, found, observed, live).plan()
+    return await _Planned(topology, cluster, request, backup, observed, live).plan()
 
 
 class _Planned:
@@ -124,15 +124,15 @@ class _Planned:
             self._subjects(),
             translated=request.schema_ids == "translate",
         )
-        found = tuple(self._found)
-        plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, diagnostics=found)
+        diagnostics = tuple(self._found)
+        plan = plan_now(Mode.RESTORE, self._topology, self._observed, backup=backup, diagnostics=diagnostics)
         return plan if plan.errored else await self._verified(plan, backup.topics)
 
     async def _verified(self, plan: Plan, topics: Iterable[RestoredTopic]) -> Plan:
         """Returns the plan with the broker's objections to the topics as they are in the end."""
-        own = {topic.name: dict(topic.config) for topic in topics}
+        configs = {topic.name: dict(topic.config) for topic in topics}
         creates = tuple(
-            structs.replace(step, config=own[step.topic])
+            structs.replace(step, config=configs[step.topic])
             for step in plan.steps
             if isinstance(step, CreateTopic)
         )
@@ -156,17 +156,17 @@ class _Planned:
 
     def _warn(self, topic: str, what: str, hint: str) -> None:
         """Warns of a topic, or of the whole restore where none is named."""
-        found = warning(what, hint, address=self._address(topic), code="restore")
-        if found not in self._found:
-            self._found.append(found)
+        diagnostic = warning(what, hint, address=self._address(topic), code="restore")
+        if diagnostic not in self._found:
+            self._found.append(diagnostic)
 
     def _address(self, topic: str) -> str | None:
         return str(topic_address(self._cluster.name, topic)) if topic else None
 
     def _topic(self, name: str, existing: Mapping[str, TargetTopic]) -> RestoredTopic:
         into, lineage, cuts = self._names[name], self._read.topics[name], self._read.cuts[name]
-        known = self._read.known[name]
-        described = known[1] if known is not None else None
+        in_snapshot = self._read.known[name]
+        described = in_snapshot[1] if in_snapshot is not None else None
         partitions = max(lineage.partitions, described.partitions if described is not None else 0)
         ends = tuple(cuts[number].end if number in cuts else 0 for number in range(partitions))
         live = existing.get(into)
@@ -283,10 +283,10 @@ class _Planned:
         taken: dict[str, int] = {}
         late: set[str] = set()
         for name, into in sorted(self._names.items()):
-            known = self._read.known[name]
-            if known is None:
+            in_snapshot = self._read.known[name]
+            if in_snapshot is None:
                 continue
-            snapshot, _ = known
+            snapshot, _ = in_snapshot
             if request.until_ms is not None and snapshot.at_ms > request.until_ms:
                 late.add(name)
                 continue
@@ -303,8 +303,8 @@ class _Planned:
                 f"no snapshot is as old as {self._until}: no group gets offsets in {few(sorted(late))}",
                 "set them by hand, for example with kafka-consumer-groups --reset-offsets --to-datetime",
             )
-        for group, some in sorted(offsets.items()):
-            yield RestoredGroup(group, tuple(some), time_text(taken[group]))
+        for group, group_offsets in sorted(offsets.items()):
+            yield RestoredGroup(group, tuple(group_offsets), time_text(taken[group]))
 
     def _subjects(self) -> tuple[RestoredSubject, ...]:
         """Returns the subjects of the topics, and those that they refer to, with what the cluster lacks."""
@@ -339,8 +339,8 @@ class _Planned:
             return
         wanted: set[AclRule] = set()
         wide: set[str] = set()
-        for name, known in sorted(self._read.known.items()):
-            for acl in (known[0].acls or ()) if known is not None else ():
+        for name, in_snapshot in sorted(self._read.known.items()):
+            for acl in (in_snapshot[0].acls or ()) if in_snapshot is not None else ():
                 rule = AclRule(self._cluster.name, "TOPIC", **structs.asdict(acl))
                 if not rule.covers(name):
                     continue

@@ -39,18 +39,20 @@ def fence_edit(edits: TopologyEdits, waves: Iterable[WaveTopics], *, fenced: boo
 def check_fenced(wave: WaveTopics, edited: Topology, *, fenced: bool) -> None:
     """Failure where the edit did not set the key, or where a wave of another cutover shares its text."""
     declared = {(cutover.name, wave.name): wave for cutover in edited.cutovers for wave in cutover.waves}
-    own = declared.get((wave.cutover.name, wave.wave.name))
-    if own is None or own.fenced != fenced:
+    edited_wave = declared.get((wave.cutover.name, wave.wave.name))
+    if edited_wave is None or edited_wave.fenced != fenced:
         what = f"the key fenced of the wave {wave.wave.name} is set elsewhere"
         hint = f"write fenced: {str(fenced).lower()} by hand, or run the command again"
         raise Failure(error(what, hint))
     shared = sorted(
         cutover
         for (cutover, _), other in declared.items()
-        if own.source is not None and other is not own and other.source == own.source
+        if edited_wave.source is not None and other is not edited_wave and other.source == edited_wave.source
     )
     if shared:
-        what = f"the wave {own.name} of {wave.cutover.name} shares its text with the cutover {shared[0]}"
+        what = (
+            f"the wave {edited_wave.name} of {wave.cutover.name} shares its text with the cutover {shared[0]}"
+        )
         raise Failure(error(what, "write the waves of each cutover out, without an alias"))
 
 
@@ -102,7 +104,7 @@ def promoted_after_return(
         flow.name: {topic.topic for topic in flow.topics if not is_reserved(topic.topic)}
         for flow in status.flows
     }
-    own = {pattern for wave in waves for pattern in wave.wave.topics}
+    patterns = {pattern for wave in waves for pattern in wave.wave.topics}
     after: dict[str, tuple[str, ...]] = {}
     for name in sorted({name for wave in waves for name in wave.topics}):
         flow = topology.flows[name]
@@ -121,7 +123,7 @@ def promoted_after_return(
                         exit=ExitCode.REFUSED,
                     )
                 )
-            if others or not (matched or pattern in own):
+            if others or not (matched or pattern in patterns):
                 kept.append(pattern)
         if len(kept) < len(flow.promoted):
             after[name] = tuple(kept)
