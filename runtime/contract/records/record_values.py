@@ -16,8 +16,10 @@ MAX_TEXT_BYTES: Final = 32 << 20
 VERSION: Final = b"\x01"  # of every record of this release
 _SHOWN_CHARACTERS: Final = 300
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-# Shorter numbers fit. Few texts have what may be a longer one, so few are searched for it.
-_MAY_BE_LONG: Final = re.compile(rb"[0-9]{19}|\xcf")  # the second is MessagePack's mark of an unsigned number
+# Few texts have what may be a longer number, so few are decoded a second time, to find it.
+_LONG_IN_MSGPACK: Final = re.compile(rb"\xcf[\x80-\xff]")  # an unsigned one whose first bit is set
+_DIGITS_AS_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_SHORTEST_IN_JSON: Final = b"0" * 19
 
 _T_co = TypeVar("_T_co", covariant=True)
 _T = TypeVar("_T")
@@ -42,9 +44,12 @@ def decode(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
         raise UnreadableValue(f"it has {len(text)} bytes, at most {MAX_TEXT_BYTES} are read")
     try:
         value = decoder.decode(text)
-        if _MAY_BE_LONG.search(text):
-            module = msgspec.json if isinstance(decoder, msgspec.json.Decoder) else msgspec.msgpack
-            _refuse_long_numbers(module.decode(text))
+        if isinstance(decoder, msgspec.json.Decoder):
+            # Much faster than a regex, which would take several times as long as the decoder.
+            if _SHORTEST_IN_JSON in text.translate(_DIGITS_AS_ZEROS):
+                _refuse_long_numbers(msgspec.json.decode(text))
+        elif _LONG_IN_MSGPACK.search(text):
+            _refuse_long_numbers(msgspec.msgpack.decode(text))
         return value
     except RecursionError:
         raise UnreadableValue("it is nested too deeply") from None
