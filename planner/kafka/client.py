@@ -163,6 +163,10 @@ class BrokerConnection:
         Metadata without brokers count as no answer: a broker that has just started in ZooKeeper mode names
         none, and knows no topic.
         """
+        throttled_s = self._opened.throttled_until - asyncio.get_running_loop().time()
+        if throttled_s > _MOST_THROTTLED_S:
+            why = f"{self.where} throttles this client for {throttled_s:.0f} s"
+            raise NoAnswer(why, "a quota of its user or client id is used up; call repl again later")
         try:
             answer = await self._call(request)
         except WireError as failure:
@@ -190,9 +194,6 @@ class BrokerConnection:
         them either. So a second connection tells after a short silence whether the wait makes sense.
         """
         connection, loop = self._opened, asyncio.get_running_loop()
-        throttled_s = connection.throttled_until - loop.time()
-        if throttled_s > _MOST_THROTTLED_S:
-            raise TimedOut(self.where, f"it throttles this client for {throttled_s:.0f} s", sent=False)
         await connection.ready()
         began = loop.time()
         answer = connection.start(request, _LONGEST_ANSWER * self._timeout_s)
