@@ -20,11 +20,14 @@ from runtime.batch import (
     Batch,
     BatchFailure,
     RecordSet,
+    UnpacksTooLarge,
     walk,
 )
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.launch import UNPACKED_LIMIT
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, as_unavailable
@@ -62,11 +65,12 @@ class ExportPartition(msgspec.Struct):
 
 
 class ExportTicket(RoundTicket, frozen=True, kw_only=True):
-    """Describes which partitions a task copies into files."""
+    """Describes which partitions a task copies into files. `unpacked_bytes` bounds a batch's records (R8)."""
 
     files: FilesSpec
     partitions: list[ExportPartition]
     transform: TransformSpec | None = None
+    unpacked_bytes: int = MAX_UNPACKED
 
 
 EXPORT: Final = TaskKind(ExportTicket, ExportPartition)
@@ -122,10 +126,11 @@ async def copied(
 
     async def exported(partition: ExportPartition) -> ExportPartition:
         where, topic_id = TopicPartition(*partition.position.key), partition.position.topic_id
-        files = PartitionFiles(ticket.flow, ticket.files, where, topic_id, folder, ticket.generation)
+        limit = ticket.unpacked_bytes
+        files = PartitionFiles(ticket.flow, ticket.files, where, topic_id, folder, ticket.generation, limit)
         async with turns:
             try:
-                export = _PartitionExport(cluster, partition, files, bucket, transform)
+                export = _PartitionExport(cluster, partition, files, bucket, transform, limit)
                 return await export.run(time.monotonic() + share_s)
             finally:
                 files.discard()
@@ -153,12 +158,14 @@ class _PartitionExport:
         files: PartitionFiles,
         bucket: TokenBucket,
         transform: FileTransform | None,
+        unpacked_bytes: int,
     ) -> None:
         self._cluster = cluster
         self._partition = partition
         self._files = files
         self._bucket = bucket
         self._transform = transform
+        self._unpacked_bytes = unpacked_bytes
         self._where = TopicPartition(*partition.position.key)
         self._topic_id = bytes.fromhex(partition.position.topic_id)
         self._position = partition.position.position  # from which is fetched
@@ -168,6 +175,8 @@ class _PartitionExport:
         done = self._partition
         try:
             await self._copy(until)
+        except UnpacksTooLarge as failure:
+            done.problem = Finding(PartitionState.RECORD_TOO_LARGE, f"{failure}; raise {UNPACKED_LIMIT}")
         except BatchFailure as failure:
             is_bad = isinstance(failure, BadRecord)
             state = PartitionState.RECORD_INVALID if is_bad else PartitionState.RECORD_CORRUPT
@@ -263,7 +272,7 @@ class _PartitionExport:
         from runtime.files.transformed import windows
 
         seen = [member for member, _, seen in _seen(answer, sets, begin) if seen]
-        pending = windows(seen, self._where, begin)
+        pending = windows(seen, self._where, begin, self._unpacked_bytes)
         ahead: asyncio.Task[Window] | None = None
         try:
             while True:

@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from runtime.batch import Batch, Record, RecordSet, TopicPartition, records
 from runtime.batch.layout import NO_TIMESTAMP
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
 from runtime.files.manifest import ManifestFolder
@@ -34,10 +35,10 @@ _HOUR_MS: Final = 3_600_000
 Row = tuple[Record, int]  # a record, and the type of its timestamp
 
 
-def rows_of(member: RecordSet, where: TopicPartition, begin: int) -> list[Row]:
+def rows_of(member: RecordSet, where: TopicPartition, begin: int, unpacked_bytes: int) -> list[Row]:
     """Returns the records of a batch from the offset `begin` on. Raises BatchFailure."""
     kind = int(isinstance(member, Batch) and member.log_append_time)
-    return [(record, kind) for record in records(member, where) if record.offset >= begin]
+    return [(record, kind) for record in records(member, where, unpacked_bytes) if record.offset >= begin]
 
 
 def size_of(record: Record, *, with_value: bool = True) -> int:
@@ -271,7 +272,10 @@ class _Sink:
 
 
 class PartitionFiles:
-    """Writes the batches of one partition, in order, to as many files as its layout and size ask for."""
+    """Writes the batches of one partition, in order, to as many files as its layout and size ask for.
+
+    `unpacked_bytes` bounds the records of a batch (R8).
+    """
 
     def __init__(
         self,
@@ -281,9 +285,11 @@ class PartitionFiles:
         topic_id: str,
         folder: ManifestFolder,
         generation: int,
+        unpacked_bytes: int = MAX_UNPACKED,
     ) -> None:
         self._flow = flow
         self._spec = spec
+        self._unpacked_bytes = unpacked_bytes
         self._where = where
         self._topic_id = topic_id
         self._folder = folder
@@ -301,7 +307,7 @@ class PartitionFiles:
         """
         if self._spec.format == "raw":
             return self._write_raw(member, text, begin), member.next_offset
-        rows = rows_of(member, self._where, begin)
+        rows = rows_of(member, self._where, begin, self._unpacked_bytes)
         for at in range(0, len(rows), ROWS_AT_ONCE):
             if at and self.full:
                 return at, rows[at][0].offset

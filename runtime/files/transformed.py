@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from runtime.batch import BadRecord, BatchFailure, RecordSet, TopicPartition
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import ROWS_AT_ONCE, Row, rows_of, size_of
@@ -42,13 +43,18 @@ class Window(NamedTuple):
     tombstones: int = 0
 
 
-def windows(members: Iterable[RecordSet], where: TopicPartition, begin: int) -> Iterator[Window]:
-    """Yields the records of batches from the offset `begin` on, some ROWS_AT_ONCE at a time (R8)."""
+def windows(
+    members: Iterable[RecordSet], where: TopicPartition, begin: int, unpacked_bytes: int = MAX_UNPACKED
+) -> Iterator[Window]:
+    """Yields the records of batches from the offset `begin` on, some ROWS_AT_ONCE at a time (R8).
+
+    `unpacked_bytes` bounds the records of a batch.
+    """
     rows: list[Row] = []
     held, size, through = 0, 0, begin
     for member in members:
         try:
-            new_rows = rows_of(member, where, begin)
+            new_rows = rows_of(member, where, begin, unpacked_bytes)
         except BatchFailure as failure:
             yield Window(rows, through, size, failure)
             return

@@ -15,6 +15,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS, LatencyWindow, bucket_of
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.records.provenance import FlowProducer
+from runtime.contract.spec.launch import UNPACKED_LIMIT
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import ProducerDirectory, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
@@ -457,7 +458,7 @@ def _limit_of(copy: PartitionCopy, failure: BatchFailure) -> str:
     """Returns the setting by which the record of a failure is too large; empty where it is the mirror's."""
     match failure:
         case UnpacksTooLarge():
-            return "memory of the job, of which a batch may take an eighth"
+            return UNPACKED_LIMIT
         case QuarantineTooLarge():
             return _quarantine_limit(copy)
         case _:

@@ -19,6 +19,7 @@ from runtime.contract.spec.shapes import (
 
 METRICS_PORT: Final = 9404
 _UNPACKED_SHARE: Final = 8
+UNPACKED_LIMIT: Final = "memory of the job, of which a batch may take an eighth"
 _LEAST_UNPACKED: Final = 16 << 20
 _USUAL_MEMORY: Final = 1 << 30
 

@@ -168,6 +168,7 @@ class FilesSink(RecordSink[FilePosition]):
             round_s=ROUND_S,
             rate=max(spec.rate_limit // min(count, len(read)), 1) if spec.rate_limit is not None else None,
             transform=spec.transform,
+            unpacked_bytes=job.launch.unpacked_bytes,
         )
         tickets = [encode(replace(ticket, partitions=some)) for some in spread(read, count)]
         if spec.transform is None:

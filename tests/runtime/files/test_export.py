@@ -6,6 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from runtime.batch import Codec
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec.cluster import ClusterSpec
@@ -24,7 +26,13 @@ BATCHES = [batch_bytes([record(at, b"v")]) for at in range(4)]
 
 
 async def exported(
-    folder: Path, log: PartitionLog, end: int, form: Format = "raw", layout: str = "{topic}/", begin: int = 1
+    folder: Path,
+    log: PartitionLog,
+    end: int,
+    form: Format = "raw",
+    layout: str = "{topic}/",
+    begin: int = 1,
+    unpacked_bytes: int = MAX_UNPACKED,
 ) -> ExportPartition:
     logs = PartitionLogs({AT: log}, {AT.topic: ID})
     position = FilePosition(
@@ -39,6 +47,7 @@ async def exported(
         round_s=60.0,
         files=FilesSpec(endpoint="lake", folder=str(folder), format=form, layout=layout),
         partitions=[ExportPartition(position, end)],
+        unpacked_bytes=unpacked_bytes,
     )
     (found,) = await copied(ticket, cast(KafkaCluster, cast(Any, logs)), ManifestFolder(str(folder), "f"))
     return found
@@ -62,6 +71,20 @@ def test_a_partition_stops_before_a_batch_that_cannot_be_read(tmp_path: Path) ->
     assert found.problem is not None
     assert found.problem.state is PartitionState.RECORD_CORRUPT
     assert [(file.first, file.end) for file in found.files] == [(1, 3)]
+
+
+@pytest.mark.parametrize(("unpacked_bytes", "position"), [(1_000_000, 1), (3_000_000, 2)])
+def test_a_batch_that_unpacks_past_the_memory_of_the_job_says_what_to_raise(
+    tmp_path: Path, unpacked_bytes: int, position: int
+) -> None:
+    batches = [batch_bytes([record(at, bytes(2_000_000))], Codec.ZSTD) for at in range(2)]
+    work = exported(tmp_path, PartitionLog(batches), 2, "json", unpacked_bytes=unpacked_bytes)
+    found = asyncio.run(work)
+    assert found.position.position == position
+    if position == 1:
+        assert found.problem is not None
+        assert found.problem.state is PartitionState.RECORD_TOO_LARGE
+        assert found.problem.why.endswith("; raise memory of the job, of which a batch may take an eighth")
 
 
 def test_an_answer_without_records_does_not_end_a_partition(tmp_path: Path) -> None:
