@@ -161,7 +161,7 @@ test: setup ## what every change must pass: format, lint, types, arrows, unit te
 test-all: test long ## make test, and behind it the long stories of make long
 
 long: setup prometheus kerberos browser yaml-language-server ## the long stories: old versions of Kafka, MirrorMaker 2, drills, object stores, pages in Chromium, the tutorial
-	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "hypothesis and not integration and not spark" --hypothesis-profile thorough -q
+	@$(BIN)/python -m pytest -n $(UNIT_WORKERS) -m "hypothesis and not integration and not spark" --hypothesis-profile thorough --timeout 1800 -q
 	@$(BIN)/python -m pytest -n $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -m "long and not versions and not kubernetes" --durations=15 $(LONG_TESTS)
 
 coverage: ## make test, with the share of the code that the tests in its processes reach; takes a third longer
