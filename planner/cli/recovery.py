@@ -151,13 +151,12 @@ def cutover(request: CutoverRequest, output: ApprovedOutput) -> int:
     with --back --switch: its flows copy as before, and its groups move back to the exact record.
     """
     from planner.cli.console import print_lines
-    from planner.cli.view import emit_each
+    from planner.cli.view import emit_each, print_subscriptions
     from planner.render.reports.cutovers import wave_lines
     from planner.workflows.flows.cutover import cutover
 
     result = cutover(request, output.interaction())
-    if result.applied is not None:
-        _show_end(result.applied, output)
+    print_subscriptions(result.subscriptions, as_json=output.as_json)
     if output.as_json:
         emit_each("wave", [result.wave])
     else:

@@ -10,7 +10,6 @@ the same command continues one that was cut. People review the plan of both edit
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -53,18 +52,21 @@ from runtime.contract.spec.flow import ENDED, FlowState
 from runtime.contract.spec.route import is_reserved
 
 if TYPE_CHECKING:
+    from runtime.contract.results.groups import GroupTopics
     from runtime.contract.results.status import ReplicationStatus
 
 
 class CutoverResult(Struct, frozen=True):
     """The wave after the command, and the last apply; None where the wave had moved before.
 
-    `switch_follows`: what was new is copied back, and `--back --switch` returns the clients.
+    `switch_follows`: what was new is copied back, and `--back --switch` returns the clients. `subscriptions`
+    are those of the groups of flows or topics that have ended, also where an earlier command ended them.
     """
 
     wave: WaveProgress
     applied: ApplyResult | None = None
     switch_follows: bool = False
+    subscriptions: "tuple[GroupTopics, ...]" = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -159,7 +161,8 @@ class WaveMove:
             with self._says_what_stays():
                 if not await self._moved():
                     return CutoverResult(await _progress(self.wave, self._request), self._applied)
-        return CutoverResult(await self._hand_out(), self._applied)
+        progress = await self._hand_out()
+        return CutoverResult(progress, self._applied, subscriptions=await self._subscriptions())
 
     async def _moved(self) -> bool:
         """Stops the producers, copies the rest and promotes; returns whether every apply is complete."""
@@ -259,12 +262,13 @@ class WaveMove:
             check_plan=check_plan,
             decisive=sorted(wave.left or wave.topics),
         )
-        if applied.complete:
-            moved = checked(self._request).topology
-            flows = [moved.flows[name] for name in sorted(wave.left or wave.topics)]
-            groups = await read_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
-            self._applied = replace(applied, subscriptions=groups)
         return applied.complete
+
+    async def _subscriptions(self) -> "tuple[GroupTopics, ...]":
+        """Returns what the consumers of the wave's groups subscribe to at the destination."""
+        moved = checked(self._request).topology
+        flows = [moved.flows[name] for name in sorted(self.wave.left or self.wave.topics)]
+        return await read_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
 
     async def _hand_out(self) -> WaveProgress:
         """Writes the files with the new address, and warns of clients that are still active at the source."""
@@ -416,7 +420,7 @@ async def _return_moved(
     if request.switch:
         failbacks = failbacks_to_switch(topology, source, flows)
         applied = await switch_flows(topology, failbacks, request, interaction)
-        return CutoverResult(await _progress(wave, request), applied)
+        return CutoverResult(await _progress(wave, request), applied, subscriptions=applied.subscriptions)
     running: dict[str, FlowState] = {name: "promoted" for name in flows if topology.flows[name].runs}
     if running:
         applied = await apply_edited(states_edited(running, request), request, interaction)
