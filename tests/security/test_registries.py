@@ -17,6 +17,7 @@ from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.preflight import check_jobs
 from runtime.contract.client.stores import Setting
 from runtime.contract.launching import LaunchError
+from runtime.contract.records.manifest import StoredSchemas, decode_schemas, encode
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
@@ -173,6 +174,23 @@ async def test_names_that_are_no_subjects_are_not_listed() -> None:
             server.add(1, "string", subject, 1)
         client = SchemaRegistry(RegistrySpec(url=server.url), {})
         assert await client.subjects() == [":.other:orders-value", "orders-value"]
+        client.close()
+
+
+@pytest.mark.parametrize("part", ["metadata", "ruleSet"])
+@pytest.mark.parametrize(("number", "is_read"), [((1 << 63) - 1, True), (1 << 63, False), (-(10**40), False)])
+async def test_whatever_is_read_of_a_registry_can_be_read_from_a_backup(
+    part: str, number: int, is_read: bool
+) -> None:
+    with registry_server() as server:
+        server.schemas[1] = {"schema": '"string"', part: {"limits": [number]}}
+        client = SchemaRegistry(RegistrySpec(url=server.url), {})
+        if is_read:
+            stored = StoredSchemas(flow="f", number=1, versions=[(await client.schema(1)).at("s", 1, 1)])
+            assert decode_schemas(encode(stored)) == stored
+        else:
+            with pytest.raises(RegistryUnavailable, match="the answer is not that of a registry"):
+                await client.schema(1)
         client.close()
 
 

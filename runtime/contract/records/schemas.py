@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from runtime.contract.spec.shapes import LARGEST
+
 SchemaNumber = Annotated[int, msgspec.Meta(ge=0, le=0x7FFFFFFF)]  # an id has four bytes in records
 VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=0x7FFFFFFF)]
 ReferredVersion = Annotated[int, msgspec.Meta(ge=-1, le=0x7FFFFFFF)]  # a reference may say -1: the latest
@@ -34,7 +36,10 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True, rename=_RENAMED):
     rules: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the metadata or rules are nested too deeply to be compared."""
+        """Raises ValueError where the metadata or rules are nested too deeply, or hold too long a number.
+
+        They could not be compared, or not be read from the backup to which they are written.
+        """
         level: list[Any] = [self.metadata, self.rules]
         for _ in range(_DEEPEST):
             level = [
@@ -45,6 +50,8 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True, rename=_RENAMED):
             ]
             if not level:
                 return
+            if any(isinstance(part, int) and abs(part) > LARGEST for part in level):
+                raise ValueError("its metadata or rules hold a number of more than 64 bits")
         raise ValueError(f"its metadata or rules have more than {_DEEPEST} levels")
 
     def fingerprint(self) -> str:
