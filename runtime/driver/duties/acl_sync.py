@@ -94,7 +94,9 @@ def _not_mirrored(
     """
     by_name = {flow_origin(route.name): route for route in routes}
     downstream = {flow.destination}
-    while more := {one.destination for one in by_name.values() if one.source in downstream} - downstream:
+    while (
+        more := {route.destination for route in by_name.values() if route.source in downstream} - downstream
+    ):
         downstream |= more
 
     def stays(rule: AclRule, origin: str) -> bool:
@@ -204,8 +206,8 @@ class AclSync:
         if at_source is None or at_destination is None or not at_destination.registered:
             return []
         entries = at_destination.owned.items()
-        own = {rule: entry for rule, entry in entries if entry.topology == self._topology}
-        at_destination = ClusterRules(at_destination.live, own)
+        owned = {rule: entry for rule, entry in entries if entry.topology == self._topology}
+        at_destination = ClusterRules(at_destination.live, owned)
         listed = await shared.clusters.listing(spec.source)
         every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]
         topics = self._flow.selected(every)
@@ -213,8 +215,8 @@ class AclSync:
         create, delete = compare(at_source, at_destination)
         gone, self._gone = self._gone & delete, delete
         if gone:
-            known = at_source.live | await shared.clusters.topic_rules_of_each_broker(spec.source)
-            gone &= compare(replace(at_source, live=known), at_destination)[1]
+            rules = at_source.live | await shared.clusters.topic_rules_of_each_broker(spec.source)
+            gone &= compare(replace(at_source, live=rules), at_destination)[1]
         if not create and not gone:
             return []
         cluster = await shared.clusters.cluster(spec.destination)

@@ -85,22 +85,26 @@ class FilesSource(RecordSource[Progress]):
             self._show(look, positions)
         return look
 
-    def _examine(self, listing: Listing, known: Mapping[PartitionKey, Progress]) -> _FilesLook:
+    def _examine(self, listing: Listing, progress_by_key: Mapping[PartitionKey, Progress]) -> _FilesLook:
         """Decides what is read, and what became of the files that were read before (R4)."""
         look, source = _FilesLook(listing=listing), self._files
-        keys = {key.topic: key for key in known}
-        files = {name: KnownFile.of(name, known[key]) for name, key in keys.items()}
+        keys = {key.topic: key for key in progress_by_key}
+        files = {name: KnownFile.of(name, progress_by_key[key]) for name, key in keys.items()}
         became = reconcile(listing.files, files, lambda name, file: source.holds(listing.files, name, file))
         moved_from = {keys[file.name] for file, _ in became.moved}
         for file, name in became.moved:
-            self._follow_move(look, keys[file.name], name, known[keys[file.name]])
+            self._follow_move(look, keys[file.name], name, progress_by_key[keys[file.name]])
         for key in moved_from:
             if key not in (look.moved or {}):
                 look.move(key, None)
         displaced = {file.name for file in (*became.replaced, *became.vanished)}
         for file in (*became.replaced, *became.vanished):
             self._displaced(
-                look, keys[file.name], file, known[keys[file.name]], there=file.name in listing.files
+                look,
+                keys[file.name],
+                file,
+                progress_by_key[keys[file.name]],
+                there=file.name in listing.files,
             )
         partitions = len(self._sink.topic.partitions)
         wanted = [
@@ -110,7 +114,7 @@ class FilesSource(RecordSource[Progress]):
         for name, file in files.items():
             if name in listing.files and name not in displaced and keys[name] not in moved_from:
                 source.gone_since.pop(name, None)
-                if not self._recreated(look, keys[name], known[keys[name]]):
+                if not self._recreated(look, keys[name], progress_by_key[keys[name]]):
                     partition = keys[name].partition
                     wanted.append(self._to_read(listing, name, partition, file.position, file.fingerprint))
         for load in wanted:
@@ -269,21 +273,23 @@ class FilesSource(RecordSource[Progress]):
         more = any(done.more and done.problem is None for done in results)
         return more or len(look.read) < len(look.unread)
 
-    def _show(self, look: _FilesLook, known: Mapping[PartitionKey, Progress]) -> None:
+    def _show(self, look: _FilesLook, progress_by_key: Mapping[PartitionKey, Progress]) -> None:
         """Shows the states of the files that are there, and of those that someone must decide about."""
         sizes = {name: state.size for name, state in look.listing.files.items()}
         waiting = {}
         for file in look.unread:
             key = PartitionKey(self._flow.name, file.name, file.partition)
-            waiting[key] = max(file.size - known[key].position if key in known else file.size, 0)
+            waiting[key] = max(
+                file.size - progress_by_key[key].position if key in progress_by_key else file.size, 0
+            )
         self._stopped = {key: stopped for key, stopped in self._stopped.items() if key.topic in sizes}
-        read = {key: progress.written_at for key, progress in known.items() if key.topic in sizes}
+        read = {key: progress.written_at for key, progress in progress_by_key.items() if key.topic in sizes}
         shown, not_shown = shown_files(
             look.states.keys() | self._stopped, waiting, read, self._sink.lines.unit
         )
         look.shown.clear()
         for key in sorted(shown):
-            position = known[key].position if key in known else 0
+            position = progress_by_key[key].position if key in progress_by_key else 0
             size = max(self._files.sizes.get(key.topic, 0), sizes.get(key.topic, 0))
             state, why = self._state_of(look, key, position, size)
             size = position if state is S.CAUGHT_UP else size  # an incomplete line is not to be copied yet
