@@ -143,8 +143,8 @@ class LineReader:
         at = position
         for whole in lines:
             line = whole.removesuffix(b"\r")
-            if found := _problem(line, form, longest):
-                problem = found._replace(why=f"the line at byte {at} {found.why}")
+            if line_problem := _problem(line, form, longest):
+                problem = line_problem._replace(why=f"the line at byte {at} {line_problem.why}")
                 return ReadRecords(keyless(now_ms, values), at - begin, at, problem, more=True)
             at = min(at + len(whole) + 1, position + end)
             if form == "text" or line.strip():
