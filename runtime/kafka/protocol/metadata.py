@@ -95,10 +95,10 @@ Operations = Annotated[frozenset[int], Converted(operations, Int32)]
 
 def _by_index(partitions: Sequence[Partition]) -> dict[int, Partition]:
     """Raises ValueError for a number that no partition has: it would be a key of the ledger."""
-    found = {partition.index: partition for partition in partitions}
-    if found and min(found) < 0:
-        raise ValueError(f"it lists a partition with the number {min(found)}")
-    return found
+    by_index = {partition.index: partition for partition in partitions}
+    if by_index and min(by_index) < 0:
+        raise ValueError(f"it lists a partition with the number {min(by_index)}")
+    return by_index
 
 
 class TopicMetadata(Struct, frozen=True):
