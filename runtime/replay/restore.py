@@ -31,7 +31,7 @@ from runtime.batch import (
     RewriteSpec,
     prepare,
 )
-from runtime.batch.spec import MAX_UNPACKED, OffsetDeltaRun, RewriteReason
+from runtime.batch.spec import OffsetDeltaRun, RewriteReason
 from runtime.contract.records.advance import Advance, advance, first_progress, progress_records
 from runtime.contract.records.ledger import (
     LedgerKey,
@@ -41,6 +41,7 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
 from runtime.files.backup import (
+    RESTORED_UNPACKED,
     BackedUpRecords,
     check_file,
     files_up_to,
@@ -190,6 +191,7 @@ class PartitionRestore(RepeatedCopy):
                     max_batch=self._part.max_message_bytes,
                     start=max(position, file.first),
                     end=file.end,
+                    max_unpacked=RESTORED_UNPACKED,
                 )
                 prepared = prepare(sets, spec, now_ms(), AbortedTransactions(()), ())
                 if prepared.failure is not None:
@@ -251,7 +253,8 @@ class PartitionRestore(RepeatedCopy):
         The backup's records have the ids of schemas that were to be written.
         Raises CopyStopped, WireError, BatchFailure.
         """
-        spec = RewriteSpec(where=self._where, max_batch=MAX_UNPACKED)
+        limit = RESTORED_UNPACKED
+        spec = RewriteSpec(where=self._where, max_batch=limit, max_unpacked=limit)
 
         def change(batch: Batch) -> Batch:
             segments = (OffsetDeltaRun(0, batch.base_offset, batch.records),)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.batch import Batch, walk
+from runtime.batch import Batch, Codec, walk
 from runtime.files.backup import (
     BackedUpRecords,
     DamagedFile,
@@ -14,17 +14,26 @@ from runtime.files.backup import (
     cut,
     files_up_to,
     flows_in,
+    raw_records,
     read_backup,
     windows,
 )
 from runtime.files.manifest import ManifestProblem
 from runtime.files.store import LocalFolder
+from tests.runtime.batch.forge import batch_bytes, record, sets
 from tests.runtime.files.backups import ONE, TWO, WHERE, WrittenBackup, text_of
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> WrittenBackup:
     return WrittenBackup(tmp_path)
+
+
+def test_a_backup_is_read_though_no_slot_of_the_usual_memory_unpacks_its_batch() -> None:
+    """Raw files hold batches as they are, and no setting has a restore unpack more."""
+    (large,) = sets(batch_bytes([record(1, bytes(140 << 20))], Codec.ZSTD))
+    ((offset, _, _),) = raw_records(large, WHERE)
+    assert offset == 1
 
 
 def test_the_newest_lineage_is_restored_and_before_it_began_the_one_before(written: WrittenBackup) -> None:
