@@ -42,16 +42,20 @@ class TopicLineage:
     """One topic of a backup: all its partitions, with the files of each in the order of offsets.
 
     `begins` has the first position of each partition: the flow started there. `ids` are all ids that the
-    topic had: a cluster has none before an upgrade.
+    topic had, the newest one last: a cluster has none before an upgrade.
     """
 
     name: str
-    topic_id: str
+    ids: list[str]
     since_ms: int
     begins: dict[int, int] = field(default_factory=dict)
     positions: dict[int, FilePosition] = field(default_factory=dict)
     files: dict[int, list[DataFile]] = field(default_factory=dict)
-    ids: list[str] = field(default_factory=list)
+
+    @property
+    def topic_id(self) -> str:
+        """The newest id."""
+        return self.ids[-1]
 
     @property
     def partitions(self) -> int:
@@ -85,8 +89,7 @@ class Backup:
         self.commit, self.digest, self.at_ms = checkpoint.number, checkpoint.commit, checkpoint.at_ms
         for topic in checkpoint.topics:
             positions = {position.partition: position for position in topic.positions}
-            lineage = TopicLineage(topic.name, topic.ids[-1], topic.since_ms, dict(topic.begins), positions)
-            lineage.ids = list(topic.ids)
+            lineage = TopicLineage(topic.name, list(topic.ids), topic.since_ms, dict(topic.begins), positions)
             self.lineages.setdefault(topic.name, []).append(lineage)
 
     def add_files(self, files: Iterable[DataFile]) -> None:
@@ -135,10 +138,9 @@ class Backup:
             if lineage.topic_id == topic_id:
                 return lineage
         if lineages and not is_other_topic(bytes.fromhex(lineages[-1].topic_id), bytes.fromhex(topic_id)):
-            lineages[-1].topic_id = topic_id
             lineages[-1].ids.append(topic_id)
             return lineages[-1]
-        lineages.append(TopicLineage(topic, topic_id, at_ms, ids=[topic_id]))
+        lineages.append(TopicLineage(topic, [topic_id], at_ms))
         return lineages[-1]
 
 

@@ -288,7 +288,7 @@ def planned(
     gap = OffsetGap(low=40, end=50, why="data_loss", at_ms=1)
     lineage = TopicLineage(
         "orders",
-        ID,
+        [ID],
         0,
         {0: 10},
         {0: FilePosition(topic="orders", topic_id=ID, partition=0, position=100, gaps=[gap])},
