@@ -693,6 +693,7 @@ class _Decoder(_Compiler):
             if items.add is not None and not item.skipped:
                 self.line(items.add(inner, array))
             if items.repeated:
+                self.line("if at > size: raise Truncated(f'{at} bytes in {size}')")  # nothing cut is kept
                 self.line(f"{before}[{place}:{place} + 1] = [(buffer[{begin}:at], {array}[-1])]")
         return items.converted.format(array) if items.converted else array
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -496,6 +497,16 @@ def test_fetched_records_lie_in_the_response_and_can_be_stamped_there() -> None:
     fetched.partitions[0].records[:7] = b"PRETEND"
 
     assert b"PRETEND this is a record batch" in response
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_cut_answer_changes_nothing_of_the_next_one(version: int) -> None:
+    name = "DescribeConfigsResponse"
+    golden = GOLDEN[name, version]
+    for length in range(len(golden)):
+        with suppress(Truncated):
+            answered(reader_of(name), version, golden[:length])
+        assert read(reader_of(name), name, version) == ANSWERS[name]
 
 
 @given(st.data())
