@@ -295,9 +295,9 @@ def test_a_long_throttle_is_said() -> None:
         for _ in range(2):
             await client.ask_controller(AnyMetadataRequest(()))
 
-    with HostileBroker(throttling(200_000)) as broker:
+    with HostileBroker(throttling(290_000)) as broker:
         place = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", {})
-        with pytest.raises(ClusterFailure, match=r"throttles this client for (199|200) s") as failure:
+        with pytest.raises(ClusterFailure, match=r"throttles this client for (289|290) s") as failure:
             run_at(place, asked_of_the_controller_twice, 5.0)
     assert failure.value.transient
 
