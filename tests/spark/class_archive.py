@@ -5,7 +5,6 @@ Until there is an archive, everything works without it, only slower.
 
 import asyncio
 import os
-import subprocess
 import sys
 from functools import cache
 
@@ -31,16 +30,11 @@ def use() -> None:
 
 
 @cache
-def _begin() -> subprocess.Popen[bytes]:
+def _begin() -> None:
     """Once in each process, in the background: no test waits for it, and it outlives a short run."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.class_archive"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment({TEST_RUN: None}),
-        start_new_session=True,
-    )
+    quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_RDWR, 0) for stream in range(3)]
+    command = [sys.executable, "-m", "tests.spark.class_archive"]
+    os.posix_spawn(command[0], command, environment({TEST_RUN: None}), file_actions=quiet, setsid=True)
 
 
 if __name__ == "__main__":
