@@ -119,10 +119,10 @@ def spark_submit(
     return [*command, *(application or driver_application(folder, restarted=restarted))]
 
 
-def write_settings(spec: JobSpec, folder: JobFolder) -> None:
+def write_settings(spec: JobSpec, folder: JobFolder, java: Path, spark: Path) -> None:
     """Writes the files that `spark_submit` names: the settings, and on a cluster the sources for workers."""
     folder.renew_scratch()
-    archive = class_archive(spark_home(os.environ), os.environ)
+    archive = class_archive(java, spark)
     fast = archive.options if archive is not None else ()
     write_private(folder.properties, properties_file(properties(spec, folder, fast)))
     if spec.launch.launcher != "local":
@@ -162,9 +162,8 @@ def java_options(spec: JobSpec) -> tuple[str, ...]:
     return JVM if all(flow.transform is None for flow in spec.flows) else _SMALL
 
 
-def class_archive(spark: Path, environ: Mapping[str, str]) -> ClassArchive | None:
-    """Returns the archive of the classes of this Spark; None where there can't be one. Raises LaunchError."""
-    java = find_java(environ)
+def class_archive(java: Path, spark: Path) -> ClassArchive | None:
+    """Returns the archive of the classes of this Spark for this Java; None where there can't be one."""
     try:
         return ClassArchive(cache_folder(), "spark", java, (spark / "jars").iterdir())
     except (OSError, RuntimeError):  # there are no jars, or the user has no home folder
@@ -334,13 +333,12 @@ async def run_once(
     last lines when the application can't be started, its exit code is not 0, or it has not ended after
     `deadline_s`; then it is killed.
     """
-    find_java(environ)
-    spark, spec = spark_home(environ), where or HERE
+    java, spark, spec = find_java(environ), spark_home(environ), where or HERE
     check_secret(spec.launch, spark, environ)
     with tempfile.TemporaryDirectory(prefix="repl-") as scratch:
         folder = JobFolder(Path(scratch), "once")
         folder.make()
-        write_settings(spec, folder)
+        write_settings(spec, folder, java, spark)
         given = without_operator_keys(environ)
         if variables is not None:
             given = {name: value for name, value in given.items() if name in _PLAIN or name in variables}
@@ -378,7 +376,7 @@ async def run_once(
 
 async def archive_classes(environ: Mapping[str, str]) -> None:
     """Makes the archive of Spark's classes where there is none. Raises LaunchError, OSError."""
-    archive = class_archive(spark_home(environ), environ)
+    archive = class_archive(find_java(environ), spark_home(environ))
     if archive is None:
         return
     with archive.making() as made:

@@ -8,6 +8,7 @@ import os
 import sys
 from functools import cache
 
+from runtime.java import find_java
 from runtime.launch.command import archive_classes, class_archive, spark_home
 from tests.commands import environment
 from tests.processes import TEST_RUN
@@ -18,7 +19,7 @@ _LAUNCHER = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # of the JVM that only p
 def use() -> None:
     """Makes every spark-submit from now on use the archive; begins to make it where there is none."""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _LAUNCHER)
-    archive = class_archive(spark_home(os.environ), os.environ)
+    archive = class_archive(find_java(os.environ), spark_home(os.environ))
     if archive is None:
         return
     if options := archive.options:

@@ -26,6 +26,7 @@ import msgspec
 
 from runtime.contract.launching import LaunchError
 from runtime.contract.spec.jobspec import FINAL_EXITS, BadJobSpec, JobExit
+from runtime.java import find_java
 from runtime.launch import processes
 from runtime.launch.command import (
     MAIN,
@@ -269,7 +270,7 @@ class Supervisor:
         restarted = self._gives_way or self._revived or self._state.attempt > 1
         command = spark_submit(spec, folder, spark, restarted=restarted)
         check_secret(spec.launch, spark, os.environ)
-        write_settings(spec, folder)
+        write_settings(spec, folder, find_java(os.environ), spark)
         return SparkProcess(command, variables_of(spec, folder, spark), folder.path, mark)
 
     def _await_end(self, application: SparkProcess) -> tuple[int, bool]:
