@@ -407,6 +407,7 @@ class Standby:
         if self._archiving is not None:
             self._archiving.cancel()
             await asyncio.wait([self._archiving])
+            self._archiving = None
 
     def _check(self, published: JobSpec) -> None:
         self._launcher.check(self._spec_here(published))

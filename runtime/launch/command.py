@@ -323,6 +323,7 @@ async def run_once(
     environ: Mapping[str, str] = os.environ,
     where: JobSpec | None = None,
     deadline_s: float | None = DEADLINE_S,
+    grace_s: float = _GRACE_S,
     variables: Collection[str] | None = None,
 ) -> None:
     """Runs the application on this machine's cores, or on the Spark cluster of the job `where` with that
@@ -331,7 +332,7 @@ async def run_once(
     `said` gets the lines that begin with `prefix`, without it. With `variables` it runs in a temporary folder
     and gets these environment variables alone, beside the few that Java needs. Raises LaunchError with the
     last lines when the application can't be started, its exit code is not 0, or it has not ended after
-    `deadline_s`; then it is killed.
+    `deadline_s`; then it is killed. Where the caller is cancelled, it has `grace_s` to end.
     """
     java, spark, spec = find_java(environ), spark_home(environ), where or HERE
     check_secret(spec.launch, spark, environ)
@@ -369,7 +370,7 @@ async def run_once(
                 last,
             ) from None
         finally:
-            await _end(process)
+            await _end(process, grace_s)
     if code:
         raise LaunchError(f"the Spark application ended with {code}", "its last lines tell why", last)
 
@@ -391,6 +392,7 @@ async def archive_classes(environ: Mapping[str, str]) -> None:
             environ=environ,
             where=replace(HERE, launch=replace(HERE.launch, conf=conf)),
             deadline_s=_ARCHIVED_WITHIN_S,
+            grace_s=0,  # it would write the archive as it ends, which takes long
             variables=(),
         )
 
@@ -424,12 +426,12 @@ async def _line(output: asyncio.StreamReader, last: deque[str]) -> bytes:
         ) from None
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
     """Ends the application in any case, so that no process remains: workers and driver end with their JVM."""
-    if process.returncode is None:
+    if process.returncode is None and grace_s > 0:
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), _GRACE_S)
+            await asyncio.wait_for(process.wait(), grace_s)
         except TimeoutError:
             _kill(process)
             await process.wait()

@@ -136,6 +136,38 @@ def test_a_deadline_that_is_no_number_is_named(given: str) -> None:
         deadline_of({"REPL_SPARK_DEADLINE": given})
 
 
+def test_without_grace_a_cancelled_one_is_killed_at_once(tmp_path: Path) -> None:
+    """One that archives its classes would write them before it ends."""
+    spark = FakeSpark(tmp_path)
+    spark.drivers("deaf")
+
+    async def cancelled() -> None:
+        up, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def started(_line: str) -> None:
+            loop.call_soon_threadsafe(up.set)
+
+        running = asyncio.create_task(
+            run_once(
+                Path("my_main.py"),
+                [],
+                said=started,
+                prefix="the driver ",
+                environ=environ(spark),
+                deadline_s=None,
+                grace_s=0,
+            )
+        )
+        await up.wait()
+        running.cancel()
+        done, _ = await asyncio.wait([running], timeout=8)  # less than the usual grace
+        assert done == {running}
+
+    before = {*psutil.Process().children(recursive=True)}
+    asyncio.run(cancelled())
+    assert {*psutil.Process().children(recursive=True)} <= before
+
+
 @pytest.mark.parametrize("deadly", ["terminate", "kill"])
 def test_it_does_not_outlive_who_started_it(tmp_path: Path, deadly: str) -> None:
     spark = FakeSpark(tmp_path)
