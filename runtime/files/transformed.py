@@ -46,7 +46,7 @@ class Window(NamedTuple):
 def windows(
     members: Iterable[RecordSet], where: TopicPartition, begin: int, unpacked_bytes: int = MAX_UNPACKED
 ) -> Iterator[Window]:
-    """Yields the records of batches from the offset `begin` on, some ROWS_AT_ONCE at a time (R8).
+    """Yields the records of batches from the offset `begin` on, at most ROWS_AT_ONCE at a time (R8).
 
     `unpacked_bytes` bounds the records of a batch.
     """
@@ -58,9 +58,10 @@ def windows(
         except BatchFailure as failure:
             yield Window(rows, through, size, failure)
             return
-        while len(new_rows) > ROWS_AT_ONCE:
-            rows += new_rows[:ROWS_AT_ONCE]
-            new_rows = new_rows[ROWS_AT_ONCE:]
+        while len(rows) + len(new_rows) > ROWS_AT_ONCE:
+            room = ROWS_AT_ONCE - len(rows)
+            rows += new_rows[:room]
+            new_rows = new_rows[room:]
             yield Window(rows, new_rows[0][0].offset, size)
             rows, held, size = [], 0, 0
         rows += new_rows

@@ -36,9 +36,9 @@ from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import reader_of, source_of
 from runtime.files.tasks import RoundTicket, TaskKind
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import BrokerError, ErrorCode, WireError
+from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.ledger.ledger import Ledger, UndecidedProgress
+from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.budget import TokenBucket
 from runtime.slot.failpoints import from_environment
@@ -193,9 +193,7 @@ class FileLoad:
             raise WireError(f"the ledger has generation {number} of {ticket.flow}, not {ticket.generation}")
         for file in ticket.files:
             key = PartitionKey(ticket.flow, file.name, file.partition)
-            progress = ledger.progress(key)
-            if isinstance(progress, UndecidedProgress):
-                raise BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS, f"the position of {file.name}")
+            progress = ledger.decided_progress(key)
             held = (0, NO_FINGERPRINT)
             if progress is not None:
                 held = progress.position, progress.source_topic_id

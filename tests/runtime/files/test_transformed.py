@@ -166,6 +166,13 @@ def test_a_large_batch_is_in_several_windows(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(part.bytes for part in found) == sum(member.size for member in members)
 
 
+def test_a_batch_behind_held_records_makes_no_window_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformed, "ROWS_AT_ONCE", 3)
+    members = sets(batch_bytes([record(1), record(2)]), batch_bytes([record(at) for at in range(3, 8)]))
+    parts = [([row.offset for row, _ in part.rows], part.through) for part in windows(members, WHERE, 0)]
+    assert parts == [([1, 2, 3], 4), ([4, 5, 6], 7), ([7], 8)]
+
+
 def test_windows_are_whole_batches_up_to_one_that_can_not_be_read() -> None:
     large = [Record(7, NOON, None, bytes(3 << 20), ()), Record(8, NOON, None, b"", (("h", bytes(3 << 20)),))]
     bad = bytearray(batch_bytes([Record(9, NOON, None, b"v", ())], base=9))
