@@ -30,10 +30,6 @@ class LabError(Exception):
         return f"{where}{self.what}{tail}"
 
 
-class LabBusy(LabError):
-    """Another process holds the lock of the folder."""
-
-
 def write(path: Path, text: str, *, secret: bool = False) -> None:
     """Writes a temporary file and renames it, so that a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if secret else 0o755)
@@ -52,12 +48,12 @@ def write(path: Path, text: str, *, secret: bool = False) -> None:
 def exclusive(path: Path, what: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder; the kernel releases it when the process ends.
 
-    Its holder may remove the file: the next one makes another. Raises LabBusy after `wait_s` seconds.
+    Its holder may remove the file: the next one makes another. Raises LabError after `wait_s` seconds.
     """
     deadline = time.monotonic() + wait_s
     while (file := _locked(path)) is None:
         if time.monotonic() >= deadline:
-            raise LabBusy(
+            raise LabError(
                 f"{what} cannot begin: {_holder(path)} is at work there",
                 "wait until it is done, or use another --home",
                 where=str(path.parent),

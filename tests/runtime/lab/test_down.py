@@ -13,7 +13,7 @@ import pytest
 from runtime.lab import processes
 from runtime.lab.cluster import BrokerPorts, LabClusterSpec, LabKafkaCluster, process_mark
 from runtime.lab.create import RECORD, store
-from runtime.lab.files import LabBusy, LabError, claim, exclusive
+from runtime.lab.files import LabError, claim, exclusive
 from runtime.lab.lab import Lab
 from runtime.lab.processes import LabProcess
 from tests.records import wait_for
@@ -63,7 +63,7 @@ def test_two_commands_never_hold_the_lock_of_a_lab_that_is_purged(tmp_path: Path
     try:
         assert held.wait(30)
         with (
-            pytest.raises(LabBusy, match=r"repl lab up .* is at work there"),
+            pytest.raises(LabError, match=r"repl lab up .* is at work there"),
             exclusive(home / "lock", "third"),
         ):
             pass
