@@ -1,6 +1,7 @@
 """The stored reports of `repl drill`: where they are, what they say, and their signatures. Nothing is run."""
 
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class DrillHistory(Struct, frozen=True):
 
     @property
     def last_passed(self) -> StoredDrill | None:
-        return next((drill for drill in self.drills if drill.report.passed), None)
+        return last_passed(self.drills)
 
     def overdue(self, now_ms: int) -> bool:
         """Returns whether no drill has passed for longer than `drill.every`."""
@@ -52,14 +53,22 @@ def drill_history(request: TopologyRequest, reports: Path | None = None) -> Dril
     """
     topology = written(request)
     folder = reports or reports_folder(request.path)
-    stored, unread = stored_drills(folder)
-    drills = [
-        drill for drill in stored if drill.report.topology == topology.name and drill.report.against == LAB
-    ]
-    drills.sort(key=lambda drill: drill.report.started_ms, reverse=True)
+    drills, unread = lab_drills(folder, topology.name)
     return DrillHistory(
         str(folder), tuple(drills), tuple(reversed(unread)), topology.drill.every_ms, topology.digest
     )
+
+
+def lab_drills(folder: Path, topology: str) -> tuple[list[StoredDrill], list[str]]:
+    """Returns a topology's drills on lab clusters, the newest first, and the files that are no reports."""
+    stored, unread = stored_drills(folder)
+    drills = [drill for drill in stored if drill.report.topology == topology and drill.report.against == LAB]
+    return sorted(drills, key=lambda drill: drill.report.started_ms, reverse=True), unread
+
+
+def last_passed(drills: Iterable[StoredDrill]) -> StoredDrill | None:
+    """Returns the first of these drills that passed."""
+    return next((drill for drill in drills if drill.report.passed), None)
 
 
 def reports_folder(path: Path) -> Path:
