@@ -83,29 +83,25 @@ class LeaseState:
     renewed_ms: int
     ttl_ms: int
 
-    def after(self, entry: LeaseEntry) -> "LeaseState | None":
-        """Returns the holder after one more entry."""
-        if entry.at_ms > self.renewed_ms + self.ttl_ms:
-            return granted(entry)
-        if entry.holder.id != self.holder.id:
-            return self
-        if entry.verb is LeaseVerb.RELEASE:
-            return None
-        return replace(self, renewed_ms=entry.at_ms, ttl_ms=entry.ttl_ms)
 
-
-def granted(entry: LeaseEntry) -> LeaseState | None:
-    """Returns the holder after the entry of a lease that was free before."""
+def _after(held: LeaseState | None, entry: LeaseEntry) -> LeaseState | None:
+    """Returns the holder after one more entry."""
+    if held is not None and entry.at_ms > held.renewed_ms + held.ttl_ms:
+        held = None
+    if held is not None and held.holder.id != entry.holder.id:
+        return held
     if entry.verb is LeaseVerb.RELEASE:
         return None
-    return LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+    if held is None:
+        return LeaseState(entry.holder, entry.at_ms, entry.at_ms, entry.ttl_ms)
+    return replace(held, renewed_ms=entry.at_ms, ttl_ms=entry.ttl_ms)
 
 
 def fold(entries: Iterable[LeaseEntry]) -> LeaseState | None:
     """Returns the holder right after the last entry. The caller's own claim tells the time."""
     held: LeaseState | None = None
     for entry in entries:
-        held = held.after(entry) if held is not None else granted(entry)
+        held = _after(held, entry)
     return held
 
 
@@ -114,7 +110,7 @@ def held_without_another(entries: Iterable[LeaseEntry], holder: str, since_ms: i
     held: LeaseState | None = None
     seen = False
     for entry in entries:
-        held = held.after(entry) if held is not None else granted(entry)
+        held = _after(held, entry)
         if entry.holder.id == holder and entry.at_ms == since_ms:
             seen = True
         elif seen and held is not None and held.holder.id != holder:
