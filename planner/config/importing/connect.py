@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from planner.config.importing.document import Fields, NoCounterpart
+from planner.config.importing.document import Fields, NoCounterpart, whole_number
 from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import SourceLocation
 from planner.model.topology import secret_variable
@@ -73,11 +73,6 @@ def _unescaped(text: str) -> str:
     return "".join(signs)
 
 
-def whole_number(text: str) -> int | None:
-    """Returns a number of at most nine digits, which no setting of Kafka Connect exceeds; None for others."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
-
-
 @dataclass(slots=True)
 class Properties(Fields):
     """The keys of a properties file, or of a connector. Every value is a text.
@@ -115,10 +110,12 @@ class Properties(Fields):
     def whole(self, *keys: str, unit: str = "") -> int | None:
         """Returns a whole number, or None if it is not set or not a number."""
         value = self.text(*keys)
-        if value is None or (number := whole_number(value)) is not None:
-            return None if value is None else number
-        self.note(keys, f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number")
-        return None
+        if value is None:
+            return None
+        number = whole_number(value)
+        if number is None:
+            self.note(keys, f"{value!r} is no number of {unit}" if unit else f"{value!r} is no number")
+        return number
 
     def seconds(self, *keys: str) -> int | None:
         """Returns an interval in milliseconds, or None if it is not set or not a number."""

@@ -152,6 +152,11 @@ class _JsonNodes:
             raise Failure(error(what, "write whole characters", source=place))
 
 
+def whole_number(text: str) -> int | None:
+    """Returns a number of at most nine digits, which no setting exceeds; None for any other text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
 @dataclass(slots=True)
 class Fields:
     """A map of a file, and which of its keys are converted. `path` is its place in the file, for notes."""
@@ -196,10 +201,10 @@ class Fields:
         text = self.text(*names)
         if text is None or text in ("-1", "0"):
             return None
-        if text.isascii() and text.isdecimal() and len(text) < 10:
-            return int(text)
-        self.note(names[0], "it is no number")
-        return None
+        number = whole_number(text)
+        if number is None:
+            self.note(names[0], "it is no number")
+        return number
 
     def texts(self, *names: str) -> tuple[str, ...]:
         """Returns the texts of a list, or a single text."""

@@ -10,10 +10,9 @@ from planner.config.importing.connect import (
     client_of,
     java_regex_problem,
     properties_of,
-    whole_number,
 )
 from planner.config.importing.declared import label
-from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, unused
+from planner.config.importing.document import ConvertedTopology, NoCounterpart, in_order, unused, whole_number
 from planner.config.yaml_tree import ScalarNode
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import Cluster, Flow, Job, Selection, Topology
@@ -291,8 +290,7 @@ def _internal_replication(aliases: tuple[str, ...], keys: Properties) -> int | N
 def _explain_rest(aliases: tuple[str, ...], keys: Properties) -> None:
     pairs = {f"{source}->{target}" for source, target in product(aliases, aliases)}
     for name in keys.rest():
-        dots = [at for at, sign in enumerate(name[:_LONGEST_KEY]) if sign == "."]
-        prefixes = [name[:at] for at in dots]
+        prefixes = [name[:at] for at, sign in enumerate(name[:_LONGEST_KEY]) if sign == "."]
         prefix = next((prefix for of in (pairs, aliases) for prefix in prefixes if prefix in of), None)
         if "->" in name and prefix not in pairs:
             keys.note(name, "a cluster of it is not among clusters, so MirrorMaker does not run it either")
