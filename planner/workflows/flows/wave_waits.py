@@ -64,7 +64,7 @@ class WaveWaits(Struct, frozen=True):
     async def gate(self) -> None:
         """Waits until the wave may move. Failure: records differ, groups can't move, or copies lag."""
         gate, name = self.wave.wave.gate, self.wave.wave.name
-        for shared in await shared_transactions(self.topology, self._timeout_s):
+        for shared in await shared_transactions(self.topology, self.request.timeout_s):
             self.progress(shared)
         if gate.percent:
             await self._verify(gate.percent)
@@ -120,10 +120,6 @@ class WaveWaits(Struct, frozen=True):
         return bool(reason_not_synced(flow, loss.group)) and not read.isdisjoint(self.wave.topics[flow.name])
 
     @property
-    def _timeout_s(self) -> float:
-        return self.request.timeout_s
-
-    @property
     def _within_s(self) -> float:
         return self.request.copied_within_ms / 1000
 
@@ -142,7 +138,7 @@ class WaveWaits(Struct, frozen=True):
         from runtime.audit.status.reader import StatusReader
 
         wanted = status_request(self.topology)
-        async with StatusReader(wanted, self._timeout_s, every_offset=True) as reader:
+        async with StatusReader(wanted, self.request.timeout_s, every_offset=True) as reader:
 
             async def look() -> str:
                 status = await reader.status()
@@ -158,7 +154,7 @@ class WaveWaits(Struct, frozen=True):
             return ""
         flows = [self.topology.flows[name] for name in sorted(self.wave.left)]
         match = NamePatterns(self.wave.wave.groups).match
-        losses = await group_losses(self.topology, flows, self._timeout_s, self.wave.left)
+        losses = await group_losses(self.topology, flows, self.request.timeout_s, self.wave.left)
         stay = {loss.group: loss.why for loss in losses if match(loss.group) and loss.kept}
         return few([f"the group {group} can't be moved yet: {why}" for group, why in stay.items()])
 
@@ -169,7 +165,7 @@ class WaveWaits(Struct, frozen=True):
         unread: dict[str, int] = {}
         with failures_as_warnings(self.progress):
             source = source_of(self.wave.cutover, self.topology)
-            clients = await clients_of(self.topology, source, self._timeout_s)
+            clients = await clients_of(self.topology, source, self.request.timeout_s)
             unread = readers_left(self.wave, clients.topics)
         return few([f"{group} has {count:,} records to read" for group, count in unread.items()])
 

@@ -177,9 +177,8 @@ def test_a_job_is_without_resources_where_its_cluster_gives_it_none(
     views = [SlotView(number, slot, 0, why=lacks) for number, slot in enumerate(slots)]
     status = replace(STATUS, state=state, slots=views, trouble="the queue is full")
     assert JobStart(SPEC, table(status), "old").lacking_resources() == why
-    assert (
-        JobStart(SPEC, table(status), STATUS.driver).lacking_resources() == ""
-    )  # the driver before, which ends
+    before = JobStart(SPEC, table(status), STATUS.driver)  # the driver before, which ends
+    assert before.lacking_resources() == ""
 
 
 def test_a_reason_ends_the_wait_when_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
