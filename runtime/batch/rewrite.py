@@ -26,7 +26,7 @@ from runtime.batch.legacy import codec_of, scan_legacy
 from runtime.batch.origin import OriginRule
 from runtime.batch.spec import (
     LEAST_RECORD,
-    MAX_UNPACKED,
+    READ_UNPACKED,
     OffsetDeltaRun,
     OutgoingBatch,
     RewriteReason,
@@ -313,7 +313,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def records(member: RecordSet, where: TopicPartition, max_unpacked: int = MAX_UNPACKED) -> list[Record]:
+def records(member: RecordSet, where: TopicPartition, max_unpacked: int = READ_UNPACKED) -> list[Record]:
     """Returns all records of a set, also of a control batch.
 
     AbortedTransactions decides which of them a reader may see.

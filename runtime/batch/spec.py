@@ -8,9 +8,11 @@ from msgspec import Struct
 from runtime.batch.failure import BatchFailure
 from runtime.batch.layout import Batch, Codec
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.naming import TopicPartition
 
-MAX_UNPACKED: Final = 128 << 20  # of a slot of 1 GiB
+MAX_UNPACKED: Final = LaunchSpec().unpacked_bytes  # of a batch that a slot of the usual memory rewrites
+READ_UNPACKED: Final = 256 << 20  # of a batch that is only read, or restored: no job has unpacked it
 LEAST_RECORD: Final = 100  # bytes that a record counts as at least, for each takes memory of its own (R8)
 NO_END: Final = (1 << 63) - 1
 

@@ -20,6 +20,7 @@ from runtime.batch import Batch, CorruptBatch, RecordSet, TopicPartition, record
 from runtime.batch.codecs import UnpackedSizeExceeded
 from runtime.batch.layout import Codec
 from runtime.batch.rewrite import batch_of, records_of
+from runtime.batch.spec import READ_UNPACKED
 from runtime.batch.splice import Raw, join
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.client.stores import Setting
@@ -29,7 +30,6 @@ from runtime.contract.spec.naming import is_other_topic
 from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
 from runtime.files.store import FileStore, LeadsOutside, LocalFolder, StoredFile
 
-RESTORED_UNPACKED: Final = 256 << 20  # of a batch: raw files hold what no job has unpacked
 _WINDOW: Final = 8 << 20  # bytes of a file that are read at a time (R8)
 
 
@@ -430,6 +430,6 @@ class BackedUpRecords:
 def raw_records(member: RecordSet, where: TopicPartition) -> list[Raw]:
     """Returns the offset, the timestamp and the bytes of each record. Raises CorruptBatch."""
     try:
-        return records_of(member, RESTORED_UNPACKED)
+        return records_of(member, READ_UNPACKED)
     except (MalformedBytes, IndexError, UnpackedSizeExceeded) as error:
         raise CorruptBatch(where, member.base_offset, f"unreadable records: {error}") from None

@@ -345,7 +345,11 @@ class PartitionFiles:
             appended = member.log_append_time
             times = (member.max_timestamp if appended else member.base_timestamp, member.max_timestamp)
         else:
-            kept = [record for record in records(member, self._where) if record.offset >= begin]
+            kept = [
+                record
+                for record in records(member, self._where, self._unpacked_bytes)
+                if record.offset >= begin
+            ]
             count = len(kept)
             if kept:
                 first = kept[0].offset

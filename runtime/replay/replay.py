@@ -16,6 +16,7 @@ from runtime.audit.on_spark import show
 from runtime.audit.partition_logs import bounds_of, open_spec
 from runtime.batch import Batch, RewriteSpec, walk
 from runtime.batch.selection import quarantine_batches
+from runtime.batch.spec import READ_UNPACKED
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.ledger import (
     LedgerKey,
@@ -213,4 +214,5 @@ def replayed_spec(
     home is not copied, whatever the flow's provenance.
     """
     spec = rewrite_spec(part, replace(flow, provenance="headers"), source_id, destination_id)
-    return replace(spec, native_only=spec.native_only and flow.provenance == "headers")
+    native_only = spec.native_only and flow.provenance == "headers"
+    return replace(spec, native_only=native_only, max_unpacked=READ_UNPACKED)

@@ -31,7 +31,7 @@ from runtime.batch import (
     RewriteSpec,
     prepare,
 )
-from runtime.batch.spec import OffsetDeltaRun, RewriteReason
+from runtime.batch.spec import READ_UNPACKED, OffsetDeltaRun, RewriteReason
 from runtime.contract.records.advance import Advance, advance, first_progress, progress_records
 from runtime.contract.records.ledger import (
     LedgerKey,
@@ -41,7 +41,6 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
 from runtime.files.backup import (
-    RESTORED_UNPACKED,
     BackedUpRecords,
     check_file,
     files_up_to,
@@ -191,7 +190,7 @@ class PartitionRestore(RepeatedCopy):
                     max_batch=self._part.max_message_bytes,
                     start=max(position, file.first),
                     end=file.end,
-                    max_unpacked=RESTORED_UNPACKED,
+                    max_unpacked=READ_UNPACKED,
                 )
                 prepared = prepare(sets, spec, now_ms(), AbortedTransactions(()), ())
                 if prepared.failure is not None:
@@ -253,7 +252,7 @@ class PartitionRestore(RepeatedCopy):
         The backup's records have the ids of schemas that were to be written.
         Raises CopyStopped, WireError, BatchFailure.
         """
-        limit = RESTORED_UNPACKED
+        limit = READ_UNPACKED
         spec = RewriteSpec(where=self._where, max_batch=limit, max_unpacked=limit)
 
         def change(batch: Batch) -> Batch:

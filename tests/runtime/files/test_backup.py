@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.batch import Batch, Codec, walk
+from runtime.batch import Batch, Codec, records, walk
 from runtime.files.backup import (
     BackedUpRecords,
     DamagedFile,
@@ -34,6 +34,7 @@ def test_a_backup_is_read_though_no_slot_of_the_usual_memory_unpacks_its_batch()
     (large,) = sets(batch_bytes([record(1, bytes(140 << 20))], Codec.ZSTD))
     ((offset, _, _),) = raw_records(large, WHERE)
     assert offset == 1
+    assert [row.offset for row in records(large, WHERE)] == [1]  # as verify and a restore to a time read it
 
 
 def test_the_newest_lineage_is_restored_and_before_it_began_the_one_before(written: WrittenBackup) -> None:
