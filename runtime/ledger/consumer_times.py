@@ -45,15 +45,19 @@ async def time_at(cluster: KafkaCluster, at: TopicPartition, committed: int) -> 
     end of the log, the result is the timestamp of the last record before the offset.
 
     The result is None where the source no longer holds the next record, because the records after it do not
-    show when it was written. It is NO_TIME where records have no timestamp. Raises WireError, BatchFailure.
+    show when it was written, and where a record can't be read. It is NO_TIME where records have no timestamp.
+    Raises WireError.
     """
     start = (await list_offsets(cluster, {at: EARLIEST}))[at]
     if not isinstance(start, ListedOffset) or start.offset > committed:
         return None
-    ahead = [record.timestamp for record in await _from(cluster, at, committed) if record.offset >= committed]
-    if ahead:
-        return min(ahead)
-    before = await _from(cluster, at, max(start.offset, committed - _BACK))
+    try:
+        after = await _from(cluster, at, committed)
+        if ahead := [record.timestamp for record in after if record.offset >= committed]:
+            return min(ahead)
+        before = await _from(cluster, at, max(start.offset, committed - _BACK))
+    except BatchFailure:
+        return None
     behind = [record.timestamp for record in before if record.offset < committed]
     return behind[-1] if behind else None
 
@@ -247,7 +251,7 @@ async def _request_all(
     async def request(place: Place) -> None:
         """Requests one place, and stores its result unless the request fails."""
         async with limit:
-            with suppress(WireError, BatchFailure):
+            with suppress(WireError):
                 results[place] = await ask(*place)
 
     await asyncio.gather(*(request(place) for place in places))

@@ -90,6 +90,14 @@ async def test_a_record_without_a_time_is_no_failure(monkeypatch: pytest.MonkeyP
     assert await time_in(Log(), 205) == NO_TIME
 
 
+async def test_a_record_that_can_not_be_read_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its commit is looked up again after some minutes, as one whose record was not found."""
+    damaged = bytearray(LOG[203])
+    damaged[61] ^= 0xFF
+    monkeypatch.setitem(LOG, 203, bytes(damaged))
+    assert await time_in(Log(), 201) is None
+
+
 async def test_an_answer_without_records_is_not_the_end_of_the_log() -> None:
     """A broker that has not loaded a remote segment in time sends none, and no error."""
     batches = [batch_bytes([record(at, timestamp=at)]) for at in range(200, 202)]
