@@ -1,6 +1,6 @@
 """What 100,000 partitions cost a driver and a plan, against simulated brokers: a row for each size.
 
-python -m tests.bench.bench_simulated [--partitions 1000,10000,100000] [--seed 7] [--faults 0.1]
+python -m tests.bench.bench_simulated [--partitions 1000,10000] [--seed 7] [--faults 0.1] [--without-duties]
 
 Two simulated clusters of three brokers each are processes of their own. They answer Kafka's protocol over
 TCP, with latency and failures that are drawn from the seed. The driver is a whole one; a process stands for
@@ -12,8 +12,8 @@ assigned.
 Plans: `adopt` finds mirrors that no topology owns, `no changes` is the same after they are registered.
 
 A cell is seconds of CPU / seconds from begin to end, which other work on the machine lengthens. `growth` is
-the exponent by which CPU grew from the row before: 1 is linear. The tables are printed, and
-build/bench-simulated.json keeps them.
+the exponent by which CPU grew from the row before: 1 is linear. To measure each duty costs CPU, which
+`--without-duties` leaves out. The tables are printed, and build/bench-simulated.json keeps them.
 """
 
 from __future__ import annotations
@@ -142,13 +142,15 @@ def plans(size: ClusterSize, clusters: SimulatedClusters, folder: Path) -> list[
     return [adopt, unchanged]
 
 
-def driven(size: ClusterSize, clusters: SimulatedClusters, folder: Path, idle_s: float) -> list[Row]:
+def driven(
+    size: ClusterSize, clusters: SimulatedClusters, folder: Path, idle_s: float, options: Sequence[str] = ()
+) -> list[Row]:
     """Starts a job, leaves it alone, kills it, and starts it again."""
     spec, log = folder / "job.json", folder / "driver.log"
     every = size.partitions + len(size.flows)  # each flow copies its heartbeats, too
     rows: list[Row] = []
     phase = Phase("driver: start", size, clusters)
-    with DriverProcess(spec, log) as driver:
+    with DriverProcess(spec, log, options) as driver:
         driver.wait(lambda one: one.assigned >= every, WITHIN_S, "every partition is assigned")
         cost = driver.wait(
             lambda _: clusters.counted()[DESTINATION].committed >= size.partitions,
@@ -161,18 +163,25 @@ def driven(size: ClusterSize, clusters: SimulatedClusters, folder: Path, idle_s:
         cost = driver.cost()
         rows.append(phase.row(cost.cpu_s - before.cpu_s, cost.peak_mb, spent(cost, before)))
     phase = Phase("driver: restart", size, clusters)
-    with DriverProcess(spec, log) as driver:
+    with DriverProcess(spec, log, options) as driver:
         cost = driver.wait(lambda one: one.assigned >= every, WITHIN_S, "every partition is assigned again")
         rows.append(phase.row(cost.cpu_s, cost.peak_mb, spent(cost)))
     return rows
 
 
-def measured(size: ClusterSize, seed: int, rates: FaultRates, idle_s: float, only: str) -> list[Row]:
+def measured(
+    size: ClusterSize,
+    seed: int,
+    rates: FaultRates,
+    idle_s: float,
+    only: str,
+    options: Sequence[str] = (),
+) -> list[Row]:
     """All rows of one size, on clusters of their own."""
     sizes = [replace(size, name=SOURCE, source=True), replace(size, name=DESTINATION, source=False)]
     with SimulatedClusters(sizes, seed, rates) as clusters, tempfile.TemporaryDirectory() as folder:
         rows = plans(size, clusters, Path(folder))
-        return rows if only == "plan" else rows + driven(size, clusters, Path(folder), idle_s)
+        return rows if only == "plan" else rows + driven(size, clusters, Path(folder), idle_s, options)
 
 
 def with_growth(rows: Iterable[Row]) -> list[Row]:
@@ -252,6 +261,9 @@ def main() -> int:
     wanted.add_argument(
         "--faults", type=float, default=1.0, help="factor of the rates of failures and of latency"
     )
+    wanted.add_argument(
+        "--without-duties", action="store_true", help="measure the processes alone, and not their duties"
+    )
     wanted.add_argument("--only", choices=("plan", "all"), default="all")
     given = wanted.parse_args()
     usual = dataclasses.asdict(FaultRates())
@@ -264,7 +276,8 @@ def main() -> int:
             partitions_of_topic=given.partitions_of_topic,
             topics_of_flow=given.topics_of_flow,
         )
-        rows += measured(size, given.seed, rates, given.idle, given.only)
+        options = ("--without-duties",) if given.without_duties else ()
+        rows += measured(size, given.seed, rates, given.idle, given.only, options)
         keep(RESULTS, with_growth(rows), load)
     print(tables(with_growth(rows)))
     return 0

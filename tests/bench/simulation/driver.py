@@ -1,8 +1,10 @@
 """The process of a driver that is measured: the whole driver of a job, with a stand-in for Spark.
 
-python -m tests.bench.simulation.driver SPEC
+python -m tests.bench.simulation.driver SPEC [--without-duties]
 
 After each line of input it prints what its duties have cost so far, as JSON. It ends with its input.
+With `--without-duties` it measures only the process: each step of a duty reads the clock of the thread twice,
+which costs an idle driver up to an eighth of its CPU.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from runtime.driver.flows.mirroring import MirrorCopier
 from runtime.driver.job import JobRunner
 from runtime.driver.leadership import Leadership
 from runtime.driver.metrics import JobMetrics
-from runtime.driver.process import SpecFile
+from runtime.driver.process import SpecFile, collect_rarely
 from runtime.driver.slots.manager import SlotManager
 from runtime.driver.slots.membership import Membership
 from runtime.driver.slots.supervisor import SlotSupervisor
@@ -41,6 +43,7 @@ from runtime.slot import log
 from runtime.slot.errors import SlotEnd
 from tests.bench.simulation.meter import DriverCost, DutyMeter
 
+_WITHOUT_DUTIES = "--without-duties"
 # Each duty with the functions that belong to it.
 DUTIES: dict[str, list[tuple[object, str]]] = {
     "listing": [(DriverClusters, "_listing")],
@@ -147,13 +150,14 @@ async def _serve(meter: DutyMeter, application: StandInApplication) -> None:
         print(msgspec.json.encode(cost).decode(), flush=True)
 
 
-async def _run(file: Path) -> JobExit:
+async def _run(file: Path, *, with_duties: bool) -> JobExit:
     meter = DutyMeter()
-    for duty, functions in DUTIES.items():
-        for owner, name in functions:
-            meter.measure(owner, name, duty)
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(cast("Any", meter.task_factory))
+    if with_duties:
+        for duty, functions in DUTIES.items():
+            for owner, name in functions:
+                meter.measure(owner, name, duty)
+        loop.set_task_factory(cast("Any", meter.task_factory))
     application = StandInApplication()
     await application.start()
     job = JobRunner(decode(file.read_bytes()), os.environ, SpecFile(file))
@@ -169,8 +173,10 @@ async def _run(file: Path) -> JobExit:
 
 def main() -> int:
     log.start(os.environ)
+    collect_rarely()  # as the driver of a job does
+    file, *options = sys.argv[1:]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code = runner.run(_run(Path(sys.argv[1])))
+        code = runner.run(_run(Path(file), with_duties=_WITHOUT_DUTIES not in options))
     return int(code)
 
 

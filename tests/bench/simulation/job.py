@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,11 +20,11 @@ _POLL_S = 0.5
 class DriverProcess:
     """A driver while the block lasts. It is killed at the end, as a machine that fails would do it."""
 
-    def __init__(self, spec: Path, log: Path) -> None:
+    def __init__(self, spec: Path, log: Path, options: Sequence[str] = ()) -> None:
         self._log = log
         with log.open("w") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench.simulation.driver", str(spec)],
+                [sys.executable, "-m", "tests.bench.simulation.driver", str(spec), *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
