@@ -272,7 +272,8 @@ async def read_reported(cluster: KafkaCluster) -> JobStatusTable:
 def last_rates(reported: JobStatusTable, job: str) -> dict[PartitionKey, int]:
     """Returns the bytes a second of partitions by the newest report of each slot; the latest one counts."""
     reports = [report for (of_job, _), report in reported.reports.items() if of_job == job]
-    return job_status.rates_of(sorted(reports, key=lambda report: report.at_ms))
+    reports.sort(key=lambda report: report.at_ms)
+    return job_status.rates_of(partition for report in reports for partition in report.partitions)
 
 
 _WATCH_S = 3.0  # heartbeats come once a second; Spark takes longer to start

@@ -19,6 +19,7 @@ from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
     SlotReport,
+    changed_partitions,
 )
 from runtime.contract.records.latency import LATENCY_BOUNDS_MS
 from runtime.contract.records.ledger import PartitionKey
@@ -180,23 +181,51 @@ class CumulativeCounter(Struct):
         self.now = ()
 
 
-class ReportedPartition(Struct, frozen=True):
-    """This value is a partition as it was last reported, with the slot and its attempt.
+class ReportingSlot(Struct):
+    """An attempt of a slot, and when it last reported its partitions."""
 
-    `commits` and `aborts` are those of all slots that had it. `caught_up_ms` is when the partition was last
-    known to have all records of its source, 0 if that was never seen. `first_ms` is when it was first seen.
-    `incident` is the state that needs an operator, and that was counted, until the partition goes on.
-    """
-
-    status: PartitionStatus
     slot: int
     attempt: int
     at_ms: int
+
+
+class ReportedPartition(Struct, frozen=True):
+    """This value is a partition as it was last reported, with the attempt of the slot that reported it.
+
+    `commits` and `aborts` are those of all slots that had it. `was_caught_up_ms` is when the partition had
+    all records of its source before the reports that say so now, 0 if that was never seen. `first_ms` is when
+    it was first seen. `incident` is the state that needs an operator, and that was counted, until the
+    partition goes on.
+    """
+
+    status: PartitionStatus
+    reporting: ReportingSlot
     commits: float
     aborts: float
-    caught_up_ms: int
+    was_caught_up_ms: int
     first_ms: int
     incident: PartitionState | None = None
+
+    @property
+    def slot(self) -> int:
+        """The slot that reported it last."""
+        return self.reporting.slot
+
+    @property
+    def attempt(self) -> int:
+        """The attempt of that slot."""
+        return self.reporting.attempt
+
+    @property
+    def at_ms(self) -> int:
+        """When it was last reported."""
+        return self.reporting.at_ms
+
+    @property
+    def caught_up_ms(self) -> int:
+        """When the partition was last known to have all records of its source, 0 if that was never seen."""
+        caught_up = self.status.state in _MOVES and self.status.lag_records == 0
+        return self.at_ms if caught_up else self.was_caught_up_ms
 
 
 class SlotMetrics:
@@ -213,23 +242,52 @@ class SlotMetrics:
         self.partitions: dict[PartitionKey, ReportedPartition] = {}
         self.incidents: Counter[tuple[str, PartitionState]] = Counter()
         self._counters: defaultdict[Hashable, CumulativeCounter] = defaultdict(CumulativeCounter)
+        self._reporting: dict[int, ReportingSlot] = {}
+        self._reports: dict[int, SlotReport] = {}
         self._held: dict[int, set[PartitionKey]] = {}
 
     def record_report(self, report: SlotReport) -> None:
-        """Adds one report of a slot."""
+        """Adds one report of a slot.
+
+        A partition whose status is the same object as in the report before is not looked at again: its values
+        move with the time of the report (`ReportingSlot`).
+        """
         self.flows.update(self._flows_of(report))
-        partitions = self.partitions
-        for status in report.partitions:
-            before = partitions.get(status.key)
-            reported = self._partition_of(report, status, before)
-            if reported.incident is not None and (before is None or reported.incident is not before.incident):
-                self.incidents[status.flow, reported.incident] += 1
-            partitions[status.key] = reported
-        slot, held = report.slot, {status.key for status in report.partitions}
-        for gone in self._held.get(slot, set()) - held:
-            if gone in partitions and partitions[gone].slot == slot:
-                self._counters[gone].close()
-        self._held[slot] = held
+        slot, before = report.slot, self._reports.get(report.slot)
+        reporting = self._reporting.get(slot)
+        if reporting is None or reporting.attempt != report.attempt:
+            reporting, before = ReportingSlot(slot, report.attempt, report.at_ms), None
+            self._reporting[slot] = reporting
+        changed = {status.key: status for status in changed_partitions(report, before)}
+        for key, status in changed.items():
+            self._record(key, status, reporting, report.at_ms)
+        held = self._held.setdefault(slot, set())
+        if len(report.partitions) != len(held) or not changed.keys() <= held:
+            reported = {status.key for status in report.partitions}
+            self._let_go(held - reported, reporting)
+            self._held[slot] = reported
+        reporting.at_ms = report.at_ms  # only now: until when a partition was caught up is the time before
+        self._reports[slot] = report
+
+    def _record(
+        self, key: PartitionKey, status: PartitionStatus, reporting: ReportingSlot, at_ms: int
+    ) -> None:
+        """Records a partition, and counts a new incident of it."""
+        before = self.partitions.get(key)
+        reported = self._partition_of(key, status, reporting, at_ms, before)
+        if reported.incident is not None and (before is None or reported.incident is not before.incident):
+            self.incidents[status.flow, reported.incident] += 1
+        self.partitions[key] = reported
+
+    def _let_go(self, keys: Collection[PartitionKey], reporting: ReportingSlot) -> None:
+        """Ends the counts of partitions that a slot reports no more, and keeps when it last reported them."""
+        last = replace(reporting)
+        for key in keys:
+            partition = self.partitions.get(key)
+            if partition is not None and partition.slot == reporting.slot:
+                self._counters[key].close()
+                if partition.reporting is reporting:
+                    self.partitions[key] = replace(partition, reporting=last)
 
     def retain_only(self, wanted: Collection[PartitionKey]) -> None:
         """Removes the partitions that are not copied any more."""
@@ -237,6 +295,7 @@ class SlotMetrics:
             for key in self.partitions.keys() - set(wanted):
                 del self.partitions[key]
                 self._counters.pop(key, None)
+            self._reports.clear()  # one that is copied again is recorded again
 
     def _flows_of(self, report: SlotReport) -> dict[tuple[int, str], FlowStats]:
         slot, sums = report.slot, {}
@@ -256,26 +315,26 @@ class SlotMetrics:
         return sums
 
     def _partition_of(
-        self, report: SlotReport, status: PartitionStatus, before: ReportedPartition | None
+        self,
+        key: PartitionKey,
+        status: PartitionStatus,
+        reporting: ReportingSlot,
+        at_ms: int,
+        before: ReportedPartition | None,
     ) -> ReportedPartition:
-        """Returns a partition with this report. A new `incident` is one that was not counted yet."""
-        slot, attempt, at_ms = report.slot, report.attempt, report.at_ms
+        """Returns a partition with this status. A new `incident` is one that was not counted yet."""
         incident = before.incident if before is not None else None
-        caught_up_ms = before.caught_up_ms if before is not None else 0
         if status.state in _MOVES:
             incident = None
-            if status.lag_records == 0:
-                caught_up_ms = at_ms
         elif status.state.needs_someone:
             incident = status.state
         if before is not None and status.position < 0:  # the slot has not read its ledger since its start
             status = replace(status, **{name: getattr(before.status, name) for name in _TOTALS})
         counts = (status.transactions, status.aborts)
-        commits, aborts = self._counters[status.key].take((slot, attempt), counts)
+        commits, aborts = self._counters[key].take((reporting.slot, reporting.attempt), counts)
+        caught_up_ms = before.caught_up_ms if before is not None else 0
         first_ms = before.first_ms if before is not None else at_ms
-        return ReportedPartition(
-            status, slot, attempt, at_ms, commits, aborts, caught_up_ms, first_ms, incident
-        )
+        return ReportedPartition(status, reporting, commits, aborts, caught_up_ms, first_ms, incident)
 
 
 _counts_of = attrgetter(*_COUNTED)

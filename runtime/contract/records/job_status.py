@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -482,14 +483,34 @@ class JobStatusTable(msgspec.Struct):
         return dict(lags)
 
 
-def rates_of(reports: Iterable[SlotReport]) -> dict[PartitionKey, int]:
-    """Returns the rates of the partitions that were measured; the last report of a partition counts."""
-    return {
-        partition.key: partition.rate
-        for report in reports
-        for partition in report.partitions
-        if partition.rate >= 0
-    }
+def with_unchanged(report: SlotReport, before: SlotReport) -> SlotReport:
+    """Returns the report with objects of the report before, for partitions of which it says nothing new.
+
+    So a reader of many reports compares objects in place of fields. Each report has another `last_fetch_ms`,
+    which is nothing new: an object that is used again has that of an earlier report.
+    """
+    known = before.partitions
+    if len(known) != len(report.partitions):
+        places = {status.key: status for status in known}
+        known = [places.get(status.key, status) for status in report.partitions]
+    partitions = [
+        old if old == msgspec.structs.replace(status, last_fetch_ms=old.last_fetch_ms) else status
+        for status, old in zip(report.partitions, known, strict=True)
+    ]
+    return msgspec.structs.replace(report, partitions=partitions)
+
+
+def changed_partitions(report: SlotReport, before: SlotReport | None) -> list[PartitionStatus]:
+    """Returns the partitions whose objects are not those of the report before, at the same place."""
+    if before is None:
+        return report.partitions
+    pairs = zip_longest(report.partitions, before.partitions[: len(report.partitions)])
+    return [status for status, old in pairs if status is not old]
+
+
+def rates_of(partitions: Iterable[PartitionStatus]) -> dict[PartitionKey, int]:
+    """Returns the rates of the partitions that were measured; the last status of a partition counts."""
+    return {partition.key: partition.rate for partition in partitions if partition.rate >= 0}
 
 
 def newest_partitions(

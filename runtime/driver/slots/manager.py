@@ -60,6 +60,7 @@ class SlotManager:
     ) -> None:
         self.supervisors = [SlotSupervisor(slot, context) for slot in range(slots)]
         self.reports: dict[int, SlotReport] = {}
+        self._weighed: dict[int, SlotReport] = {}  # reports whose rates the membership has
         self._context = context
         self._flows = flows
         self._tasks = tasks
@@ -123,6 +124,7 @@ class SlotManager:
             }
             partitions = {key: partition for flow in active for key, partition in flow.partitions.items()}
             membership.set_wanted(flows, partitions)
+            self._weighed.clear()  # it forgets the rates of partitions that leave
             try:
                 for supervisor in self.supervisors:
                     await supervisor.send_assignment()
@@ -231,9 +233,14 @@ class SlotManager:
             return
         if not self.supervisors[slot].acknowledge(report):
             return
+        before = self.reports.get(slot)
+        if before is not None and before.attempt == report.attempt:
+            report = job_status.with_unchanged(report, before)
         self.reports[slot] = report
         self._on_report(report)
-        self._context.membership.update_weights(job_status.rates_of([report]))
+        changed = job_status.changed_partitions(report, self._weighed.get(slot))
+        self._context.membership.update_weights(job_status.rates_of(changed))
+        self._weighed[slot] = report
         if accepting := [flow for flow in self._flows() if flow.accepted]:
             healthy = [
                 partition.key

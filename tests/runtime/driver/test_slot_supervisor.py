@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import pytest
+from msgspec.structs import replace
 from py4j.protocol import Py4JError
 
 from runtime.contract.records import job_status
@@ -217,6 +218,44 @@ class Driver:
     async def __aexit__(self, *_: object) -> None:
         for running in self._running:
             running.cancel()
+
+
+class CountedWeights(Membership):
+    """It counts the rates that it takes."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(range(slots))
+        self.taken = 0
+
+    def update_weights(self, weights: Mapping[PartitionKey, float]) -> None:
+        self.taken += len(weights)
+        super().update_weights(weights)
+
+
+def measured(partitions: int, at_ms: int, **first: Any) -> bytes:
+    """A report of partitions that were measured. `first` is what it says of the first one."""
+    each = PartitionStatus("flow", "a", 0, PartitionState.CAUGHT_UP, 0, rate=0, last_fetch_ms=at_ms)
+    partition, others = replace(each, **first), range(1, partitions)
+    reported = [partition, *(replace(each, partition=number) for number in others)]
+    return job_status.encode(SlotReport(0, at_ms, 1, "driver", 1, partitions=reported))
+
+
+async def test_of_each_report_only_what_changed_is_looked_at_until_other_partitions_are_wanted() -> None:
+    async with Driver(1) as driver:
+        await driver.run([0], 1)
+        manager, counted = driver.manager, CountedWeights(1)
+        driver.context.membership = counted
+        taken = []
+        for at_ms, first in enumerate([{}, {}, {"rate": 5}, {"rate": 5}]):
+            manager._read_report(0, measured(50, at_ms, **first), at_ms)
+            taken.append(counted.taken)
+        assert taken == [50, 50, 51, 51]
+        assigning = asyncio.create_task(manager._assign())
+        manager.changed()
+        await until(lambda: not manager._changed.is_set())
+        manager._read_report(0, measured(50, 9, rate=5), 9)
+        assert counted.taken == 101
+        assigning.cancel()
 
 
 async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partitions() -> None:

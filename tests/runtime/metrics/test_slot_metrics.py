@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.contract.records.job_status import FlowStats, PartitionState, SlotReport
 from runtime.contract.records.ledger import PartitionKey
@@ -65,6 +66,35 @@ def test_commits_of_an_ended_slot_stay_counted(reports: list[SlotReport], counte
 def test_a_partition_is_counted(reports: list[SlotReport], expected: dict[str, Any]) -> None:
     seen = recorded(*reports).partitions[KEY]
     assert {name: getattr(seen, name) for name in expected} == expected
+
+
+def test_only_partitions_with_news_are_recorded_again_and_the_time_of_the_others_moves() -> None:
+    quiet, busy = (partition(number) for number in range(2))
+    book = recorded(report(quiet, busy))
+    before = dict(book.partitions)
+    more = replace(busy, state=FINE, source_end=500)
+    book.record_report(report(quiet, more, at_ms=NOW_MS + 3_000))
+    after = book.partitions
+    assert [key.partition for key, seen in after.items() if seen is not before[key]] == [1]
+    assert [(seen.at_ms, seen.caught_up_ms) for seen in after.values()] == [
+        (NOW_MS + 3_000, NOW_MS + 3_000),
+        (NOW_MS + 3_000, NOW_MS),
+    ]
+
+
+def test_a_partition_that_left_its_slot_keeps_the_time_of_its_last_report() -> None:
+    left, stays = (partition(number) for number in range(2))
+    book = recorded(report(left, stays), report(left, stays, at_ms=NOW_MS + 1_000))
+    book.record_report(report(stays, at_ms=NOW_MS + 9_000))
+    assert [seen.at_ms - NOW_MS for seen in book.partitions.values()] == [1_000, 9_000]
+
+
+def test_a_partition_that_was_forgotten_is_recorded_from_an_unchanged_status() -> None:
+    one, other = (partition(number) for number in range(2))
+    book = recorded(report(one, other))
+    book.retain_only([KEY])
+    book.record_report(report(one, other))
+    assert len(book.partitions) == 2
 
 
 def test_an_incident_counts_once_until_the_partition_goes_on() -> None:
