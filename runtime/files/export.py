@@ -23,7 +23,6 @@ from runtime.batch import (
     UnpacksTooLarge,
     walk,
 )
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
@@ -70,7 +69,7 @@ class ExportTicket(RoundTicket, frozen=True, kw_only=True):
     files: FilesSpec
     partitions: list[ExportPartition]
     transform: TransformSpec | None = None
-    unpacked_bytes: int = MAX_UNPACKED
+    unpacked_bytes: int
 
 
 EXPORT: Final = TaskKind(ExportTicket, ExportPartition)
@@ -126,11 +125,12 @@ async def copied(
 
     async def exported(partition: ExportPartition) -> ExportPartition:
         where, topic_id = TopicPartition(*partition.position.key), partition.position.topic_id
-        limit = ticket.unpacked_bytes
-        files = PartitionFiles(ticket.flow, ticket.files, where, topic_id, folder, ticket.generation, limit)
+        files = PartitionFiles(
+            ticket.flow, ticket.files, where, topic_id, folder, ticket.generation, ticket.unpacked_bytes
+        )
         async with turns:
             try:
-                export = _PartitionExport(cluster, partition, files, bucket, transform, limit)
+                export = _PartitionExport(cluster, partition, files, bucket, transform)
                 return await export.run(time.monotonic() + share_s)
             finally:
                 files.discard()
@@ -158,14 +158,12 @@ class _PartitionExport:
         files: PartitionFiles,
         bucket: TokenBucket,
         transform: FileTransform | None,
-        unpacked_bytes: int,
     ) -> None:
         self._cluster = cluster
         self._partition = partition
         self._files = files
         self._bucket = bucket
         self._transform = transform
-        self._unpacked_bytes = unpacked_bytes
         self._where = TopicPartition(*partition.position.key)
         self._topic_id = bytes.fromhex(partition.position.topic_id)
         self._position = partition.position.position  # from which is fetched
@@ -272,7 +270,7 @@ class _PartitionExport:
         from runtime.files.transformed import windows
 
         seen = [member for member, _, seen in _seen(answer, sets, begin) if seen]
-        pending = windows(seen, self._where, begin, self._unpacked_bytes)
+        pending = windows(seen, self._where, begin, self._files.unpacked_bytes)
         ahead: asyncio.Task[Window] | None = None
         try:
             while True:

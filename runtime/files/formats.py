@@ -17,7 +17,6 @@ from crc32c import crc32c
 
 from runtime.batch import Batch, Record, RecordSet, TopicPartition, records
 from runtime.batch.layout import NO_TIMESTAMP
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
 from runtime.files.manifest import ManifestFolder
@@ -285,11 +284,11 @@ class PartitionFiles:
         topic_id: str,
         folder: ManifestFolder,
         generation: int,
-        unpacked_bytes: int = MAX_UNPACKED,
+        unpacked_bytes: int,
     ) -> None:
         self._flow = flow
         self._spec = spec
-        self._unpacked_bytes = unpacked_bytes
+        self.unpacked_bytes = unpacked_bytes
         self._where = where
         self._topic_id = topic_id
         self._folder = folder
@@ -307,7 +306,7 @@ class PartitionFiles:
         """
         if self._spec.format == "raw":
             return self._write_raw(member, text, begin), member.next_offset
-        rows = rows_of(member, self._where, begin, self._unpacked_bytes)
+        rows = rows_of(member, self._where, begin, self.unpacked_bytes)
         for at in range(0, len(rows), ROWS_AT_ONCE):
             if at and self.full:
                 return at, rows[at][0].offset
@@ -347,7 +346,7 @@ class PartitionFiles:
         else:
             kept = [
                 record
-                for record in records(member, self._where, self._unpacked_bytes)
+                for record in records(member, self._where, self.unpacked_bytes)
                 if record.offset >= begin
             ]
             count = len(kept)

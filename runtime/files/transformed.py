@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from runtime.batch import BadRecord, BatchFailure, RecordSet, TopicPartition
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import ROWS_AT_ONCE, Row, rows_of, size_of
@@ -44,7 +43,7 @@ class Window(NamedTuple):
 
 
 def windows(
-    members: Iterable[RecordSet], where: TopicPartition, begin: int, unpacked_bytes: int = MAX_UNPACKED
+    members: Iterable[RecordSet], where: TopicPartition, begin: int, unpacked_bytes: int
 ) -> Iterator[Window]:
     """Yields the records of batches from the offset `begin` on, at most ROWS_AT_ONCE at a time (R8).
 

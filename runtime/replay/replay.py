@@ -213,6 +213,6 @@ def replayed_spec(
     Only the header records where these records came from. A record whose header names the destination as its
     home is not copied, whatever the flow's provenance.
     """
-    spec = rewrite_spec(part, replace(flow, provenance="headers"), source_id, destination_id)
+    spec = rewrite_spec(part, replace(flow, provenance="headers"), source_id, destination_id, READ_UNPACKED)
     native_only = spec.native_only and flow.provenance == "headers"
-    return replace(spec, native_only=native_only, max_unpacked=READ_UNPACKED)
+    return replace(spec, native_only=native_only)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from runtime.batch.spec import MAX_UNPACKED
+from runtime.contract.records.control import SlotSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
@@ -28,16 +28,14 @@ Spawn = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 class SlotContext(Struct, frozen=True):
     """The clients, budgets and settings of a slot, as its flows use them.
 
-    `producers` is the producer directory of the destination. `spawn` starts a task whose failure ends the
-    slot. `confirm` raises SlotMustEnd where the driver has replaced this process: a flow calls it after it
-    initialised its transactional ids (R3). `transformer` applies the transform of the slot's flow; a slot
-    without one copies flows without one. `registries` are the schema registries of the job, by cluster.
-    `unpacked_bytes` bounds the records of a batch that is rewritten (R8).
+    `spec` is what the driver said of the slot. `producers` is the producer directory of the destination.
+    `spawn` starts a task whose failure ends the slot. `confirm` raises SlotMustEnd where the driver has
+    replaced this process: a flow calls it after it initialised its transactional ids (R3). `transformer`
+    applies the transform of the slot's flow; a slot without one copies flows without one. `registries` are
+    the schema registries of the job, by cluster.
     """
 
-    job: str
-    slot: int
-    settings: CopySettings
+    spec: SlotSpec
     destination: KafkaCluster
     ledger: Ledger
     producers: ProducerDirectory
@@ -50,7 +48,6 @@ class SlotContext(Struct, frozen=True):
     confirm: Callable[[], Awaitable[None]]
     transformer: Transformer | None = None
     registries: Mapping[str, SchemaRegistry] = {}
-    unpacked_bytes: int = MAX_UNPACKED
 
 
 class LaneSettings(Struct, frozen=True):

@@ -138,11 +138,11 @@ class FlowCopy:
         self._ledger = self._flow_ledger(source)
         loop = asyncio.get_running_loop()
         self._bucket = TokenBucket(assigned.rate_limit, loop.time)
-        self._lanes = LaneSet(self._create_lanes(), context.settings.lanes)
+        self._lanes = LaneSet(self._create_lanes(), context.spec.copy.lanes)
         self._supervisor = PartitionSupervisor(
             source,
             context.destination,
-            context.settings,
+            context.spec.copy,
             assigned.generation,
             accepts_loss=self.spec.on_data_loss == "skip",
             emit=self.handle,
@@ -417,9 +417,9 @@ class FlowCopy:
     def _create_lanes(self) -> list[Lane]:
         """Returns a new lane for each transactional id of the flow in this slot."""
         context = self._context
-        ids = transactional_ids(context.job, context.slot, self.name, context.settings)
-        settings = lane_settings(context.settings, self.spec)
-        solo = context.settings.lanes
+        ids = transactional_ids(context.spec.job, context.spec.slot, self.name, context.spec.copy)
+        settings = lane_settings(context.spec.copy, self.spec)
+        solo = context.spec.copy.lanes
         return [
             Lane(
                 context.destination,

@@ -177,9 +177,7 @@ class Slot:
                     raise BrokerError(topic.error, naming.OFFSET_MAP)
                 shares = SessionShares(self._budget)
                 self._context = SlotContext(
-                    job=self._spec.job,
-                    slot=self._spec.slot,
-                    settings=self._spec.copy,
+                    spec=self._spec,
                     destination=destination,
                     ledger=ledger,
                     producers=ProducerDirectory(destination),
@@ -192,7 +190,6 @@ class Slot:
                     confirm=self._confirm,
                     transformer=self._transformer,
                     registries=self._registries,
-                    unpacked_bytes=self._spec.unpacked_bytes,
                 )
             except WrongCluster:
                 raise

@@ -23,6 +23,7 @@ import uvloop
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec import files, naming
@@ -170,6 +171,7 @@ def main() -> None:
                     files=FilesSpec(endpoint="lake", folder=f"{home}/lake", format=form),
                     partitions=partitions,
                     round_s=600.0,
+                    unpacked_bytes=MAX_UNPACKED,
                 )
                 for _ in range(options.rounds):
                     write_once(ticket, load, brokers)

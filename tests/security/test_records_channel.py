@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from runtime.batch import Record
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Assign, Assignment, SlotSpec, StopSlot
 from runtime.contract.records.job_status import JobStatus, StatusKey
@@ -58,7 +59,9 @@ def at(side: Side, work: Callable[[KafkaCluster], Awaitable[None]]) -> None:
 
 
 def test_a_slot_skips_what_it_cannot_read_and_obeys_the_next_word(dc2: Side, fresh: Fresh) -> None:
-    spec = SlotSpec(job=fresh("job"), slot=0, destination="dc2", cluster=dc2.spec())
+    spec = SlotSpec(
+        job=fresh("job"), slot=0, destination="dc2", cluster=dc2.spec(), unpacked_bytes=MAX_UNPACKED
+    )
     mine = control.slot_key(spec.job, 0)
 
     async def work(cluster: KafkaCluster) -> None:

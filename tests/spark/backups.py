@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.manifest import BackupState, Commit, FilePosition, ManifestOwner, Snapshot
 from runtime.contract.spec.cluster import ClusterSpec
@@ -93,6 +94,7 @@ class BackupWriter:
             files=self._files,
             partitions=[one for one in known if one.position.position < one.end],
             round_s=600.0,
+            unpacked_bytes=MAX_UNPACKED,
         )
         (result,) = EXPORT.results(list(export([encode(ticket)])))
         assert not result.error, result.error

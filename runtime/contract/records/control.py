@@ -14,7 +14,6 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.record_values import RecordCodec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
-from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.topic_settings import DEFAULT_MAX_MESSAGE_BYTES
 from runtime.contract.spec.transform import TransformSpec
@@ -87,11 +86,11 @@ class SlotSpec(msgspec.Struct, frozen=True):
     slot: int
     destination: str
     cluster: ClusterSpec
+    unpacked_bytes: int
     copy: CopySettings = CopySettings()
     sources: dict[str, ClusterSpec] = {}
     transform: TransformSpec | None = None
     registries: dict[str, RegistrySpec] = {}
-    unpacked_bytes: int = LaunchSpec().unpacked_bytes
 
 
 def transactional_ids(job: str, slot: int, flow: str, settings: CopySettings) -> list[str]:

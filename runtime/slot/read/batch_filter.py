@@ -26,7 +26,6 @@ from runtime.batch import (
     prepare,
 )
 from runtime.batch.selection import QuarantinedRecord
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -74,7 +73,7 @@ def rewrite_spec(
     flow: FlowSpec,
     source_id: str,
     destination_id: str,
-    unpacked_bytes: int = MAX_UNPACKED,
+    unpacked_bytes: int,
 ) -> RewriteSpec:
     """Returns how this partition's batches are rewritten where they must be; each fetch sets `start`.
 
@@ -159,7 +158,7 @@ class FlowFilter:
         source_id: str,
         destination_id: str,
         directory: ProducerDirectory | None,
-        unpacked_bytes: int = MAX_UNPACKED,
+        unpacked_bytes: int,
     ) -> None:
         self._spec = spec
         self._unpacked_bytes = unpacked_bytes

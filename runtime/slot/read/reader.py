@@ -514,7 +514,7 @@ class SourceReader:
         self._start = start
         self._gate = gate
         ids = source.cluster_id, context.destination.cluster_id
-        self._filter = FlowFilter(spec, *ids, directory, context.unpacked_bytes)
+        self._filter = FlowFilter(spec, *ids, directory, context.spec.unpacked_bytes)
         self._intakes_of: dict[tuple[int, int], BrokerIntake] = {}
         self._intakes: dict[PartitionCopy, BrokerIntake] = {}
 
@@ -561,7 +561,7 @@ class SourceReader:
             intake = BrokerIntake(
                 node,
                 self._source,
-                context.settings,
+                context.spec.copy,
                 context.budget,
                 context.shares,
                 context.idle_sessions,

@@ -30,6 +30,7 @@ from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import StoredPiece, groups_of, stored_partition
 from runtime.audit.verify.verification import compare_pieces
 from runtime.batch import Record
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
 from runtime.contract.spec.files import FilesSpec, Format
@@ -65,7 +66,7 @@ def written(folder: Path, form: Format, layout: str = "{topic}/", begin: int = 0
     folder.mkdir(exist_ok=True)
     manifest = ManifestFolder(str(folder), "f")
     spec = FilesSpec(endpoint="lake", folder=str(folder), format=form, layout=layout, size_bytes=1 << 16)
-    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1)
+    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1, MAX_UNPACKED)
     text = batch_bytes(RECORDS)
     files.write(sets(text)[0], memoryview(text), begin)
     done = files.finish()
@@ -158,7 +159,7 @@ def test_values_that_spark_decoded_are_compared_as_they_are(
 ) -> None:
     manifest = ManifestFolder(str(tmp_path), "f")
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form)
-    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1)
+    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1, MAX_UNPACKED)
     rows: list[Row] = [(RECORDS[0], 0), (RECORDS[2], 1)]
     files.write_rows(rows, values)
     done = files.finish()

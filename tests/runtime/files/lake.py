@@ -9,6 +9,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from runtime.batch import Record
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import Commit, FilePosition
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.driver.application import RoundWork
@@ -69,7 +70,7 @@ class Lake:
         ]
         begin = self.offset if begin is None else begin
         text = batch_bytes(given)
-        files = PartitionFiles("f", self.spec, WHERE, ONE, self.folder, 1)
+        files = PartitionFiles("f", self.spec, WHERE, ONE, self.folder, 1, MAX_UNPACKED)
         if values is not None:
             files.write_rows([(one, 0) for one in given], pa.nulls(len(given), values))
         else:

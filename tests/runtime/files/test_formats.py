@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from runtime.batch import BatchFailure, Codec, Record, TopicPartition, records
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, folder_of
 from runtime.files.formats import ROW_GROUP_BYTES, PartitionFiles
@@ -30,7 +31,7 @@ def written(
     tmp_path: Path, form: Any, *batches: bytes, begin: int = 0, layout: str = "{topic}/", **changes: Any
 ) -> list[DataFile]:
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout, **changes)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
     for text in batches:
         (member,) = sets(text)
         files.write(member, memoryview(text), begin)
@@ -125,7 +126,7 @@ def test_a_batch_that_can_not_be_read_leaves_nothing(tmp_path: Path) -> None:
     good, bad = batch_bytes(RECORDS), bytearray(batch_bytes(RECORDS, base=10, last=17, codec=Codec.NONE))
     bad[62] ^= 0xFF
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", size_bytes=1 << 16)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
     files.write(sets(good)[0], memoryview(good), 0)
     text = summed(bad)
     with pytest.raises(BatchFailure):
@@ -147,7 +148,7 @@ def test_headers_count_for_a_row_group(tmp_path: Path) -> None:
 def test_on_a_full_disk_every_file_is_discarded(tmp_path: Path) -> None:
     """A worker is reused: a handle that stays open is never closed."""
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", layout="{topic}/date={date}/")
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
     days = batch_bytes([Record(at, NOON + at * DAY_MS, None, b"v" * 9_000, ()) for at in range(3)])
     handles = set(Path("/proc/self/fd").iterdir())
     files.write(sets(days)[0], memoryview(days), 0)
@@ -165,7 +166,7 @@ def test_on_a_full_disk_every_file_is_discarded(tmp_path: Path) -> None:
 
 def test_what_is_discarded_is_gone(tmp_path: Path) -> None:
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="raw")
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
     text = batch_bytes(RECORDS)
     files.write(sets(text)[0], memoryview(text), 0)
     files.discard()

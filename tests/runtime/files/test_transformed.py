@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.batch import BadRecord, CorruptBatch, Record, TopicPartition
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import FilesSpec
@@ -67,7 +68,7 @@ def applied(rows: list[tuple[Record, int]], answers: Answers, transform: Transfo
 
 def written(tmp_path: Path, form: Any, layout: str, *found: Window) -> list[DataFile]:
     spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1)
+    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
     for one in found:
         files.write_rows(one.rows, one.values)
     return files.finish()
@@ -157,7 +158,7 @@ def test_each_day_has_the_values_of_its_own_records(tmp_path: Path) -> None:
 def test_a_large_batch_is_in_several_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformed, "ROWS_AT_ONCE", 3)
     members = sets(batch_bytes([record(at) for at in range(1, 8)]), batch_bytes([record(9)]))
-    found = list(windows(members, WHERE, 0))
+    found = list(windows(members, WHERE, 0, MAX_UNPACKED))
     assert [([one.offset for one, _ in part.rows], part.through) for part in found] == [
         ([1, 2, 3], 4),
         ([4, 5, 6], 7),
@@ -169,7 +170,10 @@ def test_a_large_batch_is_in_several_windows(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_batch_behind_held_records_makes_no_window_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transformed, "ROWS_AT_ONCE", 3)
     members = sets(batch_bytes([record(1), record(2)]), batch_bytes([record(at) for at in range(3, 8)]))
-    parts = [([row.offset for row, _ in part.rows], part.through) for part in windows(members, WHERE, 0)]
+    parts = [
+        ([row.offset for row, _ in part.rows], part.through)
+        for part in windows(members, WHERE, 0, MAX_UNPACKED)
+    ]
     assert parts == [([1, 2, 3], 4), ([4, 5, 6], 7), ([7], 8)]
 
 
@@ -178,7 +182,7 @@ def test_windows_are_whole_batches_up_to_one_that_can_not_be_read() -> None:
     bad = bytearray(batch_bytes([Record(9, NOON, None, b"v", ())], base=9))
     bad[61] ^= 0xFF
     members = sets(batch_bytes([Record(5, NOON, b"k", b"v", ())], base=5), batch_bytes(large), summed(bad))
-    first, second = windows(members, WHERE, 6)
+    first, second = windows(members, WHERE, 6, MAX_UNPACKED)
     assert ([one.offset for one, _ in first.rows], first.through, first.failure) == ([7, 8], 9, None)
     assert ([one.offset for one, _ in second.rows], second.through) == ([], 9)
     assert isinstance(second.failure, CorruptBatch)

@@ -3,6 +3,7 @@
 import pytest
 
 from runtime.batch import DroppedRecords, Record, RewriteSpec, TooLarge, walk
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
@@ -95,7 +96,7 @@ def test_only_headers_provenance_touches_records(mode: str) -> None:
         provenance=mode,  # type: ignore[arg-type]
         native_only=True,
     )
-    spec = rewrite_spec(ASSIGNED, flow, "id-1", "id-2")
+    spec = rewrite_spec(ASSIGNED, flow, "id-1", "id-2", MAX_UNPACKED)
     assert (spec.max_batch, spec.where) == (500, ("orders", 3))
     headers = mode == "headers"
     assert spec.provenance == (ClusterPartition("id-1", "orders", 3) if headers else None)

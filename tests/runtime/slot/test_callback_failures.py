@@ -4,13 +4,10 @@ import asyncio
 
 import pytest
 
-from runtime.contract.records.control import Assignment, SlotSpec
-from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.records.control import Assignment
 from runtime.kafka.timing import callback_failures
 from runtime.slot.slot import Slot
-
-NOWHERE = ClusterSpec(bootstrap="127.0.0.1:9")
+from tests.runtime.slot.world import SLOT
 
 
 def broken() -> None:
@@ -35,9 +32,8 @@ async def test_a_callback_that_fails_is_logged_with_its_traceback_and_passed_on(
 
 def test_a_callback_that_fails_ends_the_slot() -> None:
     async def work() -> None:
-        spec = SlotSpec("job", 0, "dc2", NOWHERE, CopySettings())
         asyncio.get_running_loop().call_later(0.05, broken)
-        await asyncio.wait_for(Slot(spec, Assignment(1), {}).run(), 60)
+        await asyncio.wait_for(Slot(SLOT, Assignment(1), {}).run(), 60)
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(work())

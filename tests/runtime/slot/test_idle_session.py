@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import CopySettings
@@ -130,7 +131,7 @@ class Slot:
             self.shares,
             self.idle_sessions,
             self.buckets[flow],
-            FlowFilter(flow_spec(f"flow{flow}"), "id-1", "id-2", None),
+            FlowFilter(flow_spec(f"flow{flow}"), "id-1", "id-2", None, MAX_UNPACKED),
             self.handle,
             f"fetch {flow}",
         )

@@ -28,7 +28,7 @@ from runtime.sql.transformer import Transformed, Transformer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.partition import outgoing, partition
 from tests.runtime.batch.forge import batch_bytes, record
-from tests.runtime.slot.world import flow_spec
+from tests.runtime.slot.world import SLOT, flow_spec
 
 TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -92,7 +92,7 @@ def intake_of(
         shares,
         IdleSessions(ByteBudget(1 << 20), shares, asyncio.ensure_future),
         TokenBucket(None, lambda: 0.0),
-        FlowFilter(flow_spec("flow"), "id-1", "id-2", None),
+        FlowFilter(flow_spec("flow"), "id-1", "id-2", None, MAX_UNPACKED),
         lambda _: None,
         "fetch",
         transformer,
@@ -105,12 +105,11 @@ def reader_of(
     """A reader that runs no intake: `started` are their coroutines."""
     context = SimpleNamespace(
         destination=SimpleNamespace(cluster_id="id-2"),
-        settings=CopySettings(),
+        spec=SLOT,
         budget=ByteBudget(1 << 20),
         shares=SessionShares(ByteBudget(1 << 20)),
         idle_sessions=None,
         transformer=transformer,
-        unpacked_bytes=MAX_UNPACKED,
     )
     return SourceReader(
         flow_spec("flow"),

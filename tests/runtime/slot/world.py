@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec.structs import replace
 
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client import settings as client
 from runtime.contract.client.stores import Setting
 from runtime.contract.records.control import (
@@ -50,6 +51,8 @@ from runtime.slot.idle_session import IdleSessions
 from runtime.slot.slot import Slot
 from tests.records import PATIENCE_S, admin_of, committed, known_everywhere, settled, watermarks
 
+NOWHERE = ClusterSpec(bootstrap="127.0.0.1:9")
+SLOT = SlotSpec("job", 0, "dc2", NOWHERE, MAX_UNPACKED)
 FAST = CopySettings(
     retry_ms=50, retry_max_ms=1_000, stop_retry_ms=1_000, tail_every_ms=200, transaction_timeout_ms=10_000
 )
@@ -190,9 +193,7 @@ def slot_context(destination: KafkaCluster, ledger: Ledger) -> SlotContext:
 
     budget = ByteBudget(1)
     return SlotContext(
-        job="job",
-        slot=0,
-        settings=CopySettings(),
+        spec=SLOT,
         destination=destination,
         ledger=ledger,
         producers=ProducerDirectory(destination),
@@ -231,6 +232,7 @@ class Driver:
             destination=self.destination,
             cluster=self.sides[self.destination].spec(),
             copy=self.settings,
+            unpacked_bytes=MAX_UNPACKED,
             sources={name: side.spec() for name, side in self.sides.items() if name != self.destination},
             registries=self.registries,
         )

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Record, TopicPartition
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.files.formats import PartitionFiles
@@ -46,7 +47,7 @@ def test_a_file_that_repl_wrote_gives_the_records_that_went_into_it(path: Path) 
     ]
     spec = FilesSpec(endpoint="lake", folder=str(path.parent), format="parquet")
     where, folder = TopicPartition("orders", 3), ManifestFolder(str(path.parent), "f")
-    files = PartitionFiles("f", spec, where, "ab" * 16, folder, 1)
+    files = PartitionFiles("f", spec, where, "ab" * 16, folder, 1, MAX_UNPACKED)
     text = batch_bytes(wanted)
     files.write(sets(text)[0], memoryview(text), 0)
     (file,) = files.finish()
