@@ -6,7 +6,6 @@ without one.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -17,13 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from runtime.machine import hold
+
 _KEPT_S: Final = 30 * 24 * 3600
-
-
-def cache_folder() -> Path:
-    """Returns the cache folder of the user. Raises RuntimeError where the user has no home folder."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "repl"
 
 
 class ClassArchive:
@@ -55,12 +50,11 @@ class ClassArchive:
         """
         folder = self.path.parent
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{self._stem}.lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-                return
+        lock = hold(folder / f"{self._stem}.lock")
+        if lock is None:
+            yield None
+            return
+        with os.fdopen(lock):
             if self.path.exists():
                 yield None
                 return

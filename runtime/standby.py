@@ -45,10 +45,11 @@ from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.kafka.timing import Silence, in_time
 from runtime.launch.command import archive_classes
-from runtime.launch.folder import JobFolder, hold
+from runtime.launch.folder import JobFolder
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from runtime.ledger.records import READ_FAILURES, InternalTopicScan
 from runtime.ledger.transaction_writer import send
+from runtime.machine import hold
 
 SILENCE_S = 4.0
 """A job whose heartbeats came in time is started after so long without one.

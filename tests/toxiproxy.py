@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from runtime.class_archive import cache_folder
+from runtime.machine import cache_folder
 from tests.labs import WITH_PARENT
 from tests.ports import free_port
 from tests.records import wait_for

@@ -1,6 +1,5 @@
 """The copy of a topology on lab clusters: the same flows, topics and groups, with other addresses."""
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -42,6 +41,7 @@ from planner.workflows.lab import (
 from planner.workflows.rules import POLICY
 from planner.workflows.topology import HOME, kill_all_below, launcher_home, processes_below
 from runtime.contract.client.secrets import JOB_VARIABLES
+from runtime.machine import hold
 
 PARTITIONS = 3
 _MADE_WITHIN_S = 60.0
@@ -53,13 +53,10 @@ def only_drill(path: Path) -> Iterator[Path]:
     """Yields the folder of a topology's copy, and refuses a second drill. The lock ends with the process."""
     home = launcher_home(path)
     home.mkdir(parents=True, exist_ok=True)
-    with (home / "drill.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Failure(
-                error("another drill of this topology runs on this machine", "wait until it has ended")
-            ) from None
+    lock = hold(home / "drill.lock")
+    if lock is None:
+        raise Failure(error("another drill of this topology runs on this machine", "wait until it has ended"))
+    with os.fdopen(lock):
         yield home / "drill"
 
 

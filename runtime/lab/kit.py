@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import TypeAlias
 from xml.sax.saxutils import quoteattr
 
-from runtime.class_archive import ClassArchive, cache_folder
+from runtime.class_archive import ClassArchive
 from runtime.contract.extras import Extra, missing_extra, spark_package
 from runtime.java import find_java
 from runtime.lab.cluster import DEFAULT, KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabError, exclusive, explained, write
+from runtime.machine import cache_folder
 
 # It names an Ivy settings file, for a company's own mirror, as for Spark's packages.
 SETTINGS = "REPL_IVY_SETTINGS"

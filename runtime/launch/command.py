@@ -22,7 +22,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import runtime
-from runtime.class_archive import ClassArchive, cache_folder
+from runtime.class_archive import ClassArchive
 from runtime.contract.extras import Extra, is_missing, missing_extra, spark_package
 from runtime.contract.launching import LaunchError, safe_path
 from runtime.contract.spec.jobspec import JobSpec
@@ -32,6 +32,7 @@ from runtime.java import find_java
 from runtime.launch.folder import JobFolder
 from runtime.launch.launcher import without_operator_keys
 from runtime.launch.processes import ending_with_this_process
+from runtime.machine import cache_folder
 
 MARK = "REPL_JOB_LIFE"  # the variable that every process of one start of a job has in its environment
 

@@ -5,7 +5,6 @@ The folder is `HOME/JOB/`. The log is one bounded file with the output of all pr
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sys
@@ -25,7 +24,6 @@ from runtime.contract.whole_file import write_private
 from runtime.launch.launcher import refuse_secrets
 from runtime.launch.processes import ProcessIdentity
 
-_POLL_S = 0.05
 _HINT = "make room, or make the folder writable, or name another with REPL_HOME"
 
 Phase = Literal["starting", "running", "waiting", "stopping", "ended"]
@@ -120,30 +118,6 @@ class JobFolder:
         except UnreadableValue as error:
             hint = "kill the job's supervisor if it still runs, remove the file, and apply again"
             raise LaunchError(f"{self.state} can't be read: {error}", hint) from error
-
-
-def hold(lock: Path, within_s: float = 0.0) -> int | None:
-    """Takes the lock of the job's supervisor and returns it as a file descriptor, or None when another
-    process holds it.
-
-    A process that has or inherits the descriptor supervises the job. The kernel releases the lock with the
-    last such process.
-    """
-    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                os.close(file)
-                return None
-            time.sleep(_POLL_S)
-        except OSError:
-            os.close(file)
-            raise
-        else:
-            return file
 
 
 LARGEST = 8 << 20

@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from runtime.machine import cache_folder
 from tests.network import Host, Network, network
 from tests.records import wait_for
 
 _MODULES = (Path(__file__).parent / "daemons" / "go.mod").read_text()
 VERSION = _MODULES.partition("k8s.io/kubernetes v")[2].split()[0]
-BINARIES = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / f"repl/kubernetes-{VERSION}"
+BINARIES = cache_folder() / f"kubernetes-{VERSION}"
 HELM, KUBECONFORM = BINARIES / "helm-3.22.0", BINARIES / "kubeconform-0.8.0"
 SCHEMAS, POD_MONITOR = BINARIES / "schemas", BINARIES / "podmonitors.yaml"
 JOBS, GIT, PAUSE = "repl.test/jobs:1", "repl.test/git-and-ssh:1", "repl.test/pause:1"

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runtime.class_archive import cache_folder
 from runtime.contract.extras import spark_package
 from runtime.java import find_java
 from runtime.lab.files import exclusive
 from runtime.lab.ports import free_ports
+from runtime.machine import cache_folder
 from tests.labs import WITH_PARENT
 from tests.records import wait_for
 

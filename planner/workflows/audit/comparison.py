@@ -53,6 +53,7 @@ from runtime.contract.results.records import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ENDED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.machine import hold
 from runtime.replay.request import ReplayRequest
 
 _RESUME = "with --resume it goes on where it stood"
@@ -128,8 +129,6 @@ def verification_file(
 
     There is one for each comparison: flow, topics, range and sample. None where nothing can be written.
     """
-    from runtime.launch.folder import hold
-
     content = encode_request(replace(request, rate=None, within_s=0.0))
     name = f"{quote(request.flow.name, safe='')}-{hashlib.sha256(content).hexdigest()[:12]}.jsonl"
     file = launcher_home(path) / "verify" / name

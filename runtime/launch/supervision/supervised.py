@@ -19,9 +19,10 @@ from runtime.contract.spec.jobspec import JobSpec
 from runtime.java import find_java
 from runtime.launch import processes
 from runtime.launch.command import ROOT, check_secret, spark_home, spark_submit
-from runtime.launch.folder import JobFolder, Supervision, hold, log_excerpt, log_size, log_tail
+from runtime.launch.folder import JobFolder, Supervision, log_excerpt, log_size, log_tail
 from runtime.launch.launcher import check_references, job_environment
 from runtime.launch.supervision.supervisor import marked, supervisor_command
+from runtime.machine import hold
 
 _POLL_S = 0.05
 _LOCK_TIMEOUT_S = 1.0  # a lock that another command only inspects is free again by then

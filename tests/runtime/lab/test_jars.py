@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from runtime.class_archive import cache_folder
 from runtime.java import find_java
 from runtime.lab import kit
 from runtime.lab.cluster import KAFKA_VERSION, KafkaVersion
 from runtime.lab.files import LabError
 from runtime.lab.kit import SETTINGS, UNPINNED, IvyDependency, IvyRequest
+from runtime.machine import cache_folder
 from tests.commands import environment
 from tests.labs import mirror_maker
 

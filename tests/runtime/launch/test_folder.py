@@ -1,12 +1,11 @@
 """The folder of a job is its owner's, whole, and one job's only; its log is bounded; restarts wait."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from runtime.contract.launching import LaunchError
-from runtime.launch.folder import JobFolder, LogFile, Supervision, hold, log_tail
+from runtime.launch.folder import JobFolder, LogFile, Supervision, log_tail
 from runtime.launch.supervision.supervisor import LONGEST_S, STEADY_S, Backoff
 from tests.runtime.launch.specs import spec_of
 
@@ -54,16 +53,6 @@ def test_a_state_nobody_can_read_is_an_error_and_none_is_none(tmp_path: Path):
     with pytest.raises(LaunchError, match="can't be read") as refused:
         folder.supervision()
     assert "the user that started the job" in refused.value.hint
-
-
-def test_a_lock_has_one_holder_and_goes_with_it(tmp_path: Path):
-    first = hold(tmp_path / "lock")
-    assert first is not None
-    assert hold(tmp_path / "lock", 0.1) is None
-    os.close(first)
-    again = hold(tmp_path / "lock")
-    assert again is not None
-    os.close(again)
 
 
 def test_a_log_is_bounded_and_its_end_is_read_over_a_rotation(tmp_path: Path):
