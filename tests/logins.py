@@ -17,7 +17,7 @@ from runtime.lab.lab import Lab
 from runtime.lab.ports import free_ports
 from tests.certificates import Renewals, renewed
 from tests.iam import CLIENT_SECRET, HANDLER, REGION, TokenChecker, checking, handler_jar
-from tests.labs import JVM, spec
+from tests.labs import JVM, running_lab, spec
 from tests.s3 import s3_server
 
 KEY, SECRET = "AKIAREPL", "a secret key of IAM"
@@ -110,14 +110,15 @@ def login_lab(folder: Path, *clusters: str, security: Security = Security.KERBER
             "connections.max.reauth.ms": str(LIFETIME_S * 1000),
             "allow.everyone.if.no.acl.found": "true",
         }
-        lab = Lab(folder / "lab")
-        lab.kdc.create(LIFETIME_S)
-        running.callback(lab.down, purge=True)
+        Lab(folder / "lab").kdc.create(LIFETIME_S)
         java_options = f"-javaagent:{jar}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JDK_JAVA_OPTIONS", java_options)  # storage is formatted with it, too
             sites = (spec(name, security=security, properties=properties) for name in clusters)
-            lab.up([replace(site, jvm=(*JVM, f"-Diam.checker={checker.url}")) for site in sites])
+            jvm = (*JVM, f"-Diam.checker={checker.url}")
+            lab = running.enter_context(
+                running_lab(folder / "lab", *(replace(site, jvm=jvm) for site in sites))
+            )
         yield Logins(lab, checker, java_options)
 
 
@@ -159,18 +160,13 @@ def certificate_lab(folder: Path, *clusters: str) -> Iterator[Certified]:
         f"{listener}.ssl.truststore.location": str(renewals.authority_file),
     }
     ports = free_ports()
-    with ExitStack() as running:
-        lab = Lab(folder / "lab")
-        running.callback(lab.down, purge=True)
-        lab.up(
-            [
-                replace(
-                    spec(name, security=Security.TLS, properties=properties),
-                    port=port,
-                    listeners=(Listener(CERTIFICATES, {1: f"127.0.0.1:{port + LISTENERS}"}),),
-                )
-                for name, port in zip(clusters, ports, strict=False)
-            ]
+    sites = (
+        replace(
+            spec(name, security=Security.TLS, properties=properties),
+            port=port,
+            listeners=(Listener(CERTIFICATES, {1: f"127.0.0.1:{port + LISTENERS}"}),),
         )
-        running.enter_context(renewed(renewals))
+        for name, port in zip(clusters, ports, strict=False)
+    )
+    with running_lab(folder / "lab", *sites) as lab, renewed(renewals):
         yield Certified(lab, renewals)

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from runtime.lab.lab import Lab
 from tests import checker
 from tests.chaos.blows import DOORS, EXECUTOR, LEADERS, TWO_DRIVERS, WEIGHTS
 from tests.chaos.copiers import EXECUTORS, LOCAL, Copier, Kept, SlotCopier, SparkCopier, sides_of
@@ -18,6 +17,7 @@ from tests.chaos.doors import doors, through
 from tests.chaos.links import links
 from tests.chaos.storm import PARTITIONS, Ground, Storm, Weather, cluster_specs, prepare, rage
 from tests.checker.report import AT_SOURCE, Kind
+from tests.labs import running_lab
 from tests.runtime.slot.world import Driver
 from tests.spark.job import flow_of, spec_of
 from tests.toxiproxy import toxiproxy
@@ -49,15 +49,14 @@ def main() -> int:
         binary = None if options.without_spark else toxiproxy()
         if binary is None:
             print("chaos: without toxiproxy no link is slow or narrow, and no connection reset", flush=True)
-        lab = Lab(folder / "lab")
-        lab.up(cluster_specs(given, options.brokers, with_doors=binary is not None))
-        try:
-            with doors(lab, given, binary) as proxies:
-                ground = Ground(lab, given, proxies)
-                left = rounds[rounds.index(options.first) :]
-                found = [_round(ground, folder, options, first) for first in left]
-        finally:
-            lab.down(purge=options.keep is None)
+        clusters = cluster_specs(given, options.brokers, with_doors=binary is not None)
+        with (
+            running_lab(folder / "lab", *clusters, purge=options.keep is None) as lab,
+            doors(lab, given, binary) as proxies,
+        ):
+            ground = Ground(lab, given, proxies)
+            left = rounds[rounds.index(options.first) :]
+            found = [_round(ground, folder, options, first) for first in left]
     return _verdict(found, again)
 
 

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, redirect_stderr
+from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from tests.hostile.rounds import (
     streams_of,
 )
 from tests.hostile.wire import NAMES
-from tests.labs import run_tool
+from tests.labs import run_tool, running_lab
 
 _WEIGHTS: Mapping[str, int] = {"slot": 12, "file": 2, "replay": 2, "restore": 2}
 
@@ -62,23 +62,23 @@ def main() -> int:
     if options.transaction_version is not None:
         again += f" --transaction-version {options.transaction_version}"
     print(f"hostile: {again}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="hostile-") as scratch, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="hostile-") as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "copies.log")
-        lab = Lab(folder / "lab")
-        lab.up(cluster_specs(options.streams, options.brokers))
-        try:
+        clusters = cluster_specs(options.streams, options.brokers)
+        with running_lab(folder / "lab", *clusters, purge=options.keep is None) as lab:
             if options.transaction_version is not None:
                 _finalize(lab, options.transaction_version)
-            said = stack.enter_context((folder / "said.log").open("w"))
-            with redirect_stderr(said), proxies(routes_of(lab)) as made:
+            with (
+                (folder / "said.log").open("w") as said,
+                redirect_stderr(said),
+                proxies(routes_of(lab)) as made,
+            ):
                 outcomes, failures = _rounds(streams_of(lab, made, folder), options)
             tally = Tally()
             for proxy in made:
                 tally.add(proxy.tally)
-        finally:
-            lab.down(purge=options.keep is None)
     return _verdict(outcomes, failures, tally, again)
 
 

@@ -40,8 +40,8 @@ def spec(
 
 
 @contextmanager
-def running_lab(folder: Path, *clusters: LabClusterSpec) -> Iterator[Lab]:
-    """Yields a lab in `folder` whose clusters answer, and removes it at the end."""
+def running_lab(folder: Path, *clusters: LabClusterSpec, purge: bool = True) -> Iterator[Lab]:
+    """Yields a lab in `folder` whose clusters answer. At its end the lab stops, and its files are removed."""
     lab = Lab(folder)
     try:
         lab.up(clusters)
@@ -49,7 +49,7 @@ def running_lab(folder: Path, *clusters: LabClusterSpec) -> Iterator[Lab]:
             coordinators_ready(cluster.client)
         yield lab
     finally:
-        lab.down(purge=True)
+        lab.down(purge=purge)
 
 
 def run_tool(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,10 @@ from planner.model.diagnostic import ExitCode
 from planner.workflows import ReplicationStatusRequest, status
 from planner.workflows.samples import sample_of
 from runtime.lab.cluster import LabClusterSpec
-from runtime.lab.lab import Lab
 from tests.bdd.running import Town
 from tests.endpoints import endpoint
-from tests.labs import JVM, WITH_PARENT
-from tests.records import coordinators_ready, wait_for
+from tests.labs import JVM, WITH_PARENT, running_lab
+from tests.records import wait_for
 from tests.soak.comparison import Comparison, Findings
 from tests.soak.load import Load, Place, Sent, number_of
 from tests.topologies import at
@@ -38,7 +38,6 @@ class SoakTown:
     """The topics of dc1 are copied to dc2 as `dc1.TOPIC`. `active` is the cluster that producers write to."""
 
     def __init__(self, folder: Path, brokers: int, rate: float, say: Callable[[str], None]) -> None:
-        self.lab = Lab(folder / "lab")
         self.load = Load(rate)
         self.say = say
         self.active = HOME
@@ -49,16 +48,13 @@ class SoakTown:
         self._replayed: set[int] = set()
         self._brokers = brokers
         self._folder = folder
+        self._running = ExitStack()
 
     def __enter__(self) -> SoakTown:
-        self.lab.up(
-            [
-                LabClusterSpec(name, brokers=self._brokers, jvm=JVM, prefix=WITH_PARENT)
-                for name in (HOME, AWAY)
-            ]
+        clusters = (
+            LabClusterSpec(name, brokers=self._brokers, jvm=JVM, prefix=WITH_PARENT) for name in (HOME, AWAY)
         )
-        for cluster in self.lab.clusters.values():
-            coordinators_ready(cluster.client)
+        self.lab = self._running.enter_context(running_lab(self._folder / "lab", *clusters))
         topology = at(self.lab, "soak", self._folder, (HOME, AWAY))
         topology.topics = [
             {"name": name, "cluster": HOME, "partitions": partitions} for name, partitions in TOPICS.items()
@@ -81,13 +77,11 @@ class SoakTown:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with self._running:
             self.load.stop(lost=True)
             for name in (HOME, AWAY):
                 self.lab.start(name)
             self.town.run("destroy", str(self.file), "--auto-approve")
-        finally:
-            self.lab.down(purge=True)
 
     @property
     def file(self) -> Path:
