@@ -221,7 +221,7 @@ class FlowCopy:
         An open transaction of its former slot has written progress, and its markers are not written yet.
         """
         try:
-            progress = await self._ledger.decided_progress(assigned.key)
+            progress = await self._ledger.wait_for_progress(assigned.key)
         except READ_FAILURES as error:
             if self._undecided.pop(assigned.key, None) is assigned:
                 self._missing[assigned.key] = assigned, f"its progress can't be read: {error}"

@@ -238,7 +238,7 @@ class LedgerInMemory:
 
     async def register(self, identity: ProducerIdentity) -> None: ...
 
-    async def decided_progress(self, key: PartitionKey) -> Progress | None:
+    async def wait_for_progress(self, key: PartitionKey) -> Progress | None:
         return self.stored.get(key)
 
     async def write(self, tx: Transaction, sender: ProduceSender, transactional_id: str) -> None:

@@ -184,7 +184,7 @@ class FlowLedger:
         """Returns the progress that was read last, undecided if an open transaction has written it."""
         return self._ledger.progress(key)
 
-    async def decided_progress(self, key: PartitionKey) -> Progress | None:
+    async def wait_for_progress(self, key: PartitionKey) -> Progress | None:
         """Returns the committed progress, once no open transaction has written to it."""
         while True:
             try:
@@ -208,7 +208,7 @@ class FlowLedger:
         stored = {copy: self.progress(copy.key) for copy in expected}
         for copy, progress in stored.items():
             if isinstance(progress, UndecidedProgress):
-                stored[copy] = await self.decided_progress(copy.key)
+                stored[copy] = await self.wait_for_progress(copy.key)
         return [copy for copy, progress in expected.items() if not _is_same(stored[copy], progress)]
 
     async def register(self, identity: ProducerIdentity) -> None:

@@ -503,7 +503,7 @@ class Lane:
         The new epoch has ended it either way, so its records are decided (fencing 5).
         """
         await self._retry(self._ledger.refresh)
-        decided = [(entry, await self._ledger.decided_progress(entry.copy.key)) for entry in tx.entries]
+        decided = [(entry, await self._ledger.wait_for_progress(entry.copy.key)) for entry in tx.entries]
         committed = [entry for entry, progress in decided if progress == entry.progress]
         for entry in committed:
             entry.apply()
