@@ -61,8 +61,9 @@ class FilesSource(RecordSource[Progress]):
         self._flow = flow
         self._sink = sink
         self._files = source_of(sink.lines)
-        # Files that are not read behind a position, and since when. Another size, or time, has them read.
-        self._stopped: dict[PartitionKey, tuple[LoadFile, float]] = {}
+        # The position and size at which files are not read further, why, and since when. Another size, or
+        # time, has them read.
+        self._stopped: dict[PartitionKey, tuple[int, int, Finding, float]] = {}
         self._last_read = ""  # the last name that a task was given
 
     def inherit(self, before: RecordSource[Any]) -> None:
@@ -143,13 +144,11 @@ class FilesSource(RecordSource[Progress]):
 
     def _has_more(self, file: LoadFile) -> bool:
         """Returns whether a file may hold records behind its position that can be read now."""
-        stopped, since = self._stopped.get(
-            PartitionKey(self._flow.name, file.name, file.partition), (None, 0.0)
-        )
-        waits = False
-        if stopped is not None and (stopped.position, stopped.size) == (file.position, file.size):
-            assert stopped.problem is not None, "it stopped for a reason"
-            waits = stopped.problem.state is S.CAUGHT_UP or time.monotonic() - since < _RETRY_S
+        match self._stopped.get(PartitionKey(self._flow.name, file.name, file.partition)):
+            case position, size, problem, since if (position, size) == (file.position, file.size):
+                waits = problem.state is S.CAUGHT_UP or time.monotonic() - since < _RETRY_S
+            case _:
+                waits = False
         return file.size > file.position and not waits
 
     def _recreated(self, look: _FilesLook, key: PartitionKey, progress: Progress) -> bool:
@@ -268,7 +267,7 @@ class FilesSource(RecordSource[Progress]):
                 why = f"its last line is not complete: {left:,} bytes wait for a line feed"
                 done.problem = Finding(S.CAUGHT_UP, why)
             if done.problem is not None:
-                self._stopped[key] = done, time.monotonic()
+                self._stopped[key] = done.position, done.size, done.problem, time.monotonic()
         self._show(look, positions)
         more = any(done.more and done.problem is None for done in results)
         return more or len(look.read) < len(look.unread)
@@ -303,9 +302,9 @@ class FilesSource(RecordSource[Progress]):
     def _state_of(self, look: _FilesLook, key: PartitionKey, position: int, size: int) -> Finding:
         if key in look.states:
             return look.states[key]
-        stopped, _ = self._stopped.get(key, (None, 0.0))
-        if stopped is not None and stopped.problem is not None and stopped.position == position:
-            return stopped.problem
+        match self._stopped.get(key):
+            case stopped_at, _, problem, _ if stopped_at == position:
+                return problem
         return Finding(S.COPYING if size > position else S.CAUGHT_UP, "")
 
 
