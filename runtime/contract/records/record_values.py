@@ -16,7 +16,7 @@ MAX_TEXT_BYTES: Final = 32 << 20
 VERSION: Final = b"\x01"  # of every record of this release
 _SHOWN_CHARACTERS: Final = 300
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-# Few texts have what may be a longer number, so few are decoded a second time, to find it.
+# Few texts have what may be a longer number, so few values are searched for it.
 _LONG_IN_MSGPACK: Final = re.compile(rb"\xcf[\x80-\xff]")  # an unsigned one whose first bit is set
 _DIGITS_AS_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 _SHORTEST_IN_JSON: Final = b"0" * 19
@@ -47,9 +47,9 @@ def decode(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
         if isinstance(decoder, msgspec.json.Decoder):
             # Much faster than a regex, which would take several times as long as the decoder.
             if _SHORTEST_IN_JSON in text.translate(_DIGITS_AS_ZEROS):
-                _refuse_long_numbers(msgspec.json.decode(text))
+                refuse_long_numbers(value)
         elif _LONG_IN_MSGPACK.search(text):
-            _refuse_long_numbers(msgspec.msgpack.decode(text))
+            refuse_long_numbers(value)
         return value
     except RecursionError:
         raise UnreadableValue("it is nested too deeply") from None
@@ -57,15 +57,17 @@ def decode(decoder: MsgspecDecoder[_T], text: bytes) -> _T:
         raise UnreadableValue(str(error)) from None
 
 
-def _refuse_long_numbers(tree: object) -> None:
+def refuse_long_numbers(value: object) -> None:
     """Raises UnreadableValue for a whole number that no offset, time, count or id of Kafka can be."""
-    left = [tree]
+    left = [value]
     while left:
         match left.pop():
+            case msgspec.Struct() as struct:
+                left += [getattr(struct, name) for name in struct.__struct_fields__]
             case dict() as fields:
                 left += fields.keys()
                 left += fields.values()
-            case list() as items:
+            case list() | tuple() | set() | frozenset() as items:
                 left += items
             case int() as number if not _LEAST <= number <= _MOST:
                 raise UnreadableValue(f"a number of {number.bit_length()} bits, and 63 is the most")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from runtime.contract.spec.shapes import LARGEST
+from runtime.contract.records.record_values import UnreadableValue, refuse_long_numbers
 
 SchemaNumber = Annotated[int, msgspec.Meta(ge=0, le=0x7FFFFFFF)]  # an id has four bytes in records
 VersionNumber = Annotated[int, msgspec.Meta(ge=1, le=0x7FFFFFFF)]
@@ -40,6 +40,10 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True, rename=_RENAMED):
 
         They could not be compared, or not be read from the backup to which they are written.
         """
+        try:
+            refuse_long_numbers([self.metadata, self.rules])
+        except UnreadableValue as error:
+            raise ValueError(f"its metadata or rules hold {error}") from None
         level: list[Any] = [self.metadata, self.rules]
         for _ in range(_DEEPEST):
             level = [
@@ -50,8 +54,6 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True, rename=_RENAMED):
             ]
             if not level:
                 return
-            if any(isinstance(part, int) and abs(part) > LARGEST for part in level):
-                raise ValueError("its metadata or rules hold a number of more than 64 bits")
         raise ValueError(f"its metadata or rules have more than {_DEEPEST} levels")
 
     def fingerprint(self) -> str:
