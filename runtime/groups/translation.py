@@ -129,6 +129,45 @@ def _place(item: GroupPartition, checkpoint: Checkpoint) -> Place:
     return item.group, checkpoint.destination_topic, item.partition
 
 
+class ClusterRecords:
+    """The checkpoints and offset maps of one cluster, for all flows that translate by them.
+
+    If each flow had its own, memory and reading would grow with the square of a job's size.
+    """
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.checkpoints = Checkpoints(cluster)
+        self._maps: OffsetMaps | None = None
+
+    def maps_by(self, ledger: Ledger) -> OffsetMaps:
+        """Returns the offset maps, which read their progress from this ledger of the cluster."""
+        if self._maps is None:
+            self._maps = OffsetMaps(self.cluster, ledger)
+        return self._maps
+
+    async def maps(self) -> OffsetMaps | None:
+        """Returns the offset maps, or None where no job ever copied into the cluster. Raises WireError."""
+        if self._maps is None:
+            maps = await offset_maps_at(self.cluster)
+            self._maps = self._maps or maps  # another flow may have opened them meanwhile
+        return self._maps
+
+
+class RecordsByCluster:
+    """Keeps the records of each cluster for as long as the cluster stays open."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, ClusterRecords] = {}
+
+    def of(self, name: str, cluster: KafkaCluster) -> ClusterRecords:
+        """Returns the records of a cluster; they are read anew when the cluster was opened again."""
+        records = self._by_name.get(name)
+        if records is None or records.cluster is not cluster:
+            records = self._by_name[name] = ClusterRecords(cluster)
+        return records
+
+
 NO_PROGRESS = PendingTranslation("nothing of this partition was copied yet")
 SEALING = PendingTranslation("its offset map is being written", temporary=True)
 RECREATED_HERE = PendingTranslation("the topic at the destination is not the one that was copied into")
@@ -137,15 +176,19 @@ RECREATED_THERE = PendingTranslation("the topic at the source is not the one tha
 
 
 class Translator:
-    """A translator owns the routes of one flow and reads the offset maps of both sides."""
+    """A translator owns the routes of one flow and reads the offset maps of both sides.
+
+    `refresh` must come first. Without a source, only the destination's maps are used.
+    """
 
     def __init__(
-        self, flow: str, router: Router, destination_maps: OffsetMaps, source_maps: OffsetMaps | None
+        self, flow: str, router: Router, destination_maps: OffsetMaps, source: ClusterRecords | None
     ) -> None:
         self._route = router.routes[flow]
         self._router = router
         self._destination_maps = destination_maps
-        self._source_maps = source_maps
+        self._source = source
+        self._source_maps: OffsetMaps | None = None  # also where no job copied into the source until now
         self._origins: dict[str, tuple[SourceTopicWriter, ...]] = {}
 
     async def refresh(self, topics: Iterable[str]) -> None:
@@ -154,6 +197,8 @@ class Translator:
         flow_name = self._route.route.name
         for flow in dict.fromkeys([flow_name, *(origin.destination_flow or flow_name for origin in origins)]):
             await self._destination_maps.refresh(flow)
+        if self._source is not None:
+            self._source_maps = await self._source.maps()
         if self._source_maps is not None:
             for flow in dict.fromkeys(origin.flow for origin in origins):
                 await self._source_maps.refresh(flow)
@@ -188,6 +233,22 @@ class Translator:
         if topic not in self._origins:
             self._origins[topic] = origins_of(self._router, self._route.route.name, topic)
         return self._origins[topic]
+
+    def merged(self, topic: str) -> bool:
+        """Returns whether the topic's records at the source came from several clusters."""
+        return bool(self.origins(topic))
+
+    def only_markers_between(self, item: GroupPartition, committed: int, first: int, end: int) -> bool:
+        """Returns whether a consumer reads the same records from `first` as from `end` at the destination.
+
+        `end` is the translation of the source offset `committed`. It grows over the markers behind the last
+        copied record when the next record is copied. Where several clusters write the topic, the offsets
+        between may hold records of the others.
+        """
+        offset_map = self.map(item.topic, item.partition)
+        if offset_map is None or self.merged(item.topic):
+            return False
+        return offset_map.destination_behind(committed) <= first <= end
 
     def _key(self, topic: str, partition: int) -> PartitionKey:
         return PartitionKey(self._route.route.name, topic, partition)
@@ -313,45 +374,6 @@ def _obstacle(
     return recreated if is_other_topic(topic_id, topic.id) else None
 
 
-class ClusterRecords:
-    """The checkpoints and offset maps of one cluster, for all flows that translate by them.
-
-    If each flow had its own, memory and reading would grow with the square of a job's size.
-    """
-
-    def __init__(self, cluster: KafkaCluster) -> None:
-        self.cluster = cluster
-        self.checkpoints = Checkpoints(cluster)
-        self._maps: OffsetMaps | None = None
-
-    def maps_by(self, ledger: Ledger) -> OffsetMaps:
-        """Returns the offset maps, which read their progress from this ledger of the cluster."""
-        if self._maps is None:
-            self._maps = OffsetMaps(self.cluster, ledger)
-        return self._maps
-
-    async def maps(self) -> OffsetMaps | None:
-        """Returns the offset maps, or None where no job ever copied into the cluster. Raises WireError."""
-        if self._maps is None:
-            maps = await offset_maps_at(self.cluster)
-            self._maps = self._maps or maps  # another flow may have opened them meanwhile
-        return self._maps
-
-
-class RecordsByCluster:
-    """Keeps the records of each cluster for as long as the cluster stays open."""
-
-    def __init__(self) -> None:
-        self._by_name: dict[str, ClusterRecords] = {}
-
-    def of(self, name: str, cluster: KafkaCluster) -> ClusterRecords:
-        """Returns the records of a cluster; they are read anew when the cluster was opened again."""
-        records = self._by_name.get(name)
-        if records is None or records.cluster is not cluster:
-            records = self._by_name[name] = ClusterRecords(cluster)
-        return records
-
-
 class GroupOffsetSides:
     """The checkpoints, offset maps and clients of both sides of a flow.
 
@@ -362,6 +384,8 @@ class GroupOffsetSides:
     def __init__(
         self,
         flow: str,
+        router: Router,
+        ledger: Ledger,
         source: ClusterRecords | None,
         destination: ClusterRecords,
         times: ConsumerTimeTable | None = None,
@@ -369,40 +393,23 @@ class GroupOffsetSides:
         self.source = source.cluster if source is not None else None
         self.destination = destination.cluster
         self.times = times
+        self.translator = Translator(flow, router, destination.maps_by(ledger), source)
         self._flow = flow
-        self._at_source = source
-        self._at_destination = destination
         self._source_checkpoints = source.checkpoints if source is not None else None
         self._destination_checkpoints = destination.checkpoints
-        self._destination_maps: OffsetMaps | None = None
-        self._source_maps: OffsetMaps | None = None
-        self._translator: Translator | None = None
 
-    async def refresh(self, router: Router, ledger: Ledger, topics: Iterable[str]) -> None:
+    async def refresh(self, topics: Iterable[str]) -> None:
         """Reads maps, checkpoints and timestamps. Raises WireError.
 
         It must be called after the groups' offsets were read, so that the maps are not older than the
         offsets.
         """
-        if self._destination_maps is None:
-            self._destination_maps = self._at_destination.maps_by(ledger)
-        source_maps = self._source_maps
-        if source_maps is None and self._at_source is not None:
-            source_maps = await self._at_source.maps()
-        if self._translator is None or source_maps is not self._source_maps:
-            self._source_maps = source_maps
-            self._translator = Translator(self._flow, router, self._destination_maps, source_maps)
         await self._destination_checkpoints.refresh()
         if self._source_checkpoints is not None:
             await self._source_checkpoints.refresh()
         if self.times is not None:
             await self.times.refresh()
-        await self._translator.refresh(topics)
-
-    def progress(self, item: GroupPartition) -> Progress | None:
-        """Returns the flow's committed progress of the item's partition."""
-        assert self._translator is not None
-        return self._translator.progress(item.topic, item.partition)
+        await self.translator.refresh(topics)
 
     def last(self, item: GroupPartition) -> Checkpoint | None:
         """Returns the flow's last checkpoint of the item."""
@@ -417,32 +424,13 @@ class GroupOffsetSides:
         """Returns whether another flow of this product committed the offset at the source."""
         return self._source_checkpoints is not None and is_ours(committed, self._source_checkpoints.at(*item))
 
-    def only_markers_between(self, item: GroupPartition, committed: int, first: int, end: int) -> bool:
-        """Returns whether a consumer reads the same records from `first` as from `end` at the destination.
-
-        `end` is the translation of the source offset `committed`. It grows over the markers behind the last
-        copied record when the next record is copied. Where several clusters write the topic, the offsets
-        between may hold records of the others.
-        """
-        assert self._translator is not None
-        offset_map = self._translator.map(item.topic, item.partition)
-        if offset_map is None or self.merged(item.topic):
-            return False
-        return offset_map.destination_behind(committed) <= first <= end
-
-    def merged(self, topic: str) -> bool:
-        """Returns whether the topic's records at the source came from several clusters."""
-        assert self._translator is not None
-        return bool(self._translator.origins(topic))
-
     async def place(self, offsets: Mapping[GroupPartition, int]) -> dict[GroupPartition, PlacedOffset]:
         """Returns the translated positions, never below the destination's log start. Raises WireError.
 
         The position of a recreated topic is pending.
         """
-        assert self._translator is not None
         mirrors = await mirror_states(
-            self._translator,
+            self.translator,
             self.source,
             self.destination,
             {TopicPartition(item.topic, item.partition) for item in offsets},
@@ -471,24 +459,22 @@ class GroupOffsetSides:
         }
         if times is None or not below:
             return {}
-        assert self._translator is not None
         await times.read_from_source({item: offsets[item] for item in below})
         places = await times.places({item: (placed.at, offsets[item]) for item, placed in below.items()})
         timed = {}
         for item, first in places.items():
-            offset_map = self._translator.map(item.topic, item.partition)
+            offset_map = self.translator.map(item.topic, item.partition)
             if offset_map is not None:
                 timed[item] = replace(below[item], position=by_time(first, offset_map.destination_low))
         return timed
 
     def _merged(self, item: GroupPartition, placed: PlacedOffset, committed: int) -> PlacedOffset:
         """Returns the position bounded by the floor, for a topic that several clusters write."""
-        assert self._translator is not None
-        if not self.merged(item.topic):
+        if not self.translator.merged(item.topic):
             return placed
         floor: int | PendingTranslation | None
         if self.source is not None:
-            floor = self._translator.floor(item.topic, item.partition, committed)
+            floor = self.translator.floor(item.topic, item.partition, committed)
         else:
             floor = self._last_floor(item, committed)
         match floor:

@@ -145,8 +145,9 @@ async def _sides(
     """Returns both sides of the topics of these offsets, from which offsets are translated."""
     times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
     records = ClusterRecords(source) if source is not None else None
-    sides = GroupOffsetSides(access.flow, records, ClusterRecords(destination), times)
-    await sides.refresh(access.router, ledger, {item.topic for item in offsets})
+    at_destination = ClusterRecords(destination)
+    sides = GroupOffsetSides(access.flow, access.router, ledger, records, at_destination, times)
+    await sides.refresh({item.topic for item in offsets})
     return sides
 
 
@@ -196,7 +197,9 @@ def _row(
             if (
                 committed_at_destination is not None
                 and not (at.clamped or at.by_time)
-                and sides.only_markers_between(item, committed, committed_at_destination, at.offset)
+                and sides.translator.only_markers_between(
+                    item, committed, committed_at_destination, at.offset
+                )
             ):
                 state = State.TRANSLATED.value
             else:
@@ -412,9 +415,10 @@ def _with(
     committed: int,
     at_destination: Committed,
 ) -> GroupLoss:
-    progress = sides.progress(item)
+    progress = sides.translator.progress(item.topic, item.partition)
     end = progress.destination_end if progress is not None else 0
-    position = final_position(place.position, end, shared=sides.merged(item.topic), floor=place.floor)
+    shared = sides.translator.merged(item.topic)
+    position = final_position(place.position, end, shared=shared, floor=place.floor)
     match position:
         case TranslatedOffset(offset=offset) if (
             place.at in at_destination and at_destination[place.at].offset > offset

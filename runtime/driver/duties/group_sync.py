@@ -245,7 +245,7 @@ class GroupSync:
         self.notes.pop(NOTE, None)
         sides = await self._open_sides()
         await self._read(sides)
-        await sides.refresh(self._router, self._shared.ledger, {item.topic for item in self._offsets})
+        await sides.refresh({item.topic for item in self._offsets})
         unsettled = self._unsettled(sides, began)
         await self._store_times(sides)
         placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
@@ -267,6 +267,8 @@ class GroupSync:
             records = self._shared.records
             self._sides = GroupOffsetSides(
                 self._flow.name,
+                self._router,
+                self._shared.ledger,
                 records.of(self._flow.source, source),
                 records.of(self._flow.destination, self._shared.destination),
                 await self._open_times(source),
@@ -525,8 +527,11 @@ class FinalGroupSync:
         by_time = self._flow.groups.mode == "timestamp"
         times = ConsumerTimeTable(self._flow.name, source, self._shared.destination) if by_time else None
         at_source = self._shared.records.of(self._flow.source, source) if source is not None else None
-        sides = GroupOffsetSides(self._flow.name, at_source, self._records_of_destination(), times)
-        await sides.refresh(self._router, self._shared.ledger, {item.topic for item in offsets})
+        at_destination = self._records_of_destination()
+        sides = GroupOffsetSides(
+            self._flow.name, self._router, self._shared.ledger, at_source, at_destination, times
+        )
+        await sides.refresh({item.topic for item in offsets})
         news = {
             item: offset.offset for item, offset in offsets.items() if not sides.is_ours(item, offset.offset)
         }
@@ -539,9 +544,9 @@ def _at_end(sides: GroupOffsetSides, item: GroupPartition, place: PlacedOffset) 
 
     A group that is further than the copied records continues behind the last copied record.
     """
-    progress = sides.progress(item)
+    progress = sides.translator.progress(item.topic, item.partition)
     if progress is None:
         return place
-    shared = sides.merged(item.topic)
+    shared = sides.translator.merged(item.topic)
     position = final_position(place.position, progress.destination_end, shared=shared, floor=place.floor)
     return replace(place, position=position)

@@ -110,18 +110,18 @@ class Sides:
         ways = [Route(FLOW, "dc1", "dc2", SelectionSpec((TOPIC, "payments")))]
         if both_write:
             ways.append(Route(BACK, "dc2", "dc1", SelectionSpec((TOPIC,))))
-        self._router = Router(ways)
         source, destination = (cast(KafkaCluster, one) for one in (self.source, self.destination))
         self.offsets = GroupOffsetSides(
             FLOW,
+            Router(ways),
+            Ledger(destination, 1),
             ClusterRecords(source) if source_answers else None,
             ClusterRecords(destination),
             ConsumerTimeTable(FLOW, source, destination) if by_time else None,
         )
-        self._ledger = Ledger(destination, 1)
 
     async def place(self, committed: int, item: GroupPartition = ITEM) -> PlacedOffset:
-        await self.offsets.refresh(self._router, self._ledger, [item.topic])
+        await self.offsets.refresh([item.topic])
         return (await self.offsets.place({item: committed}))[item]
 
 
@@ -139,7 +139,7 @@ async def test_an_offset_is_placed_at_its_record_with_and_without_the_source(
 ) -> None:
     sides = Sides(source_answers=source_answers)
     assert await sides.place(committed) == PlacedOffset(AT, expected)
-    assert sides.offsets.progress(ITEM) is not None
+    assert sides.offsets.translator.progress(TOPIC, 0) is not None
 
 
 async def test_what_was_not_copied_or_is_another_topic_has_no_place() -> None:
@@ -171,8 +171,8 @@ async def test_where_both_sides_write_the_place_is_bounded_by_what_came_back(
     sides = Sides(both_write=True)
     placed = await sides.place(committed)
     assert (placed.floor, placed.position) == (floor, TranslatedOffset(floor, settled=False))
-    assert sides.offsets.merged(TOPIC)
-    assert not sides.offsets.only_markers_between(ITEM, committed, 0, 1 << 40)
+    assert sides.offsets.translator.merged(TOPIC)
+    assert not sides.offsets.translator.only_markers_between(ITEM, committed, 0, 1 << 40)
     assert Sides().offsets.source is not None
 
 
@@ -217,7 +217,7 @@ async def test_between_the_last_copied_record_and_the_end_lie_only_markers(
     sides = Sides()
     await sides.place(committed)
     end = 117 if committed == 15 else 107
-    assert sides.offsets.only_markers_between(ITEM, committed, first, end) is same
+    assert sides.offsets.translator.only_markers_between(ITEM, committed, first, end) is same
 
 
 async def test_an_offset_below_the_map_is_placed_by_the_time_that_was_stored_for_it() -> None:
