@@ -117,7 +117,7 @@ class PartitionRestore(RepeatedCopy):
         """Writes the records behind the committed position. Raises WireError."""
         transactional_id = f"repl.restore.{self._part.flow}.{self._at.topic}.{self._at.partition}"
         writer = await TransactionWriter.open(self._cluster, transactional_id, failpoint=failpoint)
-        progress = await self._committed()
+        progress, is_committed = await self._committed()
         self.records = progress.records
         if progress.position > self._part.end:
             raise CopyStopped(
@@ -130,14 +130,19 @@ class PartitionRestore(RepeatedCopy):
             while (chunk := await following) is not None:
                 following = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
                 progress = await self._commit(writer, progress, chunk, chunk[-1].position)
+                is_committed = True
         finally:
             await asyncio.gather(following, return_exceptions=True)
-        if progress.position < self._part.end:  # transaction markers, or compaction, at the end
+        # Transaction markers, or compaction, at the end; or an empty partition, for the offsets of its groups.
+        if progress.position < self._part.end or not is_committed:
             progress = await self._commit(writer, progress, (), self._part.end)
         return progress
 
-    async def _committed(self) -> Progress:
-        """Returns the progress of this restore; a partition without any must be empty. Raises WireError."""
+    async def _committed(self) -> tuple[Progress, bool]:
+        """Returns the progress of this restore, and whether the ledger has it.
+
+        A partition without progress must be empty, and begins at 0. Raises WireError.
+        """
         ledger = await Ledger.open(self._cluster)
         deadline = RetryDeadline(self._request.within_s)
         while True:
@@ -159,8 +164,8 @@ class PartitionRestore(RepeatedCopy):
                 raise CopyStopped(
                     f"{self._at} lost records that were restored: delete it, and restore it again"
                 )
-            return earlier
-        return first_progress(
+            return earlier, True
+        first = first_progress(
             generation=_GENERATION,
             source_topic_id=source_id,
             destination_topic=self._at.topic,
@@ -169,6 +174,7 @@ class PartitionRestore(RepeatedCopy):
             destination_end=log.end,
             now_ms=now_ms(),
         )
+        return first, False
 
     def _files(self) -> Iterator[tuple[DataFile, StoredFile]]:
         """Yields the files with their paths, each checked once before anything of it is used."""
