@@ -35,6 +35,7 @@ from runtime.kafka.protocol.groups import (
 )
 from runtime.kafka.protocol.offsets import (
     EARLIEST,
+    LATEST,
     EpochEndsRequest,
     ListedOffset,
     ListOffsetsRequest,
@@ -97,6 +98,25 @@ async def known_offsets(
         return {}
     answers = await list_offsets(cluster, dict.fromkeys(partitions, at), isolation, within)
     return {key: answer.offset for key, answer in answers.items() if isinstance(answer, ListedOffset)}
+
+
+async def log_ends(
+    cluster: KafkaCluster,
+    expected: Mapping[TopicPartition, int],
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    within: float = DEFAULT_S,
+) -> dict[TopicPartition, ListedOffset | ErrorCode]:
+    """Lists the end of each log, and lists it again where it is below the expected one.
+
+    A leader answers OFFSET_NOT_AVAILABLE as long as its high watermark is below the start of its epoch
+    (KIP-207). It reads the high watermark before it compares it, so a follower that fetches in between makes
+    one answer too low. The next one is right.
+    """
+    ends = await list_offsets(cluster, dict.fromkeys(expected, LATEST), isolation, within)
+    shorter = [at for at, end in ends.items() if isinstance(end, ListedOffset) and end.offset < expected[at]]
+    if shorter:
+        ends |= await list_offsets(cluster, dict.fromkeys(shorter, LATEST), isolation, within)
+    return ends
 
 
 async def offsets_of(

@@ -133,7 +133,7 @@ class PartitionRestore(RepeatedCopy):
                 is_committed = True
         finally:
             await asyncio.gather(following, return_exceptions=True)
-        # Transaction markers, or compaction, at the end; or an empty partition, for the offsets of its groups.
+        # Transaction markers, or compaction, at the end; or no record at all, for the offsets of groups.
         if progress.position < self._part.end or not is_committed:
             progress = await self._commit(writer, progress, (), self._part.end)
         return progress

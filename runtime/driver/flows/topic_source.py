@@ -24,8 +24,8 @@ from runtime.files.export import ExportPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
-from runtime.kafka.queries import known_offsets
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.queries import known_offsets, log_ends
 from runtime.ledger.positions import resolve_start
 from runtime.slot.log import log_event
 
@@ -82,13 +82,17 @@ class TopicSource(RecordSource[FilePosition]):
             if name not in refused
             for number in topics[name].partitions
         ]
+        expected = {key.at: position.position for key, position in positions.items()}
         starts, ends = await asyncio.gather(
             known_offsets(cluster, wanted, EARLIEST, within=_LIST_S),
-            known_offsets(cluster, wanted, LATEST, Isolation.READ_COMMITTED, _LIST_S),
+            log_ends(cluster, {at: expected.get(at, 0) for at in wanted}, Isolation.READ_COMMITTED, _LIST_S),
         )
         partitions = [
             SourcePartition(
-                PartitionKey(flow.name, *at), topics[at.topic].id, starts.get(at, -1), ends.get(at, -1)
+                PartitionKey(flow.name, *at),
+                topics[at.topic].id,
+                starts.get(at, -1),
+                end.offset if isinstance(end := ends[at], ListedOffset) else -1,
             )
             for at in sorted(wanted)
         ]

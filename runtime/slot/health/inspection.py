@@ -7,7 +7,7 @@ accepted losses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ from runtime.kafka.protocol.offsets import (
     TopicPartition,
 )
 from runtime.kafka.protocol.transactions import ActiveProducer
-from runtime.kafka.queries import active_producers, epoch_ends, list_offsets
+from runtime.kafka.queries import active_producers, epoch_ends, list_offsets, log_ends
 from runtime.slot.errors import LEADER_CHANGED
 from runtime.slot.partition import PartitionCopy
 
@@ -253,7 +253,7 @@ async def _source(
     }
     starts, ends, epochs = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(at.values(), EARLIEST), within=_WITHIN_S),
-        _log_ends(cluster, {place: copy.progress.position for copy, place in at.items()}),
+        log_ends(cluster, {place: copy.progress.position for copy, place in at.items()}, within=_WITHIN_S),
         epoch_ends(cluster, copied_epochs, within=_WITHIN_S),
     )
     facts: dict[PartitionCopy, SourceFacts | MissingPartition] = {}
@@ -280,22 +280,6 @@ async def _source(
     return facts
 
 
-async def _log_ends(
-    cluster: KafkaCluster, expected: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, ListedOffset | ErrorCode]:
-    """Lists the end of each log, and lists it again where it is below the expected one.
-
-    A leader answers OFFSET_NOT_AVAILABLE as long as its high watermark is below the start of its epoch
-    (KIP-207). It reads the high watermark before it compares it, so a follower that fetches in between makes
-    one answer too low. The next one is right.
-    """
-    ends = await list_offsets(cluster, dict.fromkeys(expected, LATEST), within=_WITHIN_S)
-    shorter = [at for at, end in ends.items() if isinstance(end, ListedOffset) and end.offset < expected[at]]
-    if shorter:
-        ends |= await list_offsets(cluster, dict.fromkeys(shorter, LATEST), within=_WITHIN_S)
-    return ends
-
-
 def _diverged_at(copy: PartitionCopy, answer: EpochEnd | ErrorCode | None) -> int | None:
     """Returns the offset from which the source's log differs from what was read, or None."""
     progress = copy.progress
@@ -316,7 +300,7 @@ async def _destination(
     }
     latest = dict.fromkeys((copy.at for copy in copies), LATEST)
     ends, stable_ends, epochs = await asyncio.gather(
-        _log_ends(cluster, {copy.at: copy.progress.destination_end for copy in copies}),
+        log_ends(cluster, {copy.at: copy.progress.destination_end for copy in copies}, within=_WITHIN_S),
         list_offsets(cluster, latest, Isolation.READ_COMMITTED, within=_WITHIN_S),
         epoch_ends(cluster, copied_epochs, within=_WITHIN_S),
     )

@@ -32,7 +32,7 @@ from runtime.contract.spec.topic_settings import TopicSettings
 from runtime.driver.flows.failback import read_opposite
 from runtime.driver.flows.files_sink import counted, progress_of, spread
 from runtime.driver.flows.files_source import shown_files
-from runtime.driver.flows.rounds import Look
+from runtime.driver.flows.rounds import Look, SourceRange
 from runtime.driver.flows.start import group_by_start, initial_topics, selection
 from runtime.driver.flows.topic_source import SourcePartition, TopicSource, plan_round
 from runtime.driver.topics.mirrors import MirrorTopic, MirrorTopicManager, discover, selected_topics
@@ -40,6 +40,7 @@ from runtime.files.export import ExportPartition
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
 from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import InternalTopics
 from tests.fakes.progress import progress
@@ -239,19 +240,43 @@ def test_a_round_of_files(
     ]
 
 
-async def test_a_flow_into_files_begins_once_all_leaders_have_answered() -> None:
-    """A partition that answered later would begin at its first record, and not at the flow's start."""
-    source = InternalTopics({"orders": [InternalRecord(b"", b"")] * 3, "pay": [InternalRecord(b"", b"")] * 2})
-
+def topic_source(source: InternalTopics, spec: FlowSpec, *, begun: bool) -> TopicSource:
     async def listing(_: str) -> dict[str, TopicMetadata]:
         return await source.all_topics()
 
-    spec = flow_spec("f", start=Latest())
     clusters = SimpleNamespace(invalidate=lambda _: None, listing=listing)
     flow = SimpleNamespace(name="f", spec=spec, shared=SimpleNamespace(clusters=clusters), accepted=())
     flow.draining = SimpleNamespace(topics=())
-    sink = SimpleNamespace(begun=False)
-    reading = TopicSource(cast(Any, flow), router_of(job(spec)), "{topic}", cast(Any, sink))
+    sink = SimpleNamespace(begun=begun)
+    return TopicSource(cast(Any, flow), router_of(job(spec)), "{topic}", cast(Any, sink))
+
+
+class NewLeader(InternalTopics):
+    """The first end that a leader answers is one record too low, as it may be just after an election."""
+
+    behind = 1
+
+    def _offset(self, topic: str, time: int) -> int:
+        offset = super()._offset(topic, time)
+        if time == LATEST:
+            offset, self.behind = offset - self.behind, 0
+        return offset
+
+
+async def test_a_new_leaders_first_answer_is_no_loss() -> None:
+    """An accepted loss would move the position back, and copy the offsets twice (R2)."""
+    source = NewLeader({"orders": [InternalRecord(b"", b"")] * 3})
+    topic_id = source.topic("orders").id.hex()
+    position = FilePosition(topic="orders", topic_id=topic_id, partition=0, position=3)
+    reading = topic_source(source, flow_spec("f", on_data_loss="skip"), begun=True)
+    look = await reading.look(cast(Any, source), {KEY: position})
+    assert (look.moved, look.shown[KEY]) == (None, SourceRange(0, 3, S.CAUGHT_UP))
+
+
+async def test_a_flow_into_files_begins_once_all_leaders_have_answered() -> None:
+    """A partition that answered later would begin at its first record, and not at the flow's start."""
+    source = InternalTopics({"orders": [InternalRecord(b"", b"")] * 3, "pay": [InternalRecord(b"", b"")] * 2})
+    reading = topic_source(source, flow_spec("f", start=Latest()), begun=False)
     source.unlisted.add("pay")
     with pytest.raises(BrokerError, match="where pay-0 begins"):
         await reading.look(cast(Any, source), {})

@@ -10,10 +10,10 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
 from runtime.contract.spec.naming import name_id
+from runtime.kafka import queries
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
-from runtime.slot.health import inspection
 from runtime.slot.health.inspection import (
     DestinationFacts,
     SourceFacts,
@@ -157,13 +157,13 @@ async def test_an_end_below_the_expected_one_is_listed_again(
     questions: list[set[TopicPartition]] = []
 
     async def list_offsets(
-        cluster: object, asked: Mapping[TopicPartition, int], **_: object
+        cluster: object, asked: Mapping[TopicPartition, int], *_: object
     ) -> dict[TopicPartition, ListedOffset]:
         questions.append(set(asked))
         return next(answers)
 
-    monkeypatch.setattr(inspection, "list_offsets", list_offsets)
+    monkeypatch.setattr(queries, "list_offsets", list_offsets)
     cluster = cast(KafkaCluster, object())
-    ends = await inspection._log_ends(cluster, {ORDERS: 100, USERS: 7})
+    ends = await queries.log_ends(cluster, {ORDERS: 100, USERS: 7})
     assert ends == {ORDERS: ListedOffset(second, -1, 3), USERS: ListedOffset(7, -1, 3)}
     assert questions == [{ORDERS, USERS}, {ORDERS}]
