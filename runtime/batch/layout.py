@@ -17,6 +17,7 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
 NO_PRODUCER: Final = -1
 NO_TIMESTAMP: Final = -1
@@ -73,6 +74,19 @@ class Batch(NamedTuple):
     @property
     def log_append_time(self) -> bool:
         return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """Returns the first record's timestamp as the header has it, or None where only the record has it.
+
+        Where the log cleaner saw a tombstone or a marker in the batch, `base_timestamp` is the delete
+        horizon, the time when these may go (KIP-534). A copy of the batch has it without the attribute.
+        """
+        if self.log_append_time:
+            return self.max_timestamp
+        if self.attributes & DELETE_HORIZON or self.base_timestamp > self.max_timestamp:
+            return None
+        return self.base_timestamp
 
     @property
     def transactional(self) -> bool:

@@ -339,10 +339,10 @@ class PartitionFiles:
 
     def _write_raw(self, member: RecordSet, text: memoryview, begin: int) -> int:
         first = member.base_offset
-        if isinstance(member, Batch) and first >= begin:
+        oldest = member.first_timestamp if isinstance(member, Batch) else None
+        if isinstance(member, Batch) and oldest is not None and first >= begin:
             count = member.records
-            appended = member.log_append_time
-            times = (member.max_timestamp if appended else member.base_timestamp, member.max_timestamp)
+            times = oldest, member.max_timestamp
         else:
             kept = [
                 record

@@ -269,8 +269,8 @@ async def _first_timestamp(cluster: KafkaCluster, at: TopicPartition, position: 
     answer = await fetch_loaded(cluster, at, position, _MIN_FETCH_BYTES, "look")
     behind = (member for member in walk(answer.records, at).sets if member.next_offset > position)
     first = next(behind, None)
-    if isinstance(first, Batch):
-        return first.max_timestamp if first.log_append_time else first.base_timestamp
+    if isinstance(first, Batch) and first.first_timestamp is not None:
+        return first.first_timestamp
     some = records(first, at) if first is not None else ()
     return next((record.timestamp for record in some if record.offset >= position), None)
 

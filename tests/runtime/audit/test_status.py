@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -23,6 +23,7 @@ from runtime.audit.status.facts import (
 from runtime.audit.status.join import join
 from runtime.audit.status.reader import StatusReader, read_status
 from runtime.audit.status.retention import kept_ms
+from runtime.batch.layout import DELETE_HORIZON
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobStatusTable,
@@ -36,6 +37,7 @@ from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, qu
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
 from runtime.contract.spec.files import LinesSpec
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.clock import jumping
@@ -62,6 +64,7 @@ from tests.runtime.audit.given import (
     source,
     with_reported,
 )
+from tests.runtime.batch.forge import overflowing
 
 
 def told(
@@ -559,6 +562,15 @@ def test_the_latency_of_a_topic_is_that_of_the_last_minute() -> None:
     assert latency.p50_ms == 20
     assert 200 < latency.p99_ms <= 300
     assert flow_of(seen(CAUGHT_UP)).topics[0].latency is None
+
+
+@pytest.mark.parametrize("attributes", [DELETE_HORIZON, 0])
+async def test_a_delete_horizon_is_not_the_time_of_the_first_missing_record(attributes: int) -> None:
+    """It lies in the future. The log cleaner sets it with its bit; a copy of the batch has no bit."""
+    batch = overflowing(5, NOW + 86_400_000, NOW - 60_000, NOW, attributes=attributes)
+    logs = PartitionLogs({AT: PartitionLog([batch])}, {TOPIC: HERE})
+    assert await status_reader._first_timestamp(cast(KafkaCluster, logs), AT, 5) == NOW - 60_000
+    assert await status_reader._first_timestamp(cast(KafkaCluster, logs), AT, 6) == NOW
 
 
 # The numbers

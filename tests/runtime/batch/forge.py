@@ -52,7 +52,7 @@ def batch_bytes(
     return summed(data)
 
 
-def overflowing(first: int, base: int, *timestamps: int) -> bytes:
+def overflowing(first: int, base: int, *timestamps: int, attributes: int = 0) -> bytes:
     """A batch with this base timestamp, whose deltas give the timestamps once they have overflowed."""
     body = b""
     for number, timestamp in enumerate(timestamps):
@@ -60,7 +60,7 @@ def overflowing(first: int, base: int, *timestamps: int) -> bytes:
         body += encode(len(content)) + content
     header = struct.pack(
         ">qiibIhiqqqhii",
-        *(first, 49 + len(body), 7, 2, 0, 0, len(timestamps) - 1, base, max(timestamps), -1, -1, -1),
+        *(first, 49 + len(body), 7, 2, 0, attributes, len(timestamps) - 1, base, max(timestamps), -1, -1, -1),
         len(timestamps),
     )
     return summed(bytearray(header + body))

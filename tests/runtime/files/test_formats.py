@@ -10,12 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from runtime.batch import BatchFailure, Codec, Record, TopicPartition, records
+from runtime.batch.layout import DELETE_HORIZON
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, folder_of
 from runtime.files.formats import ROW_GROUP_BYTES, PartitionFiles
 from runtime.files.manifest import ManifestFolder
-from tests.runtime.batch.forge import batch_bytes, legacy_bytes, sets, summed
+from tests.runtime.batch.forge import batch_bytes, legacy_bytes, overflowing, sets, summed
 
 WHERE = TopicPartition("orders", 3)
 DAY_MS = 86_400_000
@@ -98,6 +99,15 @@ def test_records_before_the_position_are_left_out_or_not_counted(tmp_path: Path)
     (raw,) = written(tmp_path, "raw", batch_bytes(RECORDS), begin=6)
     assert (raw.first, raw.end, raw.records) == (6, 8, 2)
     assert raw.first_timestamp == NOON + 1
+
+
+@pytest.mark.parametrize("attributes", [DELETE_HORIZON, 0])
+def test_the_delete_horizon_is_no_time_of_a_raw_files_records(tmp_path: Path, attributes: int) -> None:
+    """The log cleaner sets the base timestamp and a bit; a copy of the batch has the base timestamp only."""
+    text = overflowing(5, NOON + DAY_MS, NOON, NOON - 60_000, attributes=attributes)
+    (file,) = written(tmp_path, "raw", text)
+    assert (file.first_timestamp, file.last_timestamp) == (NOON - 60_000, NOON)
+    assert (file.first, file.end, file.records) == (5, 7, 2)
 
 
 def test_dates_and_hours_are_those_of_utc(tmp_path: Path) -> None:
