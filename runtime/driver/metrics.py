@@ -86,7 +86,7 @@ class JobMetrics:
             return _EVERY_S
         try:
             self._newest = self._make()
-            self.slot_metrics.retain_only([key for flow in self._newest.flows for key in flow.partitions])
+            self._drop_uncopied(self._newest)
             if self._endpoint is None:
                 self._endpoint = await asyncio.to_thread(self._open_endpoint, metrics.host, metrics.port)
         except OSError as error:
@@ -99,6 +99,11 @@ class JobMetrics:
             return self._retry_s
         self.trouble = ""
         return _EVERY_S
+
+    def _drop_uncopied(self, newest: JobSnapshot) -> None:
+        """Drops the partitions that are not copied any more."""
+        if len(self.slot_metrics.partitions) > sum(len(flow.partitions) for flow in newest.flows):
+            self.slot_metrics.retain_only([key for flow in newest.flows for key in flow.partitions])
 
     def _open_endpoint(self, host: str, port: int) -> MetricsEndpoint:
         """Opens the endpoint at the port, or at the first free one where none is declared."""

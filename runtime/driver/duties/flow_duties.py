@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
+from itertools import zip_longest
+from operator import is_not, itemgetter
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -111,33 +113,70 @@ async def clean_periodically(flow: FlowSpec, shared: DriverContext, notes: dict[
 _Positions = dict[TopicPartition, int]
 
 
+class _SlotPositions(Struct, frozen=True):
+    """The positions in a report, by flow, each with the time of the report that changed them last."""
+
+    report: SlotReport
+    by_flow: dict[str, tuple[int, _Positions]] = field(default_factory=dict)
+
+
 class ReportedPositions:
     """A ReportedPositions object finds the positions of a flow in the newest reports of all slots.
 
-    Each report is grouped by flow once.
+    Of a newer report, only flows are looked at of which a partition is another object. The positions of a
+    flow are the same object as long as none of them changes.
     """
 
     def __init__(self, reports: Callable[[], Iterable[SlotReport]]) -> None:
         self._reports = reports
-        self._by_slot: dict[int, tuple[SlotReport, dict[str, _Positions]]] = {}
+        self._by_slot: dict[int, _SlotPositions] = {}
+        self._by_flow: dict[str, tuple[list[_Positions], _Positions]] = {}
 
-    def of(self, flow: str) -> _Positions:
+    def of(self, flow: str) -> Mapping[TopicPartition, int]:
         """Returns the newest reported position of each partition of the flow.
 
-        A partition that moved is also in the last report of its former slot; the newer report counts.
+        A partition that moved is also in the last report of its former slot; the newer positions count.
         """
-        positions: _Positions = {}
-        for report in sorted(self._reports(), key=lambda report: report.at_ms):
-            cached = self._by_slot.get(report.slot)
-            if cached is None or cached[0] is not report:
-                grouped: dict[str, _Positions] = {}
-                for status in report.partitions:
-                    if status.position >= 0 and not naming.is_internal(status.topic):
-                        at = TopicPartition(status.topic, status.partition)
-                        grouped.setdefault(status.flow, {})[at] = status.position
-                cached = self._by_slot[report.slot] = report, grouped
-            positions |= cached[1].get(flow, {})
-        return positions
+        slots = [self._of_slot(report).by_flow for report in self._reports()]
+        parts = sorted((by_flow[flow] for by_flow in slots if flow in by_flow), key=itemgetter(0))
+        newest = [positions for _, positions in parts]
+        before, merged = self._by_flow.get(flow, ([], {}))
+        if len(newest) != len(before) or any(map(is_not, newest, before)):
+            merged = {at: position for positions in newest for at, position in positions.items()}
+            self._by_flow[flow] = newest, merged
+        return merged
+
+    def _of_slot(self, report: SlotReport) -> _SlotPositions:
+        """Returns the positions of a report; those of a flow are the same object where none has changed."""
+        known = self._by_slot.get(report.slot, _SlotPositions(_NO_REPORT))
+        if known.report is report:
+            return known
+        touched = {
+            status.flow
+            for pair in zip_longest(known.report.partitions, report.partitions)
+            if pair[0] is not pair[1]
+            for status in pair
+            if status is not None and not naming.is_internal(status.topic)
+        }
+        by_flow = {flow: positions for flow, positions in known.by_flow.items() if flow not in touched}
+        for flow, positions in _positions_of(report, touched).items():
+            before = known.by_flow.get(flow)
+            by_flow[flow] = before if before and before[1] == positions else (report.at_ms, positions)
+        found = self._by_slot[report.slot] = _SlotPositions(report, by_flow)
+        return found
+
+
+_NO_REPORT = SlotReport(0, 0, 0)
+
+
+def _positions_of(report: SlotReport, flows: Collection[str]) -> dict[str, _Positions]:
+    """Returns the positions of some flows in a report, by flow."""
+    by_flow: dict[str, _Positions] = {}
+    for status in report.partitions if flows else ():
+        if status.flow in flows and status.position >= 0 and not naming.is_internal(status.topic):
+            at = TopicPartition(status.topic, status.partition)
+            by_flow.setdefault(status.flow, {})[at] = status.position
+    return by_flow
 
 
 async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes: dict[str, str]) -> None:
@@ -149,13 +188,15 @@ async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes:
     if wanted is None:
         return
     committed: dict[TopicPartition, int] = {}
+    done: Mapping[TopicPartition, int] | None = None
     while True:
         await asyncio.sleep(wanted.every_ms / 1000)
         positions = reported.of(flow.name)
-        if positions == committed:
+        if positions is done:
             continue
         news = {at: position for at, position in positions.items() if committed.get(at) != position}
         if not news:
+            done = positions
             continue
         try:
             cluster = await flow.shared.clusters.cluster(flow.spec.source)
@@ -168,6 +209,7 @@ async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes:
         if refused is None:
             notes.pop("origin commits", None)
             committed |= news
+            done = positions
         else:
             notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
 

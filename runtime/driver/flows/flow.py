@@ -195,6 +195,7 @@ class DriverFlow:
         self._woken = asyncio.Event()
         self._attempts = 1  # to start
         self._behind = 0  # records that are left to drain
+        self._topics: tuple[Collection[PartitionKey], int] = (), 0  # of which partitions, and how many
         self._group_notes: tuple[str, ...] = ()  # of the last sync of groups whose flow or topics ended
         self.copier = copier_of(self)
 
@@ -245,6 +246,14 @@ class DriverFlow:
         """Returns the topics that the flow selects now, with their names at the destination."""
         return self.copier.selected(topics)
 
+    def _count_topics(self) -> int:
+        """Counts the topics that are copied. Each heartbeat shows the number, and it seldom changes."""
+        partitions, topics = self._topics
+        if partitions is not self.partitions:
+            topics = len({key.topic for key in self.partitions})
+            self._topics = self.partitions, topics
+        return topics
+
     def view(self) -> FlowView:
         """Returns the flow's part of the job status."""
         taken, why = self.taken, self.why
@@ -258,7 +267,7 @@ class DriverFlow:
             source_cluster_id=taken.source_cluster_id if taken is not None else "",
             destination_cluster_id=taken.destination_cluster_id if taken is not None else "",
             source_answers=self._source_answers,
-            topics=len({key.topic for key in self.partitions}),
+            topics=self._count_topics(),
             partitions=len(self.partitions),
             why=why,
             notes=[*islice(self.copier.notes(), 50), *self._group_notes],

@@ -13,6 +13,7 @@ from runtime.contract.records import heartbeat
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.records.group_records import GroupPartition
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport
+from runtime.contract.spec import naming
 from runtime.driver.duties import heartbeats
 from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions
 from runtime.driver.duties.group_offset_writer import GroupSyncState
@@ -159,6 +160,32 @@ def test_the_newer_report_of_a_partition_or_a_slot_counts() -> None:
     ):
         newest[0] = made
         assert reported.of("f") == expected
+
+
+def test_positions_are_the_same_object_until_one_of_the_flow_changes() -> None:
+    """So a flow that commits them at its source compares no positions while it is idle."""
+    quiet, idle = (
+        PartitionStatus(flow, "t", 0, PartitionState.CAUGHT_UP, 0, position=5) for flow in ("quiet", "idle")
+    )
+    beats = [
+        PartitionStatus("quiet", naming.HEARTBEATS, 0, PartitionState.CAUGHT_UP, 0, position=number)
+        for number in range(3)
+    ]
+    newest = SlotReport(0, 1, 1, partitions=[quiet, idle, beats[0]])
+    reported = ReportedPositions(lambda: [newest])
+    before = reported.of("quiet"), reported.of("idle")
+    for number, partitions in enumerate(
+        [[quiet, idle, beats[1]], [replace(quiet), idle, beats[1]], [idle, quiet, beats[2]]]
+    ):
+        newest = SlotReport(0, 2 + number, 1, partitions=partitions)
+        assert reported.of("quiet") is before[0]
+        assert reported.of("idle") is before[1]
+    newest = SlotReport(0, 9, 1, partitions=[idle, replace(quiet, position=6), beats[2]])
+    assert reported.of("quiet") == {TopicPartition("t", 0): 6}
+    assert reported.of("idle") is before[1]
+    newest = SlotReport(0, 10, 1, partitions=[idle, beats[2]])
+    assert reported.of("quiet") == {}
+    assert reported.of("idle") is before[1]
 
 
 # What group sync remembers, counts and reads again
