@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from msgspec import Struct, field
 
@@ -27,6 +27,7 @@ from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
     CommittedOffset,
+    DecodedOffsets,
     ListedGroup,
     ListGroupsRequest,
     OffsetCommitRequest,
@@ -354,11 +355,13 @@ async def committed_by(
     read: Read | None = None,
     *,
     share: Collection[str] = (),
+    decoded: DecodedOffsets | None = None,
 ) -> Read:
     """Returns every committed offset of these groups. Temporary errors are retried.
 
     Of the groups in `share` it returns the start offsets. `read` is filled as responses arrive, for
-    callers with a deadline; `within` bounds one response of one broker.
+    callers with a deadline; `within` bounds one response of one broker. With `decoded`, the offsets of a
+    response that a broker repeats are the same objects.
     """
     read = read if read is not None else Read()
     left = list(groups)
@@ -370,7 +373,9 @@ async def committed_by(
             by_node, unplaced = await _placed(cluster, some, read)
             again += unplaced
             # No broker waits for another's response.
-            fetching = (_fetch(cluster, node, of, read, within, share) for node, of in by_node.items())
+            fetching = (
+                _fetch(cluster, node, of, read, within, share, decoded) for node, of in by_node.items()
+            )
             for more in await asyncio.gather(*fetching):
                 again += more
         left = again
@@ -386,6 +391,7 @@ async def _fetch(
     read: Read,
     within: float,
     share: Collection[str],
+    decoded: DecodedOffsets | None,
 ) -> list[str]:
     """Stores the offsets in `read` and returns the groups to retry."""
     shared = [group for group in groups if group in share]
@@ -393,7 +399,7 @@ async def _fetch(
     answers: dict[str, Offsets | ErrorCode] = {}
     try:
         if others:
-            answers |= await _ask_for_groups(cluster, node, others, within)
+            answers |= await _ask_for_groups(cluster, node, others, within, decoded)
         if shared:
             answers |= await _ask_for_share_groups(cluster, node, shared, within)
     except (ConnectionFailure, AuthenticationFailed) as error:
@@ -410,23 +416,24 @@ async def _fetch(
                 cluster.forget_coordinator(CoordinatorKind.GROUP, group)
         else:
             read.failed.pop(group, None)
-            read.offsets[group] = {
+            known = {
                 at: committed
                 for at, committed in offsets.items()
                 if isinstance(committed, CommittedOffset) and committed.offset >= 0
             }
+            read.offsets[group] = known if len(known) < len(offsets) else cast("Committed", offsets)
     return again
 
 
 async def _ask_for_groups(
-    cluster: KafkaCluster, node: int, groups: list[str], within: float
+    cluster: KafkaCluster, node: int, groups: list[str], within: float, decoded: DecodedOffsets | None
 ) -> Mapping[str, Offsets | ErrorCode]:
     """Reads all groups in one request, or in one request each where the broker is older than Kafka 3.0."""
     connection = await cluster.connection(node, PURPOSE, within)
     if connection.version_of(OffsetFetchRequest(groups)) >= MANY_GROUPS:
-        return await connection.call(OffsetFetchRequest(groups), within)
+        return await connection.call(OffsetFetchRequest(groups, decoded=decoded), within)
     await connection.ready()
-    started = [connection.start(OffsetFetchRequest([group]), within) for group in groups]
+    started = [connection.start(OffsetFetchRequest([group], decoded=decoded), within) for group in groups]
     offsets: dict[str, Offsets | ErrorCode] = {}
     for response in await asyncio.gather(*started):
         offsets.update(response)

@@ -48,8 +48,8 @@ from runtime.driver.topics.mirrors import not_promoted
 from runtime.groups.translation import RECREATED_THERE, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.queries import Read, committed_by, list_groups
+from runtime.kafka.protocol.groups import CommittedOffset, DecodedOffsets
+from runtime.kafka.queries import Committed, Read, committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable, LookupRetries
 from runtime.ledger.records import READ_FAILURES, TopicReplaced
 from runtime.metrics.snapshot import GroupSnapshot
@@ -72,6 +72,7 @@ class DrainingTopics(Struct):
 _PURPOSE = "groups"
 _FULL_PASS_S = 300.0
 _LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 10, 30.0
+_DECODED_BYTES = 64 << 20  # of the responses to one read, which holds a million offsets
 _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 
@@ -81,12 +82,15 @@ def selection_of_groups(job: JobSpec, flow: FlowSpec) -> Selects:
     return lambda group: group not in own_names and selector.answer(group).taken
 
 
+Offsets = Mapping[GroupPartition, CommittedOffset]
+
+
 class CommittedOffsetsSnapshot(Struct, frozen=True):
     """A CommittedOffsetsSnapshot holds the committed offsets of one read, by topic.
 
-    So a flow goes through the offsets of its own topics alone. `failed` names what could not be read, and
-    why. `groups` are all groups of the source, `share` its share groups, `covered` those whose offsets were
-    read, or tried.
+    So a flow goes through the offsets of its own topics alone (`OffsetsByTopic`). `failed` names what could
+    not be read, and why. `groups` are all groups of the source, `share` its share groups, `covered` those
+    whose offsets were read, or tried.
     `valid_s`: how long the snapshot is used at least, because the read took long.
     """
 
@@ -95,9 +99,50 @@ class CommittedOffsetsSnapshot(Struct, frozen=True):
     groups: Collection[str] = ()
     share: Collection[str] = ()
     covered: Set[str] = frozenset()
-    offsets: Mapping[str, Mapping[GroupPartition, CommittedOffset]] = field(default_factory=dict)
+    offsets: Mapping[str, Offsets] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
     valid_s: float = 0.0
+
+
+class OffsetsByTopic:
+    """An OffsetsByTopic holds the committed offsets of groups in `topics`, from one read to the next.
+
+    The mapping of a topic is the same object until one of its offsets changes, and `topics` is until any
+    does. None of them is ever changed, so a flow sees without comparing offsets that its groups are idle.
+    """
+
+    def __init__(self) -> None:
+        self.topics: Mapping[str, Offsets] = {}
+        self._by_group: dict[str, Committed] = {}
+
+    def update(self, groups: Mapping[str, Committed], *, gone: Collection[str] = ()) -> None:
+        """Takes the newest offsets of groups, and drops the groups that are gone."""
+        before, moved = self._by_group, set(gone)
+        for group, committed in groups.items():
+            older = before.get(group)
+            if older is not committed and older != committed:
+                moved.add(group)
+        touched = {at.topic for of in (before, groups) for group in moved & of.keys() for at in of[group]}
+        self._by_group = {**before, **groups}
+        for group in gone:
+            self._by_group.pop(group, None)
+        if not touched:
+            return
+        changed: dict[str, dict[GroupPartition, CommittedOffset]] = {
+            topic: {
+                item: offset for item, offset in self.topics.get(topic, {}).items() if item.group not in moved
+            }
+            for topic in touched
+        }
+        for group in moved & groups.keys():
+            for at, offset in groups[group].items():
+                changed[at.topic][GroupPartition(group, *at)] = offset
+        topics = {**self.topics, **changed}
+        self.topics = {topic: offsets for topic, offsets in topics.items() if offsets}
+
+    def update_all(self, groups: Mapping[str, Committed]) -> None:
+        """Takes the offsets of all groups; any other group is gone."""
+        self.update(groups, gone=self._by_group.keys() - groups.keys())
 
 
 class CommittedOffsetsReader:
@@ -106,11 +151,14 @@ class CommittedOffsetsReader:
     Concurrent callers share one read. `selected` finds the topics of each flow among those with offsets.
 
     Each read covers the groups of every flow that has called before and not left. For a flow that calls for
-    the first time, only groups that no other flow selects are read and added.
+    the first time, only groups that no other flow selects are read and added. Responses that a coordinator
+    repeats are not decoded again.
     """
 
     def __init__(self) -> None:
         self.selected = SelectedTopics()
+        self._offsets = OffsetsByTopic()
+        self._decoded = (frozenset[str](), DecodedOffsets(_DECODED_BYTES))
         self._selects: dict[str, Selects] = {}
         self._newest: CommittedOffsetsSnapshot | None = None
         self._reading = asyncio.Lock()
@@ -148,28 +196,33 @@ class CommittedOffsetsReader:
         selects = list(self._selects.values())
         listed = await list_groups(cluster)
         groups = tuple(listed.every)
-        names = [name for name in groups if any(select(name) for select in selects)]
+        names = sorted(name for name in groups if any(select(name) for select in selects))
         failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
         empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), failed=tuple(failed))
-        snapshot = await self._added(empty, names)
+        if self._decoded[0] != frozenset(names):  # responses for other groups are not repeated
+            self._decoded = frozenset(names), DecodedOffsets(_DECODED_BYTES)
+        read = await committed_by(cluster, names, share=empty.share, decoded=self._decoded[1])
+        self._offsets.update_all(read.offsets)
         took_s = asyncio.get_running_loop().time() - now_s
         valid_s = min(_LONG_READ_TIMES * took_s, _LONG_READ_MAX_S) if took_s > _LONG_READ_S else 0.0
-        return replace(snapshot, valid_s=valid_s)
+        return replace(self._with(empty, names, read), valid_s=valid_s)
 
     async def _added(
         self, snapshot: CommittedOffsetsSnapshot, groups: Collection[str]
     ) -> CommittedOffsetsSnapshot:
         """Returns the snapshot with the offsets of more groups. Raises WireError."""
         read = await committed_by(snapshot.cluster, groups, share=snapshot.share)
-        added: dict[str, dict[GroupPartition, CommittedOffset]] = {}
-        for group, committed in read.offsets.items():
-            for at, offset in committed.items():
-                added.setdefault(at.topic, {})[GroupPartition(group, *at)] = offset
-        offsets = {topic: {**snapshot.offsets.get(topic, {}), **more} for topic, more in added.items()}
+        self._offsets.update(read.offsets)
+        return self._with(snapshot, groups, read)
+
+    def _with(
+        self, snapshot: CommittedOffsetsSnapshot, groups: Collection[str], read: Read
+    ) -> CommittedOffsetsSnapshot:
+        """Returns the snapshot with what was read of these groups."""
         return replace(
             snapshot,
             covered=snapshot.covered | set(groups),
-            offsets={**snapshot.offsets, **offsets},
+            offsets=self._offsets.topics,
             failed=(*snapshot.failed, *(f"{group}: {why}" for group, why in read.failed.items())),
         )
 
@@ -200,7 +253,10 @@ class GroupSync:
         self._state = GroupSyncState(flow.name)
         self._sides: GroupOffsetSides | None = None
         self._full_pass_at = 0.0
-        self._offsets: dict[GroupPartition, CommittedOffset] = {}
+        self._by_topic: dict[str, Offsets] = {}
+        self._offsets: Offsets = {}
+        self._retained: Offsets | None = None  # offsets that the state was cut down to
+        self._settled: Offsets | None = None  # offsets of which none needs an action until one changes
 
     def inherit(self, before: GroupSync) -> None:
         """Continues the counts of an older version of the same flow, and inspects every offset again."""
@@ -245,8 +301,30 @@ class GroupSync:
         self.notes.pop(NOTE, None)
         sides = await self._open_sides()
         await self._read(sides)
-        await sides.refresh({item.topic for item in self._offsets})
-        unsettled = self._unsettled(sides, began)
+        if began - self._full_pass_at > _FULL_PASS_S:
+            self._full_pass_at = began
+            self._state.recheck_all()
+            self._settled = None
+        if self._offsets is self._settled:
+            return
+        waiting = [
+            item
+            for item, committed in self._offsets.items()
+            if not self._state.entry(item, committed.offset, began).settled
+        ]
+        if waiting or sides.times is not None:
+            await self._translate(sides, waiting)
+        else:
+            self._settled = self._offsets
+        self._state.record_pass(time.time())
+
+    async def _translate(self, sides: GroupOffsetSides, waiting: Collection[GroupPartition]) -> None:
+        """Translates these offsets, and writes those that changed.
+
+        Raises WireError, ClientSettingsError, READ_FAILURES, DriverFenced.
+        """
+        await sides.refresh({item.topic for item in waiting})
+        unsettled = self._without_ours(sides, waiting)
         await self._store_times(sides)
         placed = await sides.place({item: self._offsets[item].offset for item in unsettled})
         to_write = [item for item in unsettled if self._needs_action(item, placed[item])]
@@ -259,7 +337,6 @@ class GroupSync:
         }
         if failed:
             self.notes[NOTE] = "; ".join(uncommitted_notes(failed, self._flow.destination))
-        self._state.record_pass(time.time())
 
     async def _open_sides(self) -> GroupOffsetSides:
         source = await self._shared.clusters.cluster(self._flow.source)
@@ -316,31 +393,29 @@ class GroupSync:
             self.notes[NOTE] = what
         names = self._reader.selected.of(self._router, self._flow.name, self._flow.source, read.offsets)
         taken = not_promoted(self._flow, names, self._draining.topics)
-        selects = functools.cache(self._selects)
-        self._offsets = {
-            item: offset
-            for topic in taken
-            for item, offset in read.offsets[topic].items()
-            if selects(item.group)
-        }
-        if not read.failed:
+        by_topic = {topic: read.offsets[topic] for topic in taken}
+        same = by_topic.keys() == self._by_topic.keys()
+        if not same or any(offsets is not self._by_topic[topic] for topic, offsets in by_topic.items()):
+            selects = functools.cache(self._selects)
+            self._by_topic = by_topic
+            self._offsets = {
+                item: offset
+                for offsets in by_topic.values()
+                for item, offset in offsets.items()
+                if selects(item.group)
+            }
+        if not read.failed and self._retained is not self._offsets:
             self._state.retain_only(self._offsets)
+        self._retained = self._offsets if not read.failed else None
 
-    def _unsettled(self, sides: GroupOffsetSides, began: float) -> list[GroupPartition]:
-        """Returns the offsets to translate: those that are not settled.
-
-        Offsets that another flow of this product wrote are left out.
-        """
-        if began - self._full_pass_at > _FULL_PASS_S:
-            self._full_pass_at = began
-            self._state.recheck_all()
+    def _without_ours(
+        self, sides: GroupOffsetSides, waiting: Iterable[GroupPartition]
+    ) -> list[GroupPartition]:
+        """Returns the offsets to translate, without those that another flow of this product wrote."""
         unsettled = []
-        for item, committed in self._offsets.items():
-            entry = self._state.entry(item, committed.offset, began)
-            if entry.settled:
-                continue
-            if sides.is_ours(item, committed.offset):
-                entry.state = State.OURS
+        for item in waiting:
+            if sides.is_ours(item, self._offsets[item].offset):
+                self._state.entry(item, self._offsets[item].offset, _now_s()).state = State.OURS
             else:
                 unsettled.append(item)
         return unsettled
@@ -363,7 +438,6 @@ _TRANSLATION_TIMEOUT_S = 10.0
 _PATIENCE_S = 45.0  # an apply waits for 60 s for news of the flow
 _POLL_S, _MAX_POLL_S = 0.2, 2.0
 
-Offsets = Mapping[GroupPartition, CommittedOffset]
 Taken = Callable[[Iterable[str]], Collection[str]]
 Translation = tuple[GroupOffsetSides, Mapping[GroupPartition, PlacedOffset]]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
     ERROR,
     KEY,
@@ -25,7 +27,7 @@ from runtime.kafka.protocol.layout import (
 )
 from runtime.kafka.protocol.metadata import Operations
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.protocol.request import Api, Request
+from runtime.kafka.protocol.request import INT32, Api, Request
 
 MANY_GROUPS = 8  # the version of OffsetFetch that names several groups
 
@@ -62,10 +64,16 @@ class OffsetCommitRequest(Request[Mapping[TopicPartition, ErrorCode]], frozen=Tr
     offsets: Mapping[TopicPartition, CommittedOffset]
 
 
-class OffsetFetchRequest(Request[Mapping[str, Offsets | ErrorCode]], frozen=True):
+OffsetsByGroup = Mapping[str, Offsets | ErrorCode]
+DecodedOffsets = LastDecoded[tuple[int, OffsetsByGroup]]
+"""The offsets of the last response to each request, behind the time that the broker throttles."""
+
+
+class OffsetFetchRequest(Request[OffsetsByGroup], frozen=True):
     """This request reads the committed offsets of groups from the broker that coordinates them.
 
     With `partitions` of None it reads every offset. Several groups in one request need version 8 (Kafka 3.0).
+    `decoded` keeps the offsets from one response to the next: the coordinator of idle groups repeats them.
     """
 
     API = Api.OFFSET_FETCH
@@ -95,11 +103,19 @@ class OffsetFetchRequest(Request[Mapping[str, Offsets | ErrorCode]], frozen=True
 
     groups: Sequence[str]
     partitions: Sequence[TopicPartition] | None = None
+    decoded: DecodedOffsets | None = None
+
+    def answer(self, version: int, response: memoryview) -> tuple[int, OffsetsByGroup]:
+        if self.decoded is None:
+            return super().answer(version, response)
+        partitions = None if self.partitions is None else tuple(self.partitions)
+        decode = partial(super().answer, version, response)
+        return self.decoded.value((version, tuple(self.groups), partitions), response[INT32.size :], decode)
 
     def values(self, version: int) -> Any:
         return self.groups[0], self.partitions, [(group, None, -1, self.partitions) for group in self.groups]
 
-    def result(self, value: Any) -> Mapping[str, Offsets | ErrorCode]:
+    def result(self, value: Any) -> OffsetsByGroup:
         of_group, error, groups = value
         return groups if of_group is None else {self.groups[0]: error or of_group}
 

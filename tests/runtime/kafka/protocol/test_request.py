@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
+from runtime.kafka.protocol.groups import DecodedOffsets, OffsetFetchRequest
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
     REPEATED,
@@ -210,3 +211,12 @@ def test_topics_that_a_broker_repeats_are_the_same_objects():
     assert first == second == read(MetadataRequest(["orders"]), "MetadataResponse", 12)
     assert first.topics is second.topics
     assert read(MetadataRequest(["other"], decoded=kept), "MetadataResponse", 12).topics is not first.topics
+
+
+def test_offsets_that_a_coordinator_repeats_are_the_same_objects():
+    kept = DecodedOffsets()
+    request = OffsetFetchRequest(["g", "h"], decoded=kept)
+    first, second = (read(request, "FetchManyResponse", 8) for _ in range(2))
+    assert first is second
+    assert first == read(OffsetFetchRequest(["g", "h"]), "FetchManyResponse", 8)
+    assert read(OffsetFetchRequest(["h", "g"], decoded=kept), "FetchManyResponse", 8) is not first

@@ -1,0 +1,159 @@
+"""Group sync of groups that commit nothing reads their offsets, and does nothing else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from runtime.contract.records.group_records import GroupPartition
+from runtime.contract.records.ledger import PartitionKey, ProgressKey
+from runtime.contract.records.offset_map import Run
+from runtime.contract.spec import naming
+from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.flow import GroupsSpec
+from runtime.contract.spec.jobspec import JobSpec
+from runtime.driver.duties import group_sync
+from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync, OffsetsByTopic
+from runtime.driver.flows.start import DriverContext
+from runtime.groups.translation import RecordsByCluster
+from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.protocol.groups import CommittedOffset
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.records import InternalRecord
+from runtime.ledger.ledger import Ledger
+from tests.fakes.groups import GroupCluster
+from tests.fakes.internal_topics import InternalTopics, stored
+from tests.fakes.progress import progress
+from tests.runtime.slot.world import flow_spec
+
+TOPIC = "orders"
+AT = TopicPartition(TOPIC, 0)
+GROUPS = {"billing": {AT: 7}, "audit": {AT: 3}}
+
+
+class CountedTopics(GroupCluster):
+    """It counts how often internal topics are read: each read begins with a request for their end."""
+
+    reads = 0
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        self.reads += type(request).__name__ in ("ListOffsetsRequest", "FetchRequest")
+        return await super().call(node, request, purpose, within)
+
+
+class Syncing:
+    """A flow that has copied the source offsets 0 to 14 to 100 to 114, and two groups at its source."""
+
+    def __init__(self) -> None:
+        topic_id = InternalTopics({}).topic(TOPIC).id
+        ids = {"source_topic_id": topic_id, "destination_topic_id": topic_id}
+        copied = progress(0, 100, Run(0, 100, 15), end=15, **ids)
+        ledger = stored({ProgressKey(PartitionKey("flow", *AT)): copied})
+        empty: dict[str, list[InternalRecord]] = {naming.OFFSET_MAP: [], naming.CHECKPOINTS: []}
+        self.source = GroupCluster({naming.LEDGER: [], **empty}, GROUPS)
+        self.destination = CountedTopics({naming.LEDGER: ledger, **empty}, {})
+        flow = replace(flow_spec("flow"), groups=GroupsSpec(every_ms=1))
+        clusters = {name: ClusterSpec(bootstrap="b:1") for name in ("dc1", "dc2")}
+        job = JobSpec(job="job", topology="t", destination="dc2", clusters=clusters, flows=[flow])
+        destination = cast(KafkaCluster, self.destination)
+        shared = SimpleNamespace(
+            clusters=self,
+            leadership=self,
+            destination=destination,
+            records=RecordsByCluster(),
+            ledger=Ledger(destination, 1),
+        )
+        self.sync = GroupSync(job, flow, cast(DriverContext, shared), CommittedOffsetsReader(), {})
+
+    async def cluster(self, name: str) -> KafkaCluster:
+        return cast(KafkaCluster, self.source)
+
+    async def ensure(self) -> None: ...
+
+    async def passes(self, number: int) -> int:
+        """Runs some passes, and returns how many reads of internal topics they needed."""
+        before = self.destination.reads
+        for _ in range(number):
+            await self.sync.sync_once()
+            assert self.sync.notes == {}
+        return self.destination.reads - before
+
+    def at_destination(self) -> dict[str, int]:
+        return {group: offsets[AT] for group, offsets in self.destination.committed.items() if offsets}
+
+
+@pytest.fixture(autouse=True)
+def _each_pass_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_sync, "_LONG_READ_S", 60.0)
+
+
+async def test_idle_groups_cost_no_read_of_the_ledger_and_a_commit_is_seen_at_once() -> None:
+    syncing = Syncing()
+    assert await syncing.passes(1) > 0
+    assert syncing.at_destination() == {"billing": 107, "audit": 103}
+    assert await syncing.passes(5) == 0
+    syncing.source.committed["audit"][AT] = 9
+    assert await syncing.passes(1) > 0
+    assert syncing.at_destination() == {"billing": 107, "audit": 109}
+    assert await syncing.passes(5) == 0
+
+
+async def test_a_pass_over_all_offsets_follows_after_a_time_though_no_group_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The destination may have changed."""
+    syncing = Syncing()
+    await syncing.passes(2)
+    syncing.destination.committed["audit"].clear()
+    monkeypatch.setattr(group_sync, "_FULL_PASS_S", -1.0)
+    assert await syncing.passes(1) > 0
+    assert syncing.at_destination() == {"billing": 107, "audit": 103}
+
+
+async def test_a_group_that_is_deleted_at_the_source_is_not_shown_any_more() -> None:
+    syncing = Syncing()
+    await syncing.passes(2)
+    del syncing.source.committed["audit"]
+    await syncing.passes(2)
+    assert [one.group for one in syncing.sync.snapshots()] == ["billing"]
+
+
+Groups = dict[str, dict[TopicPartition, CommittedOffset]]
+PLACES = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 1))
+READS = st.lists(
+    st.dictionaries(
+        st.sampled_from(["g", "h", "i"]),
+        st.dictionaries(PLACES, st.builds(CommittedOffset, st.integers(0, 2))),
+    ),
+    max_size=6,
+)
+
+
+@given(READS)
+def test_offsets_by_topic_are_those_of_the_newest_read_and_objects_change_with_them(
+    reads: list[Groups],
+) -> None:
+    offsets = OffsetsByTopic()
+    for groups in reads:
+        before = offsets.topics
+        offsets.update_all(groups)
+        expected: dict[str, dict[GroupPartition, CommittedOffset]] = {}
+        for group, committed in groups.items():
+            for at, offset in committed.items():
+                expected.setdefault(at.topic, {})[GroupPartition(group, *at)] = offset
+        assert offsets.topics == expected
+        assert (offsets.topics is before) is (before == expected)
+        for topic in before.keys() & expected.keys():
+            assert (offsets.topics[topic] is before[topic]) is (before[topic] == expected[topic])
+
+
+def test_offsets_of_more_groups_are_added() -> None:
+    offsets = OffsetsByTopic()
+    offsets.update({"g": {AT: CommittedOffset(1)}})
+    offsets.update({"h": {AT: CommittedOffset(2)}})
+    assert {item.group: one.offset for item, one in offsets.topics[TOPIC].items()} == {"g": 1, "h": 2}
