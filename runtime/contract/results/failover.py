@@ -88,10 +88,10 @@ class SchemaCheck(msgspec.Struct, kw_only=True):
 def verdicts(status: ReplicationStatus) -> list[FailoverVerdict]:
     """Returns the verdict of each cluster that flows copy from, the worst first.
 
-    Flows into files are left out: nothing fails over to files.
+    Flows from and into files are left out: files do not fail over, and nothing fails over to them.
     """
     clusters = {cluster.name for cluster in status.clusters}
-    flows = [flow for flow in status.flows if flow.destination in clusters]
+    flows = [flow for flow in status.flows if {flow.source, flow.destination} <= clusters]
     jobs = {(job.name, job.destination): job for job in status.jobs}
     judged = [
         _verdict(source, [flow for flow in flows if flow.source == source], jobs, status.at_ms)

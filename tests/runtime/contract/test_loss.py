@@ -225,8 +225,11 @@ def test_a_cluster_that_does_not_answer_may_lose_more_than_is_known() -> None:
     assert (found.verdict, found.records) == (Verdict.LOSES, 0)
 
 
-def test_the_worst_cluster_comes_first_and_nothing_fails_over_to_files() -> None:
+def test_the_worst_cluster_comes_first_and_nothing_fails_over_to_or_from_files() -> None:
     safe, unknown = scenes.caught_up(), scenes.destination_down()
     other = replace(unknown.flows[0], source="dc9", name="nine")
-    assert [one.cluster for one in verdicts(replace(safe, flows=[*safe.flows, other]))] == ["dc9", "dc1"]
+    clusters = [*safe.clusters, replace(safe.clusters[0], name="dc9")]
+    both = replace(safe, clusters=clusters, flows=[*safe.flows, other])
+    assert [verdict.cluster for verdict in verdicts(both)] == ["dc9", "dc1"]
     assert verdicts(replace(safe, flows=[replace(safe.flows[0], destination="lake")])) == []
+    assert verdicts(replace(safe, flows=[replace(safe.flows[0], source="lake")])) == []
