@@ -111,6 +111,8 @@ class ProgressBars:
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = None
+            self._state.clear()
+            self._tasks.clear()
 
     def progress(self, name: str, what: str, done: int, total: int) -> None:
         """Shows how far something is. A total of 0 is not known: then the bar moves and shows no numbers."""

@@ -190,7 +190,7 @@ class TerminalView:
             case WorkEnded(subject):
                 self._remove(subject)
             case ApplyStarted(plan=plan):
-                self._shown = applies.shown(plan)
+                self._shown, self._steps_ended = applies.shown(plan), 0
                 self._bar("apply", "steps", 0, len(self._shown))
             case StepWaits(step=step, what=what):
                 self._bar(str(step.address), what, 0, 0)

@@ -78,6 +78,22 @@ def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[s
     assert "it has not reported" not in capsys.readouterr().err
 
 
+def test_the_second_apply_of_a_command_counts_its_own_steps() -> None:
+    screen = io.StringIO()
+    bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
+    view = TerminalView(as_json=False, bars=bars)
+    plan = everything()
+    first, *_ = (step for step in plan.steps if step.id in applies.shown(plan))
+
+    for _ in range(2):
+        view(ApplyStarted(plan))
+        view(StepsEnded("dc2", ((first, DONE),)))
+        assert shown(screen, f"1/{len(applies.shown(plan))}")
+        screen.seek(0)
+        screen.truncate()
+        view(ApplyResult(plan))
+
+
 def test_each_step_of_an_apply_and_what_failed_behind_the_scenes_is_a_line_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
