@@ -21,6 +21,7 @@ from planner.graph.replication_graph import ReplicationGraph
 from planner.model.address import Address, Kind
 from planner.model.desired import DesiredAcl, DesiredQuota, FencedBy, PlannedWave
 from planner.model.diagnostic import Diagnostic, error, warning
+from planner.model.forecast import ASSUMED_RATE, copy_rate
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cutover, Fence, Flow, QuotaEntity, Topology, Wave
 from planner.model.topology.quotas import DEFAULT_ENTITY
@@ -185,9 +186,6 @@ def fence_limits(
                 yield DesiredQuota(source, entity, values, origin, wave.source)
 
 
-FORECAST_RATE = 50_000_000  # bytes a second, as `repl plan --simulate` assumes
-
-
 def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
     """Yields how large each wave is, and how long what it copies first takes."""
     topology = graph.topology
@@ -195,15 +193,18 @@ def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
         source = graph.cluster(source_of(wave.cutover, topology))
         if source is None:
             continue
-        flows = [topology.flows[flow] for flow in wave.cutover.flows]
-        rate = min((flow.rate_limit for flow in flows if flow.rate_limit), default=FORECAST_RATE)
         sizes = (
             {topic: source.sizes.get(topic, 0) for topic in wave.names} if source.sizes is not None else None
         )
         running = {
             flow: lag for flow in wave.topics if (lag := _lag_of(topology.flows[flow], graph)) is not None
         }
-        waiting = {topic for flow, topics in wave.left.items() if flow not in running for topic in topics}
+        copies = []  # of each flow that copies first: how long it takes, and how fast it copies
+        for name, topics in wave.left.items():
+            if name not in running:
+                rate = copy_rate(topology.flows[name], ASSUMED_RATE)
+                copies.append((sum((sizes or {}).get(topic, 0) for topic in topics) * 1000 // rate, rate))
+        copy_ms, rate = max(copies, default=(0, ASSUMED_RATE))  # the flows copy at the same time
         size = sum(sizes.values()) if sizes is not None else None
         groups = [
             group
@@ -223,7 +224,7 @@ def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
             groups=tuple(sorted(groups)),
             rate=rate,
             behind=sum(running.values()) if running else None,
-            copy_ms=sum(sizes[topic] for topic in waiting) * 1000 // rate if sizes is not None else None,
+            copy_ms=copy_ms if sizes is not None else None,
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from planner.model.topology import Flow
 
+ASSUMED_RATE = 50_000_000  # bytes a second that a flow copies, where nothing else is known
 _DAY_S = 86_400
 
 
@@ -97,7 +98,7 @@ Simulation = tuple[FlowForecast, ...]  # of all running flows, by name; what was
 def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: int) -> FlowForecast:
     """Computes the forecast of a flow from the volumes of its topics."""
     volumes = list(topics)
-    rate = min(rate, flow.rate_limit) if flow.rate_limit is not None else rate
+    rate = copy_rate(flow, rate)
     records_per_s = sum(volume.records_per_s for volume in volumes)
     bytes_per_s = _sum(volume.bytes_per_s for volume in volumes)
     behind = _sum(volume.bytes_behind for volume in volumes)
@@ -131,6 +132,11 @@ def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: in
         lost_records=round(lost),
         bytes_a_day=None if bytes_per_s is None else round(bytes_per_s * _DAY_S),
     )
+
+
+def copy_rate(flow: Flow, rate: int) -> int:
+    """Returns how many bytes a second a flow copies where the network takes `rate`."""
+    return rate if flow.rate_limit is None else min(rate, flow.rate_limit)
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

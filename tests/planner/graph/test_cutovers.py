@@ -31,7 +31,7 @@ def shop(
     *waves: Wave,
     fence: Fence = Fence.ACL,
     acls: tuple[AclRule, ...] | None = (READ,),
-    flows: tuple[Flow, ...] = (),
+    flows: tuple[Flow, ...] = (flow("go=dc1>dc2"),),
     dc1: Mapping[str, Any] | None = None,
     dc2: Sequence[str] = (),
     **live: Any,
@@ -40,7 +40,8 @@ def shop(
         "dc1": Cluster("dc1", bootstrap="dc1:9092", **(dc1 or {})),
         "dc2": Cluster("dc2", bootstrap="dc2:9092"),
     }
-    declared = topology(*(flows or (flow("go=dc1>dc2"),)), clusters=clusters, **moving(*waves, fence=fence))
+    names = tuple(flow.name for flow in flows if flow.source_cluster == "dc1")
+    declared = topology(*flows, clusters=clusters, **moving(*waves, fence=fence, flows=names))
     return expand(declared, observed(source(acls, **live), cluster("dc2", *dc2)))
 
 
@@ -297,3 +298,22 @@ def test_a_fence_that_would_stop_the_way_back_goes_before_it(
     declared = topology(flow("go=dc1>dc2"), clusters=clusters, **moving(wave, fence=fence))
     (moved,) = waves_of(declared.cutovers[0], declared, {"go": ["orders"]})
     assert stops_jobs(moved, declared) is stops
+
+
+@pytest.mark.parametrize(
+    ("limits", "forecast"),
+    [
+        ((None, None), (4_000, 50_000_000)),
+        ((1_000_000, None), (4_000, 50_000_000)),  # refunds are small: that flow is done before
+        ((None, 10_000_000), (20_000, 10_000_000)),
+        ((None, 90_000_000), (4_000, 50_000_000)),
+    ],
+)
+def test_a_wave_is_copied_when_its_slowest_flow_is(
+    limits: tuple[int | None, int | None], forecast: tuple[int, int]
+) -> None:
+    small, large = limits
+    flows = (flow("a=dc1>dc2", "refunds", rate_limit=small), flow("b=dc1>dc2", "orders", rate_limit=large))
+    sizes = {"orders": 200_000_000, "refunds": 1_000_000}
+    (wave,) = shop(Wave("w", (".*",)), flows=flows, sizes=sizes).waves
+    assert (wave.copy_ms, wave.rate) == forecast
