@@ -13,6 +13,7 @@ from dataclasses import replace
 from planner.apply.context import ApplyContext
 from planner.apply.denials import naming_right
 from planner.apply.handlers import HANDLERS
+from planner.kafka.changes import batches
 from planner.kafka.failures import ClusterFailure
 from planner.model.diagnostic import Failure
 from planner.model.step import (
@@ -26,10 +27,6 @@ from planner.model.step import (
     failed,
 )
 from runtime.contract.client.secrets import redacted
-
-# Brokers refuse more than 10,000 partitions in one request; small batches show progress and share the work.
-MAX_STEPS = 250
-MAX_PARTITIONS = 5_000
 
 Ended = tuple[Step, StepResult]
 
@@ -51,7 +48,7 @@ class Schedule:
         """Returns the steps that can start now, in batches of one cluster and one kind, each step once."""
         taken = [self._steps[step_id] for step_id in self._ready]
         self._ready = []
-        return batches(taken)
+        return list(batches(taken))
 
     def finish(self, ended: Iterable[Ended]) -> list[Ended]:
         """Records ended steps and returns the steps that are skipped because of them, with the reason."""
@@ -83,29 +80,6 @@ class Schedule:
         """Returns the steps that were never handed out."""
         left = self._waiting | set(self._ready)
         return [step for step_id, step in self._steps.items() if step_id in left]
-
-
-def batches(steps: Iterable[Step]) -> list[list[Step]]:
-    """Groups steps by cluster and kind, and splits large groups."""
-    grouped: dict[tuple[str, type[Step]], list[Step]] = defaultdict(list)
-    for step in steps:
-        grouped[(step.cluster, type(step))].append(step)
-    return [batch for group in grouped.values() for batch in _split(group)]
-
-
-def _split(group: list[Step]) -> Iterable[list[Step]]:
-    limit = len(group) if group[0].in_one_batch else MAX_STEPS
-    batch: list[Step] = []
-    partitions = 0
-    for step in group:
-        full = len(batch) >= limit or partitions + step.partitions_made > MAX_PARTITIONS
-        if batch and full:
-            yield batch
-            batch, partitions = [], 0
-        batch.append(step)
-        partitions += step.partitions_made
-    if batch:
-        yield batch
 
 
 # One batch is created while the propagation of another is awaited; the controller works in order.

@@ -1,6 +1,7 @@
-"""The request that carries out steps of one kind at a cluster, and what the brokers refused of it."""
+"""The requests that carry out steps of one kind at a cluster, and what the brokers refused of them."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from planner.kafka.failures import RequestRefused
@@ -30,6 +31,30 @@ from runtime.kafka.protocol.changes import (
 )
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
+
+# Brokers refuse a request that makes more than 10,000 metadata records; small batches show progress and share
+# the work.
+MAX_STEPS = 250
+MAX_RECORDS = 5_000
+
+
+def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Yields the steps in batches of one cluster and one kind, none larger than a broker accepts."""
+    alike: dict[tuple[str, type[Step]], list[Step]] = defaultdict(list)
+    for step in steps:
+        alike[step.cluster, type(step)].append(step)
+    for group in alike.values():
+        batch: list[Step] = []
+        records = 0
+        for step in group:
+            full = len(batch) >= MAX_STEPS or records + step.metadata_records > MAX_RECORDS
+            if batch and full and not step.in_one_batch:
+                yield batch
+                batch, records = [], 0
+            batch.append(step)
+            records += step.metadata_records
+        yield batch
+
 
 Refusals = Sequence[Refusal | None] | Mapping[Any, Refusal] | Refusal
 """What the brokers refused of a request, in the form of each request's result."""

@@ -101,14 +101,9 @@ class Step(
         return self.needed_right.format(topic=self.address.name)
 
     @property
-    def partitions_made(self) -> int:
-        """Returns how many partitions the request makes: brokers limit them."""
-        return 0
-
-    @property
     def metadata_records(self) -> int:
         """Returns how many records the brokers' metadata log has of the request, which they limit."""
-        return len(self.keys)
+        return max(1, len(self.keys))
 
     @property
     def keys(self) -> frozenset[str]:

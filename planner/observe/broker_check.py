@@ -9,10 +9,9 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 from planner.graph.messages import few
-from planner.kafka.changes import change_request, refusals_of
+from planner.kafka.changes import batches, change_request, refusals_of
 from planner.kafka.client import ClusterClient, for_each
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.model.diagnostic import Diagnostic, error, warning
@@ -21,7 +20,6 @@ from planner.model.step import Step
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.kafka.errors import ErrorCode
 
-RECORDS_A_REQUEST = 9_000  # metadata records; brokers refuse a request that makes more than 10,000
 BROKER_OUTDATED = "broker-outdated"
 MAY_NOT = frozenset(
     {
@@ -66,20 +64,6 @@ async def _check(endpoint: ClusterEndpoint, steps: Sequence[Step], timeout_s: fl
                 continue
             refused += ((step, refusals[step.id]) for step in batch if step.id in refusals)
     return refused
-
-
-def batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Yields batches of one kind of step, none larger than a broker accepts."""
-    for _, alike in groupby(sorted(steps, key=lambda step: (type(step).__name__, step.id)), key=type):
-        batch: list[Step] = []
-        records = 0
-        for step in alike:
-            if batch and records + step.metadata_records > RECORDS_A_REQUEST:
-                yield batch
-                batch, records = [], 0
-            batch.append(step)
-            records += step.metadata_records
-        yield batch
 
 
 def diagnostics(refusals: Mapping[str, Sequence[Refusal]]) -> tuple[Diagnostic, ...]:

@@ -65,10 +65,6 @@ class CreateTopic(TopicStep, frozen=True):
         yield _settings(self.config, hidden)
 
     @property
-    def partitions_made(self) -> int:
-        return self.partitions or 1
-
-    @property
     def metadata_records(self) -> int:
         return 1 + (self.partitions or UNDECLARED_PARTITIONS) + len(self.config)
 
@@ -101,10 +97,6 @@ class GrowPartitions(TopicStep, frozen=True):
 
     old: int
     new: int
-
-    @property
-    def partitions_made(self) -> int:
-        return self.new - self.old
 
     @property
     def metadata_records(self) -> int:
@@ -167,6 +159,10 @@ class Reassign(TopicStep, frozen=True):
 
     replicas: tuple[tuple[int, ...], ...]
     old: tuple[tuple[int, ...], ...]
+
+    @property
+    def metadata_records(self) -> int:
+        return len(self.replicas)
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"{_counts(self.old)} -> {_counts(self.replicas)} replicas"

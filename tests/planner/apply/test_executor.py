@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from planner.apply.executor import MAX_STEPS, Interruption, execute
+from planner.apply.executor import Interruption, execute
 from planner.cli.output import guarded
 from planner.cli.view import TerminalView
 from planner.kafka import ClusterEndpoint, run
+from planner.kafka.changes import MAX_STEPS
 from planner.kafka.failures import NoAnswer
 from planner.kafka.log import Appended
 from planner.model.address import Address, topic_address

@@ -1,13 +1,17 @@
 """Order comes from `needs` alone; what can go together goes together."""
 
-from planner.apply.executor import MAX_PARTITIONS, MAX_STEPS, Schedule, batches
+from collections.abc import Iterable
+
+from planner.apply.executor import Schedule
 from planner.apply.handlers import HANDLERS
+from planner.kafka.changes import MAX_RECORDS, MAX_STEPS, batches
 from planner.model.address import topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Step, StepResult, failed
 from planner.plan.steps import KINDS
 from planner.plan.steps.registry import Own
-from planner.plan.steps.topics import CreateTopic, GrowPartitions
+from planner.plan.steps.topics import CreateTopic, GrowPartitions, Reassign
+from tests.fakes.replacing import replace
 
 
 def create(
@@ -22,7 +26,7 @@ def own(name: str, needs: tuple[str, ...] = ()) -> Own:
     return Own(f"own {name}", address, "dc1", RegistryEntry(address, "t"), needs=needs)
 
 
-def ids(batched: list[list[Step]]) -> list[list[str]]:
+def ids(batched: Iterable[list[Step]]) -> list[list[str]]:
     return [[step.id for step in batch] for batch in batched]
 
 
@@ -83,14 +87,22 @@ def test_batches_are_of_one_cluster_and_one_kind():
 def test_batches_stay_below_what_a_broker_takes():
     many = [create(f"t{index}") for index in range(MAX_STEPS * 2 + 1)]
     assert [len(batch) for batch in batches(many)] == [MAX_STEPS, MAX_STEPS, 1]
-    wide = [create(f"w{index}", partitions=MAX_PARTITIONS // 2) for index in range(5)]
+    wide = [create(f"w{index}", partitions=MAX_RECORDS // 2 - 1) for index in range(5)]
     assert [len(batch) for batch in batches(wide)] == [2, 2, 1]
     assert [len(batch) for batch in batches([create("huge", partitions=20_000), create("a")])] == [1, 1]
-    grown = [
-        GrowPartitions(f"g{index}", topic_address("dc1", "g"), "dc1", "g", 1, MAX_PARTITIONS // 2 + 1)
-        for index in range(3)
-    ]
+    address = topic_address("dc1", "g")
+    grown = [GrowPartitions(f"g{index}", address, "dc1", "g", 1, MAX_RECORDS // 2 + 1) for index in range(3)]
     assert [len(batch) for batch in batches(grown)] == [2, 1]
+    moved = [
+        Reassign(f"r{index}", address, "dc1", "g", ((1,),) * 2_000, ((2,),) * 2_000) for index in (1, 2, 3)
+    ]
+    assert [len(batch) for batch in batches(moved)] == [2, 1]
+
+
+def test_settings_of_new_topics_count_as_partitions_do() -> None:
+    settings = {f"key.{number}": "1" for number in range(30)}
+    topics = [replace(create(f"t{number}", partitions=20), config=settings) for number in range(250)]
+    assert max(sum(step.metadata_records for step in batch) for batch in batches(topics)) <= MAX_RECORDS
 
 
 def test_every_kind_of_step_is_carried_out() -> None:
@@ -98,4 +110,4 @@ def test_every_kind_of_step_is_carried_out() -> None:
 
 
 def test_registry_entries_are_one_batch_however_many() -> None:
-    assert len(batches([own(f"t{index}") for index in range(MAX_PARTITIONS + 1)])) == 1
+    assert len(list(batches(own(f"t{index}") for index in range(MAX_RECORDS + 1)))) == 1

@@ -12,8 +12,6 @@ from planner.model.diagnostic import Severity
 from planner.model.step import Step
 from planner.observe.broker_check import (
     BROKER_OUTDATED,
-    RECORDS_A_REQUEST,
-    batches,
     diagnostics,
     verify_on_broker,
 )
@@ -49,22 +47,6 @@ def grow(name: str, old: int, new: int) -> GrowPartitions:
 def said(steps: list[Step], *endpoints: ClusterEndpoint) -> list[tuple[str | None, Severity, str]]:
     found = run(verify_on_broker(steps, {one.cluster: one for one in endpoints}, 60.0))
     return [(one.address, one.severity, one.summary) for one in found]
-
-
-def test_a_request_is_never_larger_than_a_broker_takes() -> None:
-    steps: list[Step] = [grow("g", 1, 3), alter("a", "x"), alter("b"), create("u", None, vendor_key="x")]
-    steps += [create(f"t{number:04}", 4_000) for number in range(5)]
-
-    found = [[step.id for step in batch] for batch in batches(steps)]
-
-    assert found == [
-        ["alter:a", "alter:b"],
-        ["create:t0000", "create:t0001"],
-        ["create:t0002", "create:t0003"],
-        ["create:t0004", "create:u"],
-        ["grow:g"],
-    ]
-    assert list(batches([create("huge", RECORDS_A_REQUEST * 2)])) == [[create("huge", RECORDS_A_REQUEST * 2)]]
 
 
 @pytest.mark.parametrize(
