@@ -72,10 +72,12 @@ async def send_with_retries(
     classify: RefusalClassifier[S],
     guard: RequestGuard,
     within: float = DEADLINE_SECONDS,
+    check: Sender[S] | None = None,
 ) -> dict[str, StepResult]:
     """Sends the batch and repeats what failed for a moment, with growing pauses.
 
-    Returns a result for every step's id.
+    `check` returns the failures of steps that must not be sent. It runs before each attempt, and the guard is
+    asked after it. Returns a result for every step's id.
     """
     deadline = time.monotonic() + within
     results: dict[str, StepResult] = {}
@@ -83,6 +85,7 @@ async def send_with_retries(
     again: list[tuple[S, ClusterFailure]] = []
     pause = _FIRST_PAUSE
     while left:
+        failures = await _failures(check, left) if check is not None else {}
         if (stop_reason := await guard.before_request()) is not None:
             results.update({step.id: StepResult(Result.NOT_STARTED, stop_reason) for step in left})
             results.update(
@@ -93,11 +96,7 @@ async def send_with_retries(
                 }
             )
             break
-        failures: Mapping[str, ClusterFailure]
-        try:
-            failures = await send(left)
-        except ClusterFailure as failure:
-            failures = {step.id: failure for step in left}
+        failures |= await _failures(send, [step for step in left if step.id not in failures])
         again = []
         for step in left:
             match failures.get(step.id):
@@ -119,6 +118,14 @@ async def send_with_retries(
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  spreads retries, guards nothing
             pause = min(pause * 2, _LONGEST_PAUSE)
     return results
+
+
+async def _failures(send: Sender[S], steps: Sequence[S]) -> dict[str, ClusterFailure]:
+    """Returns the failures by the step's id; the failure of the request is that of each step."""
+    try:
+        return dict(await send(steps)) if steps else {}
+    except ClusterFailure as failure:
+        return {step.id: failure for step in steps}
 
 
 def _may_be_done(failure: ClusterFailure) -> bool:

@@ -120,16 +120,8 @@ async def delete(context: ApplyContext, steps: Sequence[DeleteTopic]) -> dict[st
         is_missing = refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DONE if is_missing else failed(refused.explained)
 
-    async def send(batch: Sequence[DeleteTopic]) -> Mapping[str, ClusterFailure]:
-        refused = await _other_topics(context, batch)
-        if left := [step for step in batch if step.id not in refused]:
-            # The lease may have ended while the ids were read.
-            if (stop_reason := await context.guard.stop_reason()) is not None:
-                raise ClusterFailure(f"not sent: {stop_reason}")
-            refused |= await context.send(left)
-        return refused
-
-    results = await send_with_retries(steps, send, classify, context.guard)
+    check = partial(_other_topics, context)
+    results = await send_with_retries(steps, context.send, classify, context.guard, check=check)
     deleted = {step.topic: step.topic_id for step in steps if results[step.id].result is Result.DONE}
     waiting = await wait_until_visible(context, deleted.keys(), is_gone(deleted))
     shown = failed("deleted, but a broker still shows it; apply again")

@@ -1,19 +1,19 @@
 """A delete is sent again until its answer arrives, and never deletes another topic of the same name."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from planner.apply.context import ApplyContext, is_gone
+from planner.apply.context import ApplyContext, RequestGuard, is_gone
 from planner.apply.handlers.topics import delete
 from planner.kafka import ClusterEndpoint, run
 from planner.kafka.client import BrokerConnections
 from planner.kafka.failures import Closed
 from planner.kafka.topics import topic_id_of, topic_id_text
 from planner.model.address import topic_address
-from planner.model.step import DONE, Result, StepResult, failed
+from planner.model.step import DONE, Result, StepResult
 from planner.plan.steps.topics import DeleteTopic
 from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.kafka.errors import ErrorCode, Refusal
@@ -58,8 +58,10 @@ class Cluster:
     breaks: int = 0
     creates_again: bool = False
     sent: list[Sequence[str]] = field(default_factory=list)
+    reads: int = 0
 
     async def ask(self, request: AnyMetadataRequest) -> MetadataResponse:
+        self.reads += 1
         shown = (
             TopicMetadata(name, self.topics[name], ErrorCode.NONE, False, {0: Partition(0, 1, 0, (1,), (1,))})
             for name in request.names or ()
@@ -90,8 +92,14 @@ class Cluster:
         return BrokerConnections({1: BrokerOf(self)})  # type: ignore[dict-item]  # all that is asked of it
 
 
-def deleted(cluster: Cluster, planned: bytes = PLANNED, *reasons: str | None) -> StepResult:
-    made: ApplyContext = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry, *reasons)
+def deleted(
+    cluster: Cluster,
+    planned: bytes = PLANNED,
+    stop_reason: Callable[[], Awaitable[str | None]] | None = None,
+) -> StepResult:
+    made: ApplyContext = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry)
+    if stop_reason is not None:
+        made.guard = RequestGuard(stop_reason)
     made.client = cluster  # type: ignore[assignment]  # all that a delete asks of a client
     step = DeleteTopic("delete", topic_address("dc1", DELETED), "dc1", DELETED, topic_id_text(planned))
     return run(delete(made, [step]))["delete"]
@@ -126,8 +134,12 @@ def test_a_topic_without_an_id_is_deleted_by_its_name() -> None:
 
 def test_nothing_is_deleted_where_the_lease_ended_while_the_ids_were_read() -> None:
     cluster = Cluster({DELETED: PLANNED})
-    ended = deleted(cluster, PLANNED, None, "the lease is lost")
-    assert (ended, cluster.sent) == (failed("not sent: the lease is lost"), [])
+
+    async def lost_once_read() -> str | None:
+        return "the lease is lost" if cluster.reads else None
+
+    ended = deleted(cluster, stop_reason=lost_once_read)
+    assert (ended, cluster.sent) == (StepResult(Result.NOT_STARTED, "the lease is lost"), [])
 
 
 @pytest.mark.parametrize(("shown", "gone"), [(None, True), (ANOTHER, True), (PLANNED, False)])
