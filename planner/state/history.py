@@ -7,12 +7,14 @@ and `finished`: each record has one of these keys. An apply that was killed has 
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from planner.kafka.client import ClusterClient
+from planner.kafka.failures import ClusterFailure
 from planner.kafka.log import LogWriter, read
 from planner.model.diagnostic import Diagnostic, warning
 from planner.model.observed import Observed, RegistryEntry
@@ -152,6 +154,15 @@ class Journal:
         self._logs = logs
 
     async def begin(self, steps: Sequence[Step], observed: Observed) -> None:
+        """Writes the steps at every cluster. An apply that one cluster does not take has failed at all."""
+        try:
+            await self._write_steps(steps, observed)
+        except ClusterFailure:
+            with suppress(ClusterFailure):
+                await self.finish("failed", self._applied.started_ms)
+            raise
+
+    async def _write_steps(self, steps: Sequence[Step], observed: Observed) -> None:
         entries = entries_by_place(observed)
         for cluster in self._logs:
             cluster_steps = [step for step in steps if step.cluster == cluster]

@@ -20,7 +20,7 @@ from planner.kafka.failures import NoAnswer
 from planner.kafka.log import Appended
 from planner.model.address import Address, topic_address
 from planner.model.diagnostic import Failure, error
-from planner.model.observed import RegistryEntry
+from planner.model.observed import Observed, RegistryEntry
 from planner.model.step import ApplySummary, Event, Result, StepResult, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.state.history import Journal
@@ -142,6 +142,17 @@ class Remembering:
     async def append(self, _topic: str, records: Iterable[tuple[bytes, bytes]], *_: object) -> list[Appended]:
         self.events += [decode("the history", value) for _key, value in records]
         return []
+
+
+def test_an_apply_that_one_journal_does_not_take_has_failed_at_the_others() -> None:
+    log = Remembering()
+    journal = Journal(record_of(STEPS), {"dc1": log, "dc2": FullDisk(0)})  # type: ignore[dict-item]  # all that it uses
+
+    with pytest.raises(NoAnswer):
+        run(journal.begin(STEPS, Observed({})))
+
+    assert [list(event)[-1] for event in log.events] == ["started", "planned", "finished"]
+    assert log.events[-1]["finished"][0] == "failed"
 
 
 @pytest.mark.parametrize("as_json", [True, False])
