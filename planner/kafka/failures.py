@@ -273,12 +273,16 @@ def why_no_tls(failure: Unsupported) -> Refused:
     return Refused(str(failure))
 
 
+# The --timeout of promote, failback and cutover is for the copies, and other commands have none.
+_WAIT_LONGER = "repl plan with a longer --timeout shows whether it answers at all"
+
+
 def _late_connection(failure: TimedOut, peer: Peer) -> ClusterFailure:
     seconds = f"{peer.timeout_s:.3g} s"
     if failure.reached is Reached.ANSWERED:
         return NoAnswer(
             f"{peer.where} answers so slowly that no login was possible within {seconds}",
-            "it is overloaded, or the network is slow; --timeout waits longer",
+            f"it is overloaded, or the network is slow; {_WAIT_LONGER}",
         )
     if failure.reached is Reached.CONNECTED:
         return _silent(peer)
@@ -293,7 +297,7 @@ def _late_connection(failure: TimedOut, peer: Peer) -> ClusterFailure:
 def _silent(peer: Peer) -> NoAnswer:
     return NoAnswer(
         f"{peer.where} accepts connections but has not answered for {max(round(peer.timeout_s, 1), 0.1):g} s",
-        "it is overloaded, paused, or something between drops the answers; --timeout waits longer",
+        f"it is overloaded, paused, or something between drops the answers; {_WAIT_LONGER}",
     )
 
 
