@@ -229,3 +229,4 @@ async def test_brokers_that_are_all_silent_get_the_whole_timeout() -> None:
     for failure in reached.unreachable.values():
         assert isinstance(failure, NoAnswer)
         assert "has not answered for 0.4 s" in failure.why
+        assert "repl plan with a longer --timeout" in failure.hint
