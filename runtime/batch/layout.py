@@ -1,6 +1,7 @@
 """This module describes record batch v2 as it is on the wire: a header read at once, a body never copied."""
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -122,3 +123,14 @@ class LegacySet(NamedTuple):
 
 
 RecordSet = Batch | LegacySet
+
+
+def epoch_before(sets: Sequence[RecordSet], position: int) -> int:
+    """Returns the leader epoch of the record before a position, which the broker compares with its own (R4).
+
+    The position may lie inside a batch, but not behind the last set. The record before it may be compacted
+    away. The epoch of the next record is used then, because the older epoch may have ended inside the gap.
+    It is -1 in an old message format.
+    """
+    member = next(member for member in sets if member.next_offset >= position)
+    return member.leader_epoch if isinstance(member, Batch) else -1

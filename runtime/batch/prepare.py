@@ -144,7 +144,8 @@ def _send_alone(member: RecordSet, spec: RewriteSpec, rule: OriginRule, out: lis
         out.extend(rewrite([member], spec, rule, reason))
     else:
         same = (OffsetDeltaRun(0, member.base_offset, member.records),)
-        out.append(OutgoingBatch(member, same, member.next_offset, RewriteReason.NONE))
+        position, epoch = member.next_offset, member.leader_epoch
+        out.append(OutgoingBatch(member, same, position, RewriteReason.NONE, epoch))
 
 
 def _send_joined(

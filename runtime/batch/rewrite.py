@@ -21,6 +21,7 @@ from runtime.batch.layout import (
     Batch,
     Codec,
     RecordSet,
+    epoch_before,
 )
 from runtime.batch.legacy import codec_of, scan_legacy
 from runtime.batch.origin import OriginRule
@@ -130,7 +131,8 @@ def rewrite(
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, first.base_offset, f"unreadable records: {error}") from None
     if kept:
-        yield from fitting(kept, codec, min(group[-1].next_offset, spec.end), spec, reason)
+        for part in fitting(kept, codec, min(group[-1].next_offset, spec.end), spec, reason):
+            yield part._replace(epoch=epoch_before(group, part.position))
 
 
 def records_of(member: RecordSet, limit: int) -> list[Raw]:
@@ -184,9 +186,8 @@ def _with_body(batch: Batch, data: bytes | memoryview, spec: RewriteSpec) -> Out
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None
     new = batch._replace(length=_FROM_LENGTH + len(body), attributes=int(codec), crc=0, body=body)
-    return OutgoingBatch(
-        new, (OffsetDeltaRun(0, batch.base_offset, batch.records),), batch.next_offset, RewriteReason.RECORDS
-    )
+    runs = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
+    return OutgoingBatch(new, runs, batch.next_offset, RewriteReason.RECORDS, batch.leader_epoch)
 
 
 def unpacked_together(group: Iterable[Batch], spec: RewriteSpec) -> list[bytes | memoryview]:
@@ -232,7 +233,8 @@ def _merged(
         return None
     batch = batch_of(bases[0], sum(counts), codec, body, base, latest)
     runs = offset_runs(bases, counts)
-    return OutgoingBatch(batch, runs, members[-1].next_offset, RewriteReason.MERGE)
+    last = members[-1]
+    return OutgoingBatch(batch, runs, last.next_offset, RewriteReason.MERGE, last.leader_epoch)
 
 
 def unpacked_body(batch: Batch, limit: int) -> bytes | memoryview:
@@ -267,7 +269,7 @@ def fitting(
             yield from fitting(part, codec, after, spec, reason | RewriteReason.TOO_LARGE)
         return
     batch = batch_of(kept[0][0], len(kept), codec, body, base, latest)
-    yield OutgoingBatch(batch, _segments(kept), position, reason)
+    yield OutgoingBatch(batch, _runs(kept), position, reason)
 
 
 def batch_of(first: int, records: int, codec: Codec, body: memoryview, base: int, latest: int) -> Batch:
@@ -290,7 +292,7 @@ def batch_of(first: int, records: int, codec: Codec, body: memoryview, base: int
     )
 
 
-def _segments(kept: Sequence[Raw]) -> tuple[OffsetDeltaRun, ...]:
+def _runs(kept: Sequence[Raw]) -> tuple[OffsetDeltaRun, ...]:
     first, last = kept[0][0], kept[-1][0]
     if last - first == len(kept) - 1:  # offsets ascend, so nothing is missing between
         return (OffsetDeltaRun(0, first, len(kept)),)

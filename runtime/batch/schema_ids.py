@@ -226,23 +226,23 @@ def with_records(
         scan(bytes(data), batch.records, 0, batch.base_timestamp, raw)
     except (MalformedBytes, IndexError) as error:
         raise CorruptBatch(spec.where, source_offset(out, 0), f"unreadable records: {error}") from None
-    offsets = chain.from_iterable(range(run.source, run.source + run.records) for run in out.segments)
+    offsets = chain.from_iterable(range(run.source, run.source + run.records) for run in out.runs)
     kept = [(offset, stamp, tail) for offset, (_, stamp, tail) in zip(offsets, raw, strict=True)]
     position = out.position if up_to is None else kept[up_to][0]
     if kept := kept[:up_to]:
         nulls = sum(tail[sized(tail, 0)[1]] == _NULL for _, _, tail in kept) if out.tombstones else 0
         tombstones = min(out.tombstones, nulls)  # those behind the cut are counted with their own batch
         for part in fitting(kept, batch.codec, position, spec, out.reason | RewriteReason.SCHEMA):
-            yield part._replace(tombstones=tombstones)
+            yield part._replace(tombstones=tombstones, epoch=out.epoch)
             tombstones = 0
 
 
 def source_offset(out: OutgoingBatch, record: int) -> int:
     """Returns the source's offset of a record of a batch."""
-    run = next(run for run in reversed(out.segments) if run.delta <= record)
+    run = next(run for run in reversed(out.runs) if run.delta <= record)
     return run.source + record - run.delta
 
 
 def records_before(out: OutgoingBatch, offset: int) -> int:
     """Returns how many records of a batch lie before an offset of the source."""
-    return sum(min(max(offset - run.source, 0), run.records) for run in out.segments)
+    return sum(min(max(offset - run.source, 0), run.records) for run in out.runs)

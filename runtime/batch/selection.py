@@ -37,7 +37,7 @@ def unpacked(out: OutgoingBatch, spec: RewriteSpec) -> list[UnpackedRecord]:
     batch = out.batch
     try:
         raw = records_of(batch, spec.max_unpacked)
-        offsets = [source + at for _, source, records in out.segments for at in range(records)]
+        offsets = [source + at for _, source, records in out.runs for at in range(records)]
         unpacked_records: list[UnpackedRecord] = []
         for offset, (_, timestamp, tail) in zip(offsets, raw, strict=True):
             key, value_at = sized(tail, 0)

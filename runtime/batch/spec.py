@@ -76,9 +76,10 @@ class OutgoingBatch(NamedTuple):
     """An OutgoingBatch is a batch for one produce request, before it is stamped."""
 
     batch: Batch
-    segments: tuple[OffsetDeltaRun, ...]
+    runs: tuple[OffsetDeltaRun, ...]
     position: int  # the source offset to continue from once it is written, at most the end of the spec
     reason: RewriteReason
+    epoch: int = -1  # the leader epoch at the source of the record before the position (-1: not known)
     tombstones: int = 0  # records that the flow's transform filtered, and that are copied as tombstones
 
 

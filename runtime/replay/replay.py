@@ -144,7 +144,7 @@ class PartitionReplay(RepeatedCopy):
             if self._schemas is not None:
                 kept = await self._schemas.admit(kept, self._spec)
                 self.note = self._schemas.note
-            batches = [out.batch for out, _ in kept.outgoing]
+            batches = [out.batch for out in kept.outgoing]
             if kept.failure is not None and not batches and not kept.quarantined:
                 raise kept.failure
             before, position = position, min(kept.cursor.offset, stretch.end)

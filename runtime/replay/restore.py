@@ -229,7 +229,7 @@ class PartitionRestore(RepeatedCopy):
             nonlocal after
             runs: list[Run] = []
             for base, out in zip(bases.get(self._at, ()), chunk, strict=True):
-                for delta, source, count in out.segments:
+                for delta, source, count in out.runs:
                     append(runs, Run(source, base + delta, count))
             step = Advance(
                 position=position,
@@ -262,8 +262,8 @@ class PartitionRestore(RepeatedCopy):
         spec = RewriteSpec(where=self._where, max_batch=limit, max_unpacked=limit)
 
         def change(batch: Batch) -> Batch:
-            segments = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
-            out = OutgoingBatch(batch, segments, batch.next_offset, RewriteReason.NONE)
+            runs = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
+            out = OutgoingBatch(batch, runs, batch.next_offset, RewriteReason.NONE)
             (changed,) = self._with_ids([out], spec)
             return changed.batch
 

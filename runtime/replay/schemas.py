@@ -110,15 +110,15 @@ class ReplayedSchemas:
 
     async def admit(self, kept: FilteredBatches, spec: RewriteSpec) -> FilteredBatches:
         """Returns the batches with the destination's ids, up to the first record that must wait."""
-        passed: list[tuple[OutgoingBatch, int]] = []
-        for at, (out, epoch) in enumerate(kept.outgoing):
+        passed: list[OutgoingBatch] = []
+        for at, out in enumerate(kept.outgoing):
             try:
                 ids = schema_ids(out.batch, spec)
                 data, waits, why = await self._translated(ids)
                 if waits is None and data == ids.data:
-                    passed.append((out, epoch))
+                    passed.append(out)
                     continue
-                passed.extend((part, epoch) for part in with_records(out, data, spec, waits))
+                passed.extend(with_records(out, data, spec, waits))
                 if waits is not None:
                     raise SchemaMissing(spec.where, source_offset(out, waits), why)
             except RegistryUnavailable as error:

@@ -33,13 +33,9 @@ class Cursor(NamedTuple):
 
 
 class QueuedBatch(NamedTuple):
-    """A batch that is ready to be sent, with the memory that holds it.
-
-    `epoch` is the leader epoch of the record before the batch's position.
-    """
+    """A batch that is ready to be sent, with the memory that holds it."""
 
     out: OutgoingBatch
-    epoch: int
     held: ResponseMemory
 
 

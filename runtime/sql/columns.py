@@ -342,7 +342,7 @@ def _one_by_one(batches: Sequence[OutgoingBatch], records: Sequence[UnpackedReco
 
 
 def _offsets(batches: Sequence[OutgoingBatch]) -> Integers:
-    runs = [np.arange(run.source, run.source + run.records) for out in batches for run in out.segments]
+    runs = [np.arange(run.source, run.source + run.records) for out in batches for run in out.runs]
     return np.concatenate(runs) if runs else np.zeros(0, np.int64)
 
 
@@ -369,28 +369,29 @@ class KeptRecords:
     tombstones: Flags
 
     def packed(
-        self, parts: Sequence[Part], spec: RewriteSpec, index: int
-    ) -> tuple[list[tuple[OutgoingBatch, int]], BatchFailure | None]:
-        """Returns batches with the records, each with the index of the last batch that it stands for.
+        self, parts: Sequence[Part], spec: RewriteSpec
+    ) -> tuple[list[OutgoingBatch], BatchFailure | None]:
+        """Returns batches with the records.
 
-        Neighbours that became small are joined. A batch of which every record travels unchanged stays as it
-        is. The failure names a record that has become too large; the batches lie before it. `index` is that
-        of the first part.
+        Neighbours that became small are joined, and have the leader epoch of the last one: an epoch newer
+        than that of the record before a position never makes an intact log look truncated. A batch of which
+        every record travels unchanged stays as it is. The failure names a record that has become too large;
+        the batches lie before it.
         """
-        packed: list[tuple[OutgoingBatch, int]] = []
+        packed: list[OutgoingBatch] = []
         try:
-            for at, group in _groups(parts, self.places, spec):
+            for group in _groups(parts, self.places, spec):
                 if not group[0].changed:
-                    packed.append((group[0].out, index + at))
+                    packed.append(group[0].out)
                     continue
                 codec = reduce(max, (part.out.batch.codec for part in group))
                 codec = codec if spec.codec is None else spec.codec
                 first, end = group[0].first, group[-1].end
-                last = index + at + len(group) - 1
-                for out in self._batches(first, end, codec, group[-1].out.position, spec):
+                last = group[-1].out
+                for out in self._batches(first, end, codec, last.position, spec):
                     behind = first + out.batch.records
                     tombstones = int(self.tombstones[first:behind].sum())
-                    packed.append((out._replace(tombstones=tombstones), last))
+                    packed.append(out._replace(epoch=last.epoch, tombstones=tombstones))
                     first = behind
         except TooLarge as failure:
             return packed, failure
@@ -425,26 +426,24 @@ class KeptRecords:
         )
 
 
-def _groups(
-    parts: Sequence[Part], places: Integers, spec: RewriteSpec
-) -> Iterable[tuple[int, Sequence[Part]]]:
-    """Yields neighbours that are packed as one batch, with the number of the first."""
+def _groups(parts: Sequence[Part], places: Integers, spec: RewriteSpec) -> Iterable[Sequence[Part]]:
+    """Yields neighbours that are packed as one batch."""
     begin, size, codec = 0, 0, Codec.NONE
     for at, part in enumerate(parts):
         part_codec = part.out.batch.codec
         grown = int(places[part.end] - places[part.first])
         differ = Codec.NONE not in (codec, part_codec) and codec is not part_codec
         if size and (differ or size + grown > min(_JOINED, spec.max_batch) or not part.changed):
-            yield begin, parts[begin:at]
+            yield parts[begin:at]
             begin, size, codec = at, 0, Codec.NONE
         if not part.changed:
-            yield at, parts[at : at + 1]
+            yield parts[at : at + 1]
             begin = at + 1
             continue
         size += grown
         codec = max(codec, part_codec)
     if size:
-        yield begin, parts[begin:]
+        yield parts[begin:]
 
 
 def _runs(offsets: Integers) -> tuple[OffsetDeltaRun, ...]:

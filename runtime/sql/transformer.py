@@ -84,14 +84,14 @@ class Outcome(NamedTuple):
 
 
 class Transformed(NamedTuple):
-    """The batches that travel, each with the index of the last prepared batch that it stands for.
+    """The batches that travel, in the order of their positions.
 
     `filtered` are the records that are not copied, also not as tombstones, without those of `quarantined`;
     they are counted between the ends of the batches.
     `failure` names the first record that can't be handled; it lies behind every other record.
     """
 
-    outgoing: list[tuple[OutgoingBatch, int]]
+    outgoing: list[OutgoingBatch]
     filtered: list[DroppedRecords]
     failure: BatchFailure | None
     quarantined: list[QuarantinedRecord]
@@ -101,13 +101,11 @@ class Transformed(NamedTuple):
 class _Share:
     """What a window has of a partition: batches, and what they unpack to.
 
-    `partition` is its place among those of the caller, and `first` the number of the first batch. `failure`
-    is why the batch behind them can't be read.
+    `partition` is its place among those of the caller. `failure` is why the batch behind them can't be read.
     """
 
     partition: int
     spec: RewriteSpec
-    first: int
     batches: list[OutgoingBatch] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     failure: BatchFailure | None = None
@@ -198,9 +196,9 @@ class Transformer:
         shares: list[_Share] = []
         records = size = 0
         for number, (batches, spec) in enumerate(partitions):
-            share = _Share(number, spec, 0)
+            share = _Share(number, spec)
             shares.append(share)
-            for index, out in enumerate(batches):
+            for out in batches:
                 try:
                     share.bodies.append(body_of(out, spec))
                 except BatchFailure as failure:
@@ -214,7 +212,7 @@ class Transformer:
                     if share.failure is not None or results[number].failure is not None:
                         shares, records, size = [], 0, 0
                         break
-                    share = _Share(number, spec, index + 1)
+                    share = _Share(number, spec)
                     shares, records, size = [share], 0, 0
         yield from self._ask(shares)
 
@@ -329,12 +327,12 @@ class Transformer:
         kept = columns.kept(rows, new, tombstones)
         for share, span, (rejected, failure) in zip(window.shares, spans, rejections, strict=True):
             parts = _parts(share.batches, span.start, rows, changed, failure)
-            outgoing, too_large = kept.packed(parts, share.spec, share.first)
+            outgoing, too_large = kept.packed(parts, share.spec)
             dropped = columns.offsets[span][filtered[span]]
             if too_large is not None:
                 dropped = dropped[dropped < too_large.offset]
                 rejected = [record for record in rejected if record.offset < too_large.offset]
-            counted = _dropped(dropped, [out.position for out, _ in outgoing])
+            counted = _dropped(dropped, [out.position for out in outgoing])
             yield share, Transformed(outgoing, counted, too_large or failure, rejected)
 
     def _new_values(

@@ -22,13 +22,13 @@ def partition(number: int = 0, *, shared: bool = False, topic: str = "orders") -
     return PartitionCopy(AssignedPartition("flow", topic, number, "orders"), progress, shared=shared)
 
 
-def outgoing(first: int, *records: tuple[int, int]) -> OutgoingBatch:
+def outgoing(first: int, *records: tuple[int, int], epoch: int = -1) -> OutgoingBatch:
     """Records as (source offset, how many from there on)."""
     count = sum(many for _, many in records)
     batch: Batch = build([InternalRecord(b"k", b"v")] * count, 50 + first)
-    segments, delta = [], 0
+    runs, delta = [], 0
     for source, many in records:
-        segments.append(OffsetDeltaRun(delta, source, many))
+        runs.append(OffsetDeltaRun(delta, source, many))
         delta += many
     last = records[-1]
-    return OutgoingBatch(batch, tuple(segments), last[0] + last[1], RewriteReason.NONE)
+    return OutgoingBatch(batch, tuple(runs), last[0] + last[1], RewriteReason.NONE, epoch)

@@ -19,12 +19,12 @@ from runtime.batch import (
     Merge,
     OutgoingBatch,
     QuarantineLimit,
-    RecordSet,
     RewriteSpec,
     TopicPartition,
     WalkedBatches,
     prepare,
 )
+from runtime.batch.layout import epoch_before
 from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
@@ -43,25 +43,23 @@ MERGE = Merge()
 class FilteredBatches(NamedTuple):
     """The batches of a response that are copied.
 
-    Each of `outgoing` comes with the leader epoch of the record before its position. `cursor` is the position
-    behind the whole response. `failure` is why the rest of it could not be prepared. `quarantined` are the
-    bad records of a transform that lie before the cursor, as `dropped` does, in the order of its offsets.
+    `cursor` is the position behind the whole response. `failure` is why the rest of it could not be prepared.
+    `quarantined` are the bad records of a transform that lie before the cursor, as `dropped` does, in the
+    order of its offsets.
     """
 
-    outgoing: list[tuple[OutgoingBatch, int]]
+    outgoing: list[OutgoingBatch]
     cursor: Cursor
     dropped: Sequence[DroppedRecords]
     failure: BatchFailure | None
     quarantined: Sequence[QuarantinedRecord] = ()
 
-    def stopped(
-        self, passed: list[tuple[OutgoingBatch, int]], at: int, failure: BatchFailure
-    ) -> FilteredBatches:
+    def stopped(self, passed: list[OutgoingBatch], at: int, failure: BatchFailure) -> FilteredBatches:
         """Returns the batches that passed, with the cursor before the record of a failure in batch `at`."""
         offset = failure.offset
         return FilteredBatches(
             passed,
-            Cursor(offset, self.outgoing[at][1]),
+            Cursor(offset, self.outgoing[at].epoch),
             [dropped for dropped in self.dropped if dropped.end <= offset],
             failure,
             [record for record in self.quarantined if record.offset < offset],
@@ -114,36 +112,10 @@ def filter_batches(
     """Returns which batches of a response are copied, from the cursor on."""
     from_cursor = replace(spec, start=cursor.offset)
     prepared = prepare(walked.sets, from_cursor, now_ms, AbortedTransactions(aborted), returning_producer_ids)
-    epochs = _Epochs(walked.sets, cursor)
-    outgoing = [(out, epochs.before(out.position)) for out in prepared.outgoing]
-    behind = Cursor(prepared.position, epochs.before(prepared.position))
-    return FilteredBatches(outgoing, behind, prepared.dropped, prepared.failure or walked.failure)
-
-
-class _Epochs:
-    """Finds the leader epoch of the record before a position, which the broker compares with its own (R4).
-
-    A position may lie inside a batch that is split, or that stops at a record. The record before it may be
-    compacted away. The epoch of the next record is used then, because the older epoch may have ended inside
-    the gap.
-    """
-
-    def __init__(self, sets: Sequence[RecordSet], start: Cursor) -> None:
-        self._sets = sets
-        self._start = start
-        self._at = 0
-
-    def before(self, position: int) -> int:
-        """Returns the leader epoch of the record before a position.
-
-        Positions must ascend from call to call, and not exceed the end of the last record set.
-        """
-        if position <= self._start.offset:
-            return self._start.epoch
-        while self._sets[self._at].next_offset < position:
-            self._at += 1
-        member = self._sets[self._at]
-        return member.leader_epoch if isinstance(member, Batch) else -1
+    behind = cursor
+    if prepared.position > cursor.offset:
+        behind = Cursor(prepared.position, epoch_before(walked.sets, prepared.position))
+    return FilteredBatches(prepared.outgoing, behind, prepared.dropped, prepared.failure or walked.failure)
 
 
 class FlowFilter:
@@ -217,10 +189,9 @@ async def transformed(
     A schema registry that does not answer is a WireError: the partitions are retried.
 
     At a record that can't be handled, the cursor stays before it (R4). Records that the transform drops count
-    as dropped; quarantined records do not. A batch that replaces several has the leader epoch of the last
-    one: an epoch newer than that of the record before its position never makes an intact log look truncated.
+    as dropped; quarantined records do not.
     """
-    batches = [([out for out, _ in filtered.outgoing], spec) for filtered, spec in partitions]
+    batches = [(filtered.outgoing, spec) for filtered, spec in partitions]
     try:
         results = await transformer.apply(batches)
     except RegistryUnavailable as error:
@@ -230,11 +201,11 @@ async def transformed(
 
 def _transformed(filtered: FilteredBatches, result: Transformed) -> FilteredBatches:
     """Returns the filtered batches of a partition as the transform leaves them."""
-    outgoing = [(out, filtered.outgoing[index][1]) for out, index in result.outgoing]
+    outgoing = result.outgoing
     dropped = sorted([*filtered.dropped, *result.filtered])
     if result.failure is None:
         return filtered._replace(outgoing=outgoing, dropped=dropped, quarantined=result.quarantined)
     at = result.failure.offset
     dropped = [records for records in dropped if records.end <= at]
-    epoch = next(epoch for out, epoch in filtered.outgoing if at < out.position)
+    epoch = next(out.epoch for out in filtered.outgoing if at < out.position)
     return FilteredBatches(outgoing, Cursor(at, epoch), dropped, result.failure, result.quarantined)

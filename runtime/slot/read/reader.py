@@ -457,7 +457,7 @@ class BrokerIntake:
             held = ResponseMemory(self._budget, size)
             if filtered.outgoing:
                 self._budget.take(size)
-        batches = [QueuedBatch(out, epoch, held.view()) for out, epoch in filtered.outgoing]
+        batches = [QueuedBatch(out, held.view()) for out in filtered.outgoing]
         if batches:
             self._queued.append(copy)
         copy.fetched(batches, filtered.cursor, filtered.dropped, self._held(filtered.quarantined))

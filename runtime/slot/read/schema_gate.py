@@ -85,13 +85,14 @@ class _Awaited(NamedTuple):
     topic_id: bytes
     end: Cursor
 
-    def covers(self, topic_id: bytes, epoch: int, offset: int) -> bool:
-        """Returns whether a record of a batch had been fetched. The log may have been truncated since."""
-        return topic_id == self.topic_id and epoch <= self.end.epoch and offset < self.end.offset
+    def covers(self, topic_id: bytes, out: OutgoingBatch) -> bool:
+        """Returns whether a batch's first record had been fetched. The log may have been truncated since."""
+        fetched = out.epoch <= self.end.epoch and source_offset(out, 0) < self.end.offset
+        return topic_id == self.topic_id and fetched
 
-    def without_schema(self, topic_id: bytes, out: OutgoingBatch, epoch: int) -> int:
+    def without_schema(self, topic_id: bytes, out: OutgoingBatch) -> int:
         """Returns how many records at the start of a batch have no such schema."""
-        if self.lookup.answer is not False or not self.covers(topic_id, epoch, source_offset(out, 0)):
+        if self.lookup.answer is not False or not self.covers(topic_id, out):
             return 0
         return records_before(out, self.end.offset)
 
@@ -156,9 +157,9 @@ class SchemaGate:
         One batch is unpacked at a time (R8).
         """
         response = self._response(copy, filtered)
-        passed: list[tuple[OutgoingBatch, int]] = []
+        passed: list[OutgoingBatch] = []
         read = 0
-        for at, (out, epoch) in enumerate(filtered.outgoing):
+        for at, out in enumerate(filtered.outgoing):
             stop: BatchFailure | None = None
             try:
                 if out.batch.records < _LARGE_RECORDS and out.batch.size < _LARGE_BYTES:
@@ -166,18 +167,18 @@ class SchemaGate:
                 else:
                     ids = await asyncio.to_thread(schema_ids, out.batch, spec)
                 ids = self._with_guids(ids)
-                await self._look_up_new(response, out, epoch, ids)
+                await self._look_up_new(response, out, ids)
                 readable, waits, why = ids, None, ""
                 if response.awaited:  # else all that the batch names is known
-                    readable, waits, why = self._own(response, self._with_guids(ids), out, epoch)
+                    readable, waits, why = self._own(response, self._with_guids(ids), out)
                 if waits is not None:
                     stop = SchemaMissing(spec.where, source_offset(out, waits), why)
                 changed = readable.translated(self._known[copy.key.topic])
                 if changed is None and waits is None:
-                    passed.append((out, epoch))
+                    passed.append(out)
                 else:  # the parts before a record that is refused have passed
                     data = ids.data if changed is None else changed
-                    passed.extend((part, epoch) for part in with_records(out, data, spec, waits))
+                    passed.extend(with_records(out, data, spec, waits))
             except BatchFailure as refused:
                 stop = refused
             if stop is not None:
@@ -197,31 +198,30 @@ class SchemaGate:
 
     def _response(self, copy: PartitionCopy, filtered: FilteredBatches) -> _Response:
         """Returns the response with the earlier lookups that count for its first record and did not fail."""
-        out, epoch = filtered.outgoing[0]
-        topic_id, first = copy.progress.source_topic_id, source_offset(out, 0)
+        topic_id, first = copy.progress.source_topic_id, filtered.outgoing[0]
         awaited = {
             named: earlier
             for named, earlier in self._awaited.get(copy, {}).items()
             if not earlier.lookup.why
             and not (isinstance(named, UUID) and earlier.lookup.answer is False)
-            and earlier.covers(topic_id, epoch, first)
+            and earlier.covers(topic_id, first)
         }
         deadline = asyncio.get_running_loop().time() + _PATIENCE_S
         return _Response(copy, filtered.cursor, deadline, awaited, [])
 
-    async def _look_up_new(self, response: _Response, out: OutgoingBatch, epoch: int, ids: SchemaIds) -> None:
+    async def _look_up_new(self, response: _Response, out: OutgoingBatch, ids: SchemaIds) -> None:
         """Looks up what is not known of the ids in a batch, and waits a moment for the answers."""
         topic = response.copy.key.topic
         if parts := [part for part in ids.parts if (topic, part) not in self._with_schemas]:
-            await self._look_up_all(response, out, epoch, parts)
+            await self._look_up_all(response, out, parts)
         for part in parts:
             if (topic, part) not in self._with_schemas:
                 ids = ids.without_part(part)
         if names := ids.unknown(self._known[topic]):
-            await self._look_up_all(response, out, epoch, names)
+            await self._look_up_all(response, out, names)
 
     def _own(
-        self, response: _Response, ids: SchemaIds, out: OutgoingBatch, epoch: int
+        self, response: _Response, ids: SchemaIds, out: OutgoingBatch
     ) -> tuple[SchemaIds, int | None, str]:
         """Returns which numbers of a batch are ids of schemas, up to the first record that must wait.
 
@@ -231,7 +231,7 @@ class SchemaGate:
         waiting: list[tuple[int, str]] = []
         numbers: defaultdict[int, set[int]] = defaultdict(set)
         for named, looked_up in response.awaited.items():
-            records = looked_up.without_schema(topic_id, out, epoch)
+            records = looked_up.without_schema(topic_id, out)
             if isinstance(named, int):
                 numbers[records].add(named)
             if not isinstance(named, str):
@@ -250,19 +250,16 @@ class SchemaGate:
         first, why = min(waiting)
         return ids.before(first), first, why
 
-    async def _look_up_all(
-        self, response: _Response, out: OutgoingBatch, epoch: int, names: Iterable[_Named]
-    ) -> None:
+    async def _look_up_all(self, response: _Response, out: OutgoingBatch, names: Iterable[_Named]) -> None:
         """Looks these up side by side, and waits a moment for the answers of new lookups.
 
         A lookup of this response, or an earlier one that counts for this batch, is not made again. A new
         lookup begins after the records of the response were fetched.
         """
         topic, topic_id = response.copy.key.topic, response.copy.progress.source_topic_id
-        first = source_offset(out, 0)
         for named in names:
             earlier = response.awaited.get(named)
-            if earlier is None or not earlier.covers(topic_id, epoch, first):
+            if earlier is None or not earlier.covers(topic_id, out):
                 if len(response.new) == _MOST_AT_ONCE:
                     break
                 lookup = self._look_up((topic, named), partial(self._ask, response.copy, named))

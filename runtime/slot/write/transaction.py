@@ -91,7 +91,7 @@ class TransactionPartition:
         self._unexpected = 0  # batches in flight whose base offset is not expected
         self._acknowledged_end = self.destination_end
 
-    def sent(self, out: OutgoingBatch, source_epoch: int, mark: BatchIdentity) -> int | None:
+    def sent(self, out: OutgoingBatch, mark: BatchIdentity) -> int | None:
         """Records that a batch is in flight; returns its expected base offset, or None where there is none.
 
         Batches of one transaction lie side by side, because brokers keep their order.
@@ -102,7 +102,7 @@ class TransactionPartition:
         if expected is None:
             self._unexpected += 1
         else:
-            self._record(out, source_epoch, expected, mark)
+            self._record(out, expected, mark)
             self._next_base = self.destination_end
         return expected
 
@@ -135,27 +135,25 @@ class TransactionPartition:
         self._acknowledged_end = base_offset + out.batch.records
 
     def acknowledged(
-        self, out: OutgoingBatch, source_epoch: int, base_offset: int, mark: BatchIdentity | None = None
+        self, out: OutgoingBatch, base_offset: int, mark: BatchIdentity | None = None
     ) -> str | None:
         """Records an acknowledged batch; returns an error text if its base offset can't be true (R4)."""
         if why := self.impossible(base_offset):
             return why
         self._account(out, base_offset)
-        self._record(out, source_epoch, base_offset, mark)
+        self._record(out, base_offset, mark)
         self._unexpected -= 1
         if not self._unexpected:
             self._next_base = self.copy.next_base
         return None
 
-    def _record(
-        self, out: OutgoingBatch, source_epoch: int, base_offset: int, mark: BatchIdentity | None
-    ) -> None:
+    def _record(self, out: OutgoingBatch, base_offset: int, mark: BatchIdentity | None) -> None:
         """Adds a batch at its base offset to what the transaction commits."""
-        for delta, source, records in out.segments:
+        for delta, source, records in out.runs:
             append(self.runs, Run(source, base_offset + delta, records))
         batch = out.batch
         self.destination_end = base_offset + batch.records
-        self.cursor = Cursor(out.position, source_epoch)
+        self.cursor = Cursor(out.position, out.epoch)
         self.mark = mark
         self.records += batch.records
         self.tombstones += out.tombstones
@@ -279,7 +277,7 @@ class Transaction:
 
     def batch_sent(self, part: TransactionPartition, queued: QueuedBatch, mark: BatchIdentity) -> int | None:
         """Records a batch of a request in flight; returns its expected base offset, or None."""
-        expected = part.sent(queued.out, queued.epoch, mark)
+        expected = part.sent(queued.out, mark)
         self._unexpected += expected is None
         return expected
 
@@ -303,14 +301,14 @@ class Transaction:
         out = queued.out
         if expected is None:
             self._unexpected -= 1
-            why = part.acknowledged(out, queued.epoch, base_offset, mark)
+            why = part.acknowledged(out, base_offset, mark)
         else:
             why = part.confirmed(out, base_offset, expected)
         if why:
             blamed_copies = (part.copy,) if part.impossible(base_offset) else ()
             self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, blamed_copies, why))
             return
-        self.runs += len(out.segments)
+        self.runs += len(out.runs)
         self.latencies.append((part.copy.key.topic, out.batch.max_timestamp, out.batch.records))
 
     def is_full(self, most_bytes: int) -> bool:

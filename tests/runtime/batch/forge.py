@@ -123,7 +123,7 @@ def read_back(data: bytes) -> list[Record]:
 
 
 def arrived(prepared: PreparedBatches) -> list[Record]:
-    """What another's reader finds at the destination, under the source offsets that the segments say."""
+    """What another's reader finds at the destination, under the source offsets that its runs say."""
     found: list[Record] = []
     for out in prepared.outgoing:
         header, body = stamp(out.batch, 1, 0, 0)
@@ -131,8 +131,8 @@ def arrived(prepared: PreparedBatches) -> list[Record]:
         there = read_back(bytes(header + body))
         assert [one.offset for one in there] == list(range(out.batch.last_offset_delta + 1))
         assert out.batch.max_timestamp == max(one.timestamp for one in there)
-        sources = [at for _, source, count in out.segments for at in range(source, source + count)]
-        assert [at for delta, _, count in out.segments for at in range(delta, delta + count)] == list(
+        sources = [at for _, source, count in out.runs for at in range(source, source + count)]
+        assert [at for delta, _, count in out.runs for at in range(delta, delta + count)] == list(
             range(len(there))
         )
         found += [one._replace(offset=source) for one, source in zip(there, sources, strict=True)]

@@ -85,7 +85,7 @@ def test_many_small_batches_go_out_as_one_with_their_map():
     batches = [one for one in walk(data, HERE).sets if isinstance(one, Batch)]
     assert worth_merging([one.records for one in batches])
     prepared = prepare(batches, RewriteSpec(HERE, 1 << 20, merge=Merge()), START)
-    assert [one.segments for one in prepared.outgoing] == [((0, 0, 900), (900, 903, 897))]
+    assert [one.runs for one in prepared.outgoing] == [((0, 0, 900), (900, 903, 897))]
     assert [one.offset for one in arrived(prepared)] == [at for at in range(1800) if not 900 <= at < 903]
 
 

@@ -58,7 +58,7 @@ def test_a_whole_batch_passes_as_it_came():
     assert prepared.position == 104
     (out,) = prepared.outgoing
     assert out.batch is source
-    assert out == (source, (OffsetDeltaRun(0, 100, 4),), 104, RewriteReason.NONE, 0)
+    assert out == (source, (OffsetDeltaRun(0, 100, 4),), 104, RewriteReason.NONE, source.leader_epoch, 0)
 
 
 CUT_START, HOLES, APPENDED = RewriteReason.START, RewriteReason.HOLES, RewriteReason.APPEND_TIME
@@ -66,7 +66,7 @@ CUT_START, HOLES, APPENDED = RewriteReason.START, RewriteReason.HOLES, RewriteRe
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize(
-    ("source", "start", "reason", "expected", "segments", "position"),
+    ("source", "start", "reason", "expected", "runs", "position"),
     [
         ((SOME, {}), 102, CUT_START, SOME[2:], [(0, 102, 2)], 104),
         ((HOLED, {"last": 107}), 0, HOLES, HOLED, [(0, 100, 1), (1, 103, 2)], 108),
@@ -75,7 +75,7 @@ CUT_START, HOLES, APPENDED = RewriteReason.START, RewriteReason.HOLES, RewriteRe
         ((HOLED, {"more": 0x58}), 101, HOLES | CUT_START | APPENDED, HOLED[1:], [(0, 103, 2)], 105),
     ],
 )
-def test_what_cannot_pass_is_rewritten(codec, source, start, reason, expected, segments, position):
+def test_what_cannot_pass_is_rewritten(codec, source, start, reason, expected, runs, position):
     """The time of the broker becomes that of each record."""
     inside, fields = source
     spec, appended = replace(SPEC, start=start), RewriteReason.APPEND_TIME in reason
@@ -84,7 +84,7 @@ def test_what_cannot_pass_is_rewritten(codec, source, start, reason, expected, s
     prepared = prepare([batch], spec, NOW)
     assert arrived(prepared) == [one._replace(timestamp=NOW) if appended else one for one in expected]
     (out,) = prepared.outgoing
-    assert [tuple(one) for one in out.segments] == segments
+    assert [tuple(one) for one in out.runs] == runs
     assert (out.position, prepared.position, out.batch.codec) == (position, position, codec)
 
 
@@ -130,7 +130,7 @@ class TestJoining:
         parts = [batch_bytes([record(at, b"%d" % at)], Codec.LZ4) for at in range(5, 9)]
         prepared = prepare(sets(*parts), MERGING, NOW)
         (out,) = prepared.outgoing
-        assert (out.segments, out.position, out.reason) == (
+        assert (out.runs, out.position, out.reason) == (
             (OffsetDeltaRun(0, 5, 4),),
             9,
             RewriteReason.MERGE,
@@ -148,7 +148,7 @@ class TestJoining:
         )
         prepared = prepare(fetched, replace(MERGING, start=1), NOW, AbortedTransactions([(6, 3)]))
         (out,) = prepared.outgoing
-        assert out.segments == (OffsetDeltaRun(0, 1, 1), OffsetDeltaRun(1, 100, 1), OffsetDeltaRun(2, 103, 2))
+        assert out.runs == (OffsetDeltaRun(0, 1, 1), OffsetDeltaRun(1, 100, 1), OffsetDeltaRun(2, 103, 2))
         assert arrived(prepared) == [record(1), *HOLED]
 
     def test_a_large_one_passes_between_them(self):
@@ -187,7 +187,7 @@ class TestJoining:
         assert prepared.failure is None
         assert prepared.position == count
         assert max(out.batch.records for out in prepared.outgoing) == MOST_MERGED // 200_100
-        sources = [run for out in prepared.outgoing for run in out.segments]
+        sources = [run for out in prepared.outgoing for run in out.runs]
         assert [run.source for run in sources] == list(range(0, count, MOST_MERGED // 200_100))
         assert sum(run.records for run in sources) == count
 
@@ -242,7 +242,7 @@ class TestSize:
         assert arrived(prepared) == long
         assert max(out.batch.size for out in prepared.outgoing) <= 2000
         assert [out.position for out in prepared.outgoing] == [
-            out.segments[-1].source + out.segments[-1].records for out in prepared.outgoing
+            out.runs[-1].source + out.runs[-1].records for out in prepared.outgoing
         ]
         assert all(RewriteReason.TOO_LARGE in out.reason for out in prepared.outgoing)
 
@@ -318,7 +318,7 @@ class TestOldFormats:
         assert arrived(prepared) == expected
         (out,) = prepared.outgoing
         assert (out.batch.codec, out.position, out.reason) == (codec, 56, RewriteReason.FORMAT)
-        assert out.segments == (OffsetDeltaRun(0, 51, 2), OffsetDeltaRun(2, 55, 1))
+        assert out.runs == (OffsetDeltaRun(0, 51, 2), OffsetDeltaRun(2, 55, 1))
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -77,8 +77,8 @@ def test_every_wanted_record_arrives_once_in_order_unchanged_and_mapped(
 def positions_ascend_and_follow_their_batches(prepared: PreparedBatches) -> None:
     before = -1
     for out in prepared.outgoing:
-        assert before < out.segments[0].source or before == out.segments[0].source
-        last = out.segments[-1]
+        assert before < out.runs[0].source or before == out.runs[0].source
+        last = out.runs[-1]
         assert out.position >= last.source + last.records
         before = out.position
     assert prepared.position >= before

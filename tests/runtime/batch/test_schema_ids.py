@@ -98,7 +98,7 @@ def test_only_ids_change(shapes: Shapes, codec: Codec, more: int) -> None:
         assert all(old == new for old, new in known.items())
         return
     (new,) = with_records(out, changed, SPEC)
-    assert new.segments == out.segments
+    assert new.runs == out.runs
     assert new.position == out.position
     assert (new.batch.base_timestamp, new.batch.records) == (out.batch.base_timestamp, out.batch.records)
     for before, after in zip(inside, records(new.batch, HERE), strict=True):
@@ -147,7 +147,7 @@ def test_a_batch_that_grows_over_the_limit_becomes_several_with_the_same_offsets
     parts = list(with_records(out, changed, small))
     assert len(parts) > 1
     assert all(part.batch.size <= small.max_batch for part in parts)
-    sources = [run.source + at for part in parts for run in part.segments for at in range(run.records)]
+    sources = [run.source + at for part in parts for run in part.runs for at in range(run.records)]
     assert sources == [record.offset for record in inside]
     assert parts[-1].position == out.position
 

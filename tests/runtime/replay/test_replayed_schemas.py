@@ -27,7 +27,7 @@ async def test_the_result_says_that_schemas_were_not_found_by_their_guids(knows_
         copier = SchemaCopier(clients[0], clients[1], SchemaSync(sync=True, ids="translate"), ended=True)
         schemas = ReplayedSchemas(SchemaIdMap(copier, "orders", "copied"))
         record = Record(100, START, None, b"v", (("__value_schema_id", b"\1" + UUID(int=7).bytes),))
-        outgoing = [(out, 7) for out in prepare(sets(batch_bytes([record])), SPEC, START).outgoing]
+        outgoing = prepare(sets(batch_bytes([record])), SPEC, START).outgoing
         passed = await schemas.admit(FilteredBatches(outgoing, Cursor(101, 7), [], None), SPEC)
         for client in clients:
             client.close()

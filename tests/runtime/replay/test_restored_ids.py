@@ -53,7 +53,7 @@ def restored(ids: RestoredIds, key: bytes | None, value: bytes) -> list[tuple[by
     inside = [Record(100, START, key, value, ())]
     (out,) = prepare(sets(batch_bytes(inside)), SPEC, START).outgoing
     changed: list[OutgoingBatch] = list(with_restored_ids(out, ids, SPEC))
-    assert [part.segments for part in changed] == [out.segments]
+    assert [part.runs for part in changed] == [out.runs]
     return [(row.key, row.value) for part in changed for row in records(part.batch, HERE)]
 
 

@@ -47,7 +47,7 @@ def test_a_response_goes_out_from_the_cursor_to_a_record_that_is_too_large(
     batches: list[list[Record]], start: int, positions: list[int], cursor: Cursor, stops: bool
 ) -> None:
     found = filtered(*map(batch_bytes, batches), start=start, limit=1_000)
-    assert [(out.position, epoch) for out, epoch in found.outgoing] == [(at, EPOCH) for at in positions]
+    assert [(out.position, out.epoch) for out in found.outgoing] == [(at, EPOCH) for at in positions]
     assert (found.cursor, isinstance(found.failure, TooLarge)) == (cursor, stops)
 
 
@@ -64,21 +64,21 @@ def test_records_that_the_origin_lost_are_copied_back_up_to_the_restored_offset(
     found = filter_batches(
         walk(b"".join(batches), HERE), without_provenance_filter(spec, 2), Cursor(0, 3), (), (), 1
     )
-    assert ([out.position for out, _ in found.outgoing], found.cursor) == ([2], Cursor(2, EPOCH))
+    assert ([out.position for out in found.outgoing], found.cursor) == ([2], Cursor(2, EPOCH))
 
 
 def test_a_batch_that_is_split_has_one_epoch() -> None:
     parts = [record(at, bytes(range(256)) * 2) for at in range(4)]
     found = filtered(batch_bytes(parts), limit=1_200)
     assert len(found.outgoing) > 1
-    assert {epoch for _, epoch in found.outgoing} == {EPOCH}
+    assert {out.epoch for out in found.outgoing} == {EPOCH}
 
 
 def test_corrupt_bytes_stop_behind_the_last_good_batch() -> None:
     good, bad = batch_bytes([record(0)]), bytearray(batch_bytes([record(1)]))
     bad[-1] ^= 1
     found = filtered(good, bytes(bad))
-    assert [out.position for out, _ in found.outgoing] == [1]
+    assert [out.position for out in found.outgoing] == [1]
     assert found.failure is not None
     assert "offset 1" in str(found.failure)
 

@@ -106,7 +106,7 @@ async def test_a_partition_holds_no_memory_while_every_lane_is_stuck() -> None:
     flow._lanes.place(copy)
     context.budget.take(100)
     held = ResponseMemory(context.budget, 100)
-    copy.fetched([QueuedBatch(outgoing(0, (10, 1)), 0, held.view())], Cursor(11, 0))
+    copy.fetched([QueuedBatch(outgoing(0, (10, 1)), held.view())], Cursor(11, 0))
     for lane in flow._lanes.all:
         lane.state = LaneState.STUCK
     flow.handle(LaneStuck(flow._lanes.all[0].transactional_id, "no answer"))

@@ -207,7 +207,7 @@ def test_a_partition_is_not_behind_for_the_response_that_is_transformed(source_e
 
     async def apply(partitions: Sequence[tuple[Sequence[OutgoingBatch], RewriteSpec]]) -> list[Transformed]:
         behind.append(copy.behind)
-        return [Transformed([(out, 0) for out in batches], [], None, []) for batches, _ in partitions]
+        return [Transformed(list(batches), [], None, []) for batches, _ in partitions]
 
     news = FetchedPartition(
         TOPIC_ID, 0, OK, source_end, source_end, 0, (), -1, memoryview(batch_bytes([record(10)]))
@@ -226,7 +226,7 @@ def test_a_partition_is_not_fetched_while_twice_as_much_as_one_fetch_is_queued()
     copies = [copying(number) for number in range(3)]
 
     def fill(copy: PartitionCopy) -> None:
-        batch = QueuedBatch(outgoing(0, (10, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+        batch = QueuedBatch(outgoing(0, (10, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
         copy.fetched([batch], Cursor(11, 0), ())
         intake.mark_changed(copy)
 

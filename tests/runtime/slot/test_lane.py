@@ -47,7 +47,7 @@ def with_batch(copy: PartitionCopy) -> None:
     """The source's record at the cursor is queued."""
     copy.inspected(EPOCH)
     offset = copy.cursor.offset
-    batch = QueuedBatch(outgoing(0, (offset, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+    batch = QueuedBatch(outgoing(0, (offset, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
     copy.fetched([batch], Cursor(offset + 1, 0), ())
 
 

@@ -118,7 +118,7 @@ class Flow(Emitted):
         if copy.releasing:
             return
         while (offset := copy.cursor.offset) < self.ends[copy]:
-            batch = QueuedBatch(outgoing(0, (offset, 1)), 0, ResponseMemory(ByteBudget(1 << 20), 0))
+            batch = QueuedBatch(outgoing(0, (offset, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
             copy.fetched([batch], Cursor(offset + 1, 0))
         self.lanes.offer(copy)
 

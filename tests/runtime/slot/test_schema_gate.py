@@ -68,7 +68,7 @@ class Gated:
     ) -> FilteredBatches:
         """Admits a response with these batches."""
         data = b"".join(map(batch_bytes, batches))
-        outgoing = [(out, epoch) for out in prepare(sets(data), SPEC, START).outgoing]
+        outgoing = [out._replace(epoch=epoch) for out in prepare(sets(data), SPEC, START).outgoing]
         end = Cursor(batches[-1][-1].offset + 1, epoch)
         return await self.gate.admit(self.copies[number], FilteredBatches(outgoing, end, [], None), spec)
 
@@ -82,7 +82,7 @@ def framed(number: int, payload: bytes = b"x") -> bytes:
 
 
 def read(filtered: FilteredBatches) -> list[tuple[int, bytes | None]]:
-    return [(one.offset, one.value) for out, _ in filtered.outgoing for one in records(out.batch, HERE)]
+    return [(one.offset, one.value) for out in filtered.outgoing for one in records(out.batch, HERE)]
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ async def test_numbers_are_no_ids_until_the_topic_has_a_subject(gated: Gated) ->
     assert read(await gated.admit(framed(1), key=number)) == [(100, framed(5))]
     assert "copied-key" not in gated.there.subjects
     gated.here.add(9, {"type": "string"}, "orders-key")
-    (out, _), *_ = (await gated.admit(framed(1), key=number)).outgoing
+    out, *_ = (await gated.admit(framed(1), key=number)).outgoing
     assert records(out.batch, HERE)[0].key == struct.pack(">q", 6 << 24)
     assert gated.there.subjects["copied-key"] == {1: 6}
 
@@ -184,7 +184,7 @@ async def test_the_id_of_another_topics_schema_is_a_number_where_subjects_name_t
     gated.here.add(1, LONG, "orders-com.example.Order")
     gated.here.add(9, {"type": "string"}, "others-com.example.Key")
     number = struct.pack(">q", 9 << 24)
-    (out, _), *_ = (await gated.admit(framed(1), key=number)).outgoing
+    out, *_ = (await gated.admit(framed(1), key=number)).outgoing
     assert [(one.key, one.value) for one in records(out.batch, HERE)] == [(number, framed(5))]
     assert gated.there.subjects["copied-com.example.Order"] == {1: 5}
 
@@ -250,7 +250,7 @@ async def test_a_part_without_a_subject_passes_once_the_registry_has_said_so(gat
         while len(read(filtered := await gated.admit(framed(1), key=number))) == 0:
             assert isinstance(filtered.failure, SchemaMissing)
     assert read(filtered) == [(100, framed(5))]
-    assert records(filtered.outgoing[0][0].batch, HERE)[0].key == number
+    assert records(filtered.outgoing[0].batch, HERE)[0].key == number
 
 
 @pytest.mark.slow
@@ -451,5 +451,5 @@ async def test_a_404_of_a_proxy_says_nothing_of_guids(gated: Gated, monkeypatch:
 async def test_an_id_in_a_header_becomes_that_of_the_destination(gated: Gated) -> None:
     gated.here.add(1, LONG, "orders-value")
     filtered = await gated.admit(framed(9), headers=[("__value_schema_id", framed(1))])
-    (record,) = records(filtered.outgoing[0][0].batch, HERE)
+    (record,) = records(filtered.outgoing[0].batch, HERE)
     assert (record.value, record.headers) == (framed(9), (("__value_schema_id", framed(5)),))

@@ -98,7 +98,9 @@ async def test_what_was_fetched_before_a_new_leader_truncated_it_is_fetched_agai
 
     Before Kafka 2.7, a fetch does not report that it diverges.
     """
-    copy.fetched([QueuedBatch(outgoing(0, (10, 5)), 4, ResponseMemory(ByteBudget(1), 0))], Cursor(15, 4))
+    copy.fetched(
+        [QueuedBatch(outgoing(0, (10, 5), epoch=4), ResponseMemory(ByteBudget(1), 0))], Cursor(15, 4)
+    )
     events = Events()
     supervisor = supervisor_of(Side(b"s" * 16, 12), Side(b"d" * 16, 100), events)
     supervisor.retry(copy, "FENCED_LEADER_EPOCH")

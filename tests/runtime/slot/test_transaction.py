@@ -19,35 +19,35 @@ MARK = BatchIdentity(1, 2, 3)
 
 def acknowledge(part: TransactionPartition, first: int, source: tuple[int, int], base: int) -> str | None:
     """Sends a batch and acknowledges it, as expected or not."""
-    out = outgoing(first, source)
-    expected = part.sent(out, 7, MARK)
-    return part.acknowledged(out, 7, base, MARK) if expected is None else part.confirmed(out, base, expected)
+    out = outgoing(first, source, epoch=7)
+    expected = part.sent(out, MARK)
+    return part.acknowledged(out, base, MARK) if expected is None else part.confirmed(out, base, expected)
 
 
 def test_the_base_offset_is_expected_behind_own_batches_and_markers() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     assert acknowledge(part, 0, (10, 2), 100) is None
-    assert part.sent(outgoing(0, (12, 3)), 7, MARK) == 102  # side by side in a transaction
+    assert part.sent(outgoing(0, (12, 3), epoch=7), MARK) == 102  # side by side in a transaction
     assert part.confirmed(outgoing(0, (12, 3)), 102, 102) is None
     for _ in range(2):
         copy.accounts.committed()
     part = TransactionPartition(copy, 1, 4)
-    assert part.sent(outgoing(0, (15, 1)), 7, MARK) == 107  # behind two markers
-    assert part.sent(outgoing(0, (16, 1)), 7, MARK) == 108  # both are in flight
+    assert part.sent(outgoing(0, (15, 1), epoch=7), MARK) == 107  # behind two markers
+    assert part.sent(outgoing(0, (16, 1), epoch=7), MARK) == 108  # both are in flight
     assert part.step().runs == (Run(15, 107, 2),)  # known before the acknowledgement
     assert part.confirmed(outgoing(0, (15, 1)), 107, 107) is None
     copy.accounts.committed()
-    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (17, 1)), 7, MARK) == 109
+    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (17, 1), epoch=7), MARK) == 109
 
 
 def test_nothing_is_expected_before_an_acknowledgement_and_after_an_abort() -> None:
     copy = partition()
-    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (10, 1)), 7, MARK) is None
+    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (10, 1), epoch=7), MARK) is None
     acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), 100)
     copy.accounts.committed()
     copy.accounts.aborted()
-    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (11, 1)), 7, MARK) is None
+    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (11, 1), epoch=7), MARK) is None
 
 
 def test_after_a_wrong_expectation_nothing_is_expected_for_some_transactions() -> None:
@@ -57,7 +57,7 @@ def test_after_a_wrong_expectation_nothing_is_expected_for_some_transactions() -
     for _ in range(3):
         copy.accounts.committed()
         part = TransactionPartition(copy, 1, 4)
-        assert part.sent(outgoing(0, (11, 1)), 7, MARK) == end + 2
+        assert part.sent(outgoing(0, (11, 1), epoch=7), MARK) == end + 2
         assert "another producer" in str(part.confirmed(outgoing(0, (11, 1)), end + 5, end + 2))
         copy.accounts.aborted()
         end, count = end + 10, 0
@@ -75,16 +75,16 @@ def test_a_base_offset_below_the_acknowledged_end_can_not_be_true() -> None:
     acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), 100)
     copy.accounts.committed()
     part = TransactionPartition(copy, 1, 4)
-    assert part.sent(outgoing(0, (11, 1)), 7, MARK) == 102
+    assert part.sent(outgoing(0, (11, 1), epoch=7), MARK) == 102
     assert "recreated or truncated" in str(part.confirmed(outgoing(0, (11, 1)), 40, 102))
 
 
 def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    assert part.acknowledged(outgoing(0, (10, 2), (15, 1)), 7, 100, MARK) is None
-    filtered = outgoing(1, (16, 3))._replace(tombstones=2)
-    assert part.acknowledged(filtered, 7, 103, MARK) is None
+    assert part.acknowledged(outgoing(0, (10, 2), (15, 1), epoch=7), 100, MARK) is None
+    filtered = outgoing(1, (16, 3), epoch=7)._replace(tombstones=2)
+    assert part.acknowledged(filtered, 103, MARK) is None
     copy.fetched([], Cursor(25, 8), ())
     assert part.step() == Advance(
         position=25,  # the tail behind the last record is decided, too
@@ -102,10 +102,10 @@ def test_acknowledged_base_offsets_become_runs() -> None:
 def test_queued_batches_are_not_in_the_progress() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    part.acknowledged(outgoing(0, (10, 2)), 7, 100, MARK)
+    part.acknowledged(outgoing(0, (10, 2), epoch=7), 100, MARK)
     held = ResponseMemory(ByteBudget(1), 1).view()
     dropped = [DroppedRecords(11, 1), DroppedRecords(14, 2)]
-    copy.fetched([QueuedBatch(outgoing(0, (12, 2)), 7, held)], Cursor(14, 7), dropped)
+    copy.fetched([QueuedBatch(outgoing(0, (12, 2), epoch=7), held)], Cursor(14, 7), dropped)
     step = part.step()
     assert (step.position, step.dropped) == (12, 1)
     copy.committed(replace(copy.progress, position=12))
@@ -115,7 +115,7 @@ def test_queued_batches_are_not_in_the_progress() -> None:
 @pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
 def test_a_base_offset_below_the_destination_end_is_refused(base: int, refused: bool) -> None:
     part = TransactionPartition(partition(), 1, 4)
-    assert (part.acknowledged(outgoing(0, (10, 1)), 7, base, MARK) is not None) is refused
+    assert (part.acknowledged(outgoing(0, (10, 1), epoch=7), base, MARK) is not None) is refused
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_offsets_before_and_between_own_batches_are_unexplained(
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     for number, base in enumerate(bases):
-        part.acknowledged(outgoing(0, (10 + number, 1)), 7, base, MARK)
+        part.acknowledged(outgoing(0, (10 + number, 1), epoch=7), base, MARK)
     assert copy.accounts.unexplained() == unexplained
 
 

@@ -30,7 +30,7 @@ HOP = encode(Origin("dc0-id", "orders", 3, 17, START))
 
 
 def outgoing(found: Transformed) -> list[OutgoingBatch]:
-    return [out for out, _ in found.outgoing]
+    return found.outgoing
 
 
 def arrived(found: Transformed) -> list[Record]:

@@ -80,9 +80,9 @@ def mapped(outgoing: Sequence[OutgoingBatch]) -> list[tuple[int, Record]]:
     """The source offset that the map gives each record that goes out, and the record."""
     found: list[tuple[int, Record]] = []
     for out in outgoing:
-        offsets = [source + at for _, source, count in out.segments for at in range(count)]
-        assert [delta for delta, _, _ in out.segments] == [
-            sum(one.records for one in out.segments[:at]) for at in range(len(out.segments))
+        offsets = [source + at for _, source, count in out.runs for at in range(count)]
+        assert [delta for delta, _, _ in out.runs] == [
+            sum(one.records for one in out.runs[:at]) for at in range(len(out.runs))
         ]
         inside = records(out.batch, HERE)
         assert len(inside) == len(offsets) == out.batch.records == out.batch.last_offset_delta + 1
@@ -98,20 +98,20 @@ def test_any_filter_over_any_batches_leaves_an_exact_map(
     filtered = data.draw(st.sets(st.sampled_from([one.offset for one in written])))
     found = transformed(parts, Answers(filtered=frozenset(filtered)))
     travel = [one for one in written if one.value is None or one.offset not in filtered]
-    arrived = mapped([out for out, _ in found.outgoing])
+    arrived = mapped(found.outgoing)
     assert [(offset, one._replace(offset=offset)) for offset, one in arrived] == [
         (one.offset, one) for one in travel
     ]
     assert sum(one.records for one in found.filtered) == len(written) - len(travel)
     assert found.failure is None
-    positions = [out.position for out, _ in found.outgoing]
+    positions = [out.position for out in found.outgoing]
     assert positions == sorted(positions)
     gone = {one.offset for one in written} - {one.offset for one in travel}
     for position in positions:  # what a commit of this position counts
         before = sum(one.records for one in found.filtered if one.end <= position)
         assert before == sum(offset < position for offset in gone)
-    for out, _ in found.outgoing:
-        last = out.segments[-1]
+    for out in found.outgoing:
+        last = out.runs[-1]
         assert out.position >= last.source + last.records
         assert not any(last.source + last.records <= one.offset < out.position for one in travel)
 
@@ -127,9 +127,9 @@ def test_what_lies_before_a_bad_record_travels_and_nothing_behind_it(
     found = transformed(parts, Answers(bad=frozenset({stop.offset})))
     assert isinstance(found.failure, BadRecord)
     assert found.failure.offset == stop.offset
-    arrived = mapped([out for out, _ in found.outgoing])
+    arrived = mapped(found.outgoing)
     assert [offset for offset, _ in arrived] == [one.offset for one in written if one.offset < stop.offset]
-    assert all(out.position <= stop.offset for out, _ in found.outgoing)
+    assert all(out.position <= stop.offset for out in found.outgoing)
 
 
 @given(logs(), st.data())
@@ -142,9 +142,7 @@ def test_bad_records_are_quarantined_as_they_came_and_the_others_travel(
     found = transformed(parts, Answers(filtered, bad, failing), spec=QUARANTINING)
     rejected = [one for one in written if one.value is not None and one.offset in bad | failing]
     travel = [one for one in written if one.value is None or one.offset not in bad | failing | filtered]
-    assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [
-        one.offset for one in travel
-    ]
+    assert [offset for offset, _ in mapped(found.outgoing)] == [one.offset for one in travel]
     assert found.failure is None
     assert sum(one.records for one in found.filtered) == len(written) - len(travel) - len(rejected)
     assert [one.offset for one in found.quarantined] == [one.offset for one in rejected]
@@ -203,7 +201,7 @@ def test_partitions_are_transformed_together_as_each_alone(
         transforms = asyncio.run(Transformer(text, ByPartition(answers), window_records=window).apply(some))
         compared: list[object] = []
         for (batches, _), each in zip(some, transforms, strict=True):
-            outgoing = [out for out, _ in each.outgoing]
+            outgoing = each.outgoing
             arrived = [(source, record._replace(offset=source)) for source, record in mapped(outgoing)]
             if outgoing:  # how far its position lies behind the last record depends on the windows
                 end = batches[-1].position if each.failure is None else each.failure.offset
@@ -225,13 +223,13 @@ def test_a_fully_filtered_batch_leaves_nothing_to_send() -> None:
 def test_a_tombstone_travels_whatever_the_filter_says() -> None:
     parts = [batch_bytes([record(0, None), record(1)])]
     found = transformed(parts, Answers(filtered=frozenset({0, 1}), failing=frozenset({0})))
-    assert [(offset, one.value) for offset, one in mapped([out for out, _ in found.outgoing])] == [(0, None)]
+    assert [(offset, one.value) for offset, one in mapped(found.outgoing)] == [(0, None)]
 
 
 def test_values_are_edited_and_all_else_stays() -> None:
     value = b'{"id": 1.50, "email": "a@b", "card": "4111", "more": [1, 2]}'
     parts = [batch_bytes([record(0, value, headers=[("h", b"1")])], Codec.LZ4)]
-    ((_, one),) = mapped([out for out, _ in transformed(parts, Answers(), MASK).outgoing])
+    ((_, one),) = mapped(transformed(parts, Answers(), MASK).outgoing)
     assert one.value == b'{"id": 1.50, "email": "%s", "more": [1, 2]}' % MASKED.encode()
     assert (one.key, one.headers, one.timestamp) == (b"k", (("h", b"1"),), START)
 
@@ -239,7 +237,7 @@ def test_values_are_edited_and_all_else_stays() -> None:
 def test_a_whole_text_value_is_set() -> None:
     spec = TransformSpec(value=FormatSpec(format="text"), set={"value": "upper(value)"})
     found = transformed([batch_bytes([record(0)])], Answers(), spec)
-    assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [MASKED.encode()]
+    assert [one.value for _, one in mapped(found.outgoing)] == [MASKED.encode()]
 
 
 def test_expressions_see_the_last_header_of_each_name_and_not_the_products_own() -> None:
@@ -263,7 +261,7 @@ def test_expressions_see_the_last_header_of_each_name_and_not_the_products_own()
 def test_an_expression_that_fails_names_the_offset() -> None:
     found = transformed([batch_bytes([record(4), record(5)])], Answers(failing=frozenset({5})))
     assert str(found.failure) == "orders-3 at offset 5: an expression of the transform fails on it"
-    assert [out.position for out, _ in found.outgoing] == [5]
+    assert [out.position for out in found.outgoing] == [5]
 
 
 def test_a_value_that_is_no_object_is_bad() -> None:
@@ -273,15 +271,19 @@ def test_a_value_that_is_no_object_is_bad() -> None:
 
 def test_small_batches_are_joined_behind_the_filter() -> None:
     parts = [batch_bytes([record(at), record(at + 1)]) for at in range(0, 200, 2)]
-    found = transformed(parts, Answers(filtered=frozenset(range(1, 200, 2))))
-    assert [(out.batch.records, out.position, index) for out, index in found.outgoing] == [(100, 200, 99)]
+    spec = RewriteSpec(HERE, 1 << 20)
+    prepared = prepare(sets(*parts), spec, START).outgoing
+    batches = [out._replace(epoch=number) for number, out in enumerate(prepared)]
+    transformer = Transformer(FILTER, Answers(filtered=frozenset(range(1, 200, 2))))
+    found = applied(transformer, batches, spec)
+    assert [(out.batch.records, out.position, out.epoch) for out in found.outgoing] == [(100, 200, 99)]
 
 
 def test_a_record_that_grows_beyond_the_limit_stops_before_it() -> None:
     parts = [batch_bytes([record(0, b"{}"), record(1, b'{"email":"' + b"y" * 3_900 + b'"}')])]
     found = transformed(parts, Answers(), TransformSpec(value=JSON, set={"value.card": "'x'"}), 4_000)
     assert isinstance(found.failure, TooLarge)
-    assert [offset for offset, _ in mapped([out for out, _ in found.outgoing])] == [0]
+    assert [offset for offset, _ in mapped(found.outgoing)] == [0]
 
 
 VALUES = (None, b'{"id":1,"email":"a","card":"c"}', b'{"card":1,"x":{"email":2}}', b"{}", b'{"id" : NaN}')
@@ -317,7 +319,7 @@ def test_values_are_edited_together_as_they_are_one_by_one(
     spec = RewriteSpec(HERE, 1 << 20)
     found = applied(transformer, prepare(sets(*parts), spec, START).outgoing, spec)
     assert found.failure is None
-    assert [one.value for _, one in mapped([out for out, _ in found.outgoing])] == [
+    assert [one.value for _, one in mapped(found.outgoing)] == [
         transformer.outcome(b"", value, (), answer).value
         for (value, _), answer in zip(written, answers, strict=True)
     ]
@@ -330,7 +332,7 @@ def test_a_batch_in_which_no_record_changes_is_passed_on_as_it_came() -> None:
     prepared = prepare(sets(*parts), spec, START).outgoing
     drops = TransformSpec(value=JSON, drop=("value.card",))
     found = applied(Transformer(drops, Answers()), prepared, spec)
-    assert [out for out, _ in found.outgoing] == prepared[:1]
+    assert found.outgoing == prepared[:1]
 
 
 @pytest.mark.parametrize("form", [JSON, FormatSpec(format="protobuf", schema=schema("shop.Customer"))])
