@@ -30,9 +30,10 @@ from urllib.parse import urlsplit
 
 from runtime.contract.client import keys as client_keys
 from runtime.contract.client import stores
-from runtime.contract.client.keys import token_endpoint_problem
+from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap
 from runtime.contract.client.stores import Setting
+from runtime.contract.client.web_address import PORTS, web_address
 
 PLAN_KEY = "REPL_PLAN_KEY"  # the key that plans are signed with; no job inherits it
 PLAN_KEY_FILE = "REPL_PLAN_KEY_FILE"
@@ -167,21 +168,14 @@ _GENERATED_FOLDERS = tuple(Path(folder) for folder in ("/proc", "/sys", "/dev"))
 # Secrets of repl itself: no topology may use them.
 _OWN_SECRETS = frozenset({"REPL_PLAN_KEY"})
 MAX_BYTES = 2**20
-_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
-_PORTS = {"https": 443, "http": 80}
-# Strict, so that every client finds the same host in it: no user, no backslash, no spaces.
-_URL = re.compile(
-    r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(?P<port>\d{1,5}))?(?:[/?][!-\[\]-~]*)?",
-    re.IGNORECASE | re.ASCII,
-)
 
 
 def registry_address(url: str) -> tuple[str, int]:
     """Returns the host and the port that requests to a schema registry go to. Raises ClientSettingsError."""
     try:
         parts = urlsplit(url)
-        if parts.hostname and parts.scheme in _PORTS:
-            return parts.hostname, parts.port or _PORTS[parts.scheme]
+        if parts.hostname and parts.scheme in PORTS:
+            return parts.hostname, parts.port or PORTS[parts.scheme]
     except ValueError:
         pass  # of the port
     raise ClientSettingsError("url", "is no web address", "write it as https://host:8081")
@@ -303,16 +297,17 @@ class ClientSecrets:
         """Checks the addresses to which credentials are sent: the brokers and the token endpoint."""
         for host, port in parse_bootstrap(bootstrap):
             self._check_address("bootstrap.servers", host, port)
-        endpoint = client.get(_ENDPOINT)
+        endpoint = client.get(TOKEN_ENDPOINT_URL)
         if isinstance(endpoint, str):
-            url = _URL.fullmatch(endpoint)
+            url = web_address(endpoint)
             if url is None:
-                raise ClientSettingsError(_ENDPOINT, "is no web address", "write it as https://host/path")
+                raise ClientSettingsError(
+                    TOKEN_ENDPOINT_URL, "is no web address", "write it as https://host/path"
+                )
             problem = token_endpoint_problem(endpoint, self._environ)
             if problem is not None:
-                raise ClientSettingsError(_ENDPOINT, *problem)
-            port = int(url["port"]) if url["port"] else _PORTS[url["scheme"].lower()]
-            self._check_address(_ENDPOINT, url["host"].strip("[]"), port)
+                raise ClientSettingsError(TOKEN_ENDPOINT_URL, *problem)
+            self._check_address(TOKEN_ENDPOINT_URL, url.host, url.port)
 
     def resolve_store(self, address: str, client: Mapping[str, Value]) -> dict[str, str]:
         """Returns the text of every setting of an object store's client.

@@ -18,6 +18,8 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Meta, Struct
 
+from runtime.contract.client.web_address import WebAddress, web_address
+
 REGION: Final = "region"
 ENDPOINT: Final = "endpoint"
 ACCESS_KEY: Final = "access.key"
@@ -90,15 +92,8 @@ _ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}\.dfs\.(?=.{4,100}\Z)[a-z0-9-]+(?:\
 _NAMES: Final = {"s3a": _BUCKET, "gs": _GOOGLE_BUCKET, "abfs": _CONTAINER}
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._=+@-]+")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
-# Strict, so that every client finds the same host in it: no user, no path, no spaces.
-_URL: Final = re.compile(
-    r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
-    re.IGNORECASE | re.ASCII,
-)
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN (RSA )?PRIVATE KEY-----\s")
 _DEFAULT_REGION: Final = "us-east-1"
-_PORTS: Final = {"https": 443, "http": 80}
-_LOOPBACK: Final = ("localhost", "::1")
 
 
 class StoreAddress(Struct, frozen=True):
@@ -124,18 +119,6 @@ class StoreAddress(Struct, frozen=True):
     def account(self) -> str:
         """The name of the Azure account."""
         return self.host.partition(".")[0]
-
-
-class StoreHost(Struct, frozen=True):
-    """The address that requests go to. Without `tls`, records and session tokens travel in clear text."""
-
-    host: str
-    port: int
-    tls: bool
-
-    @property
-    def on_this_machine(self) -> bool:
-        return self.host.lower() in _LOOPBACK or self.host.startswith("127.")
 
 
 def is_store(address: str) -> bool:
@@ -194,7 +177,8 @@ def client_problem(address: str, client: Mapping[str, object]) -> tuple[str, str
         if isinstance(value, str):
             if key == REGION and not _REGION.fullmatch(value):
                 return key, "is no region", "write it as eu-central-1"
-            if key == ENDPOINT and _URL.fullmatch(value) is None:
+            endpoint = web_address(value) if key == ENDPOINT else None
+            if key == ENDPOINT and (endpoint is None or endpoint.path not in ("", "/")):
                 return key, "is no web address", "write it as https://host:9000"
         elif key not in CREDENTIALS:
             return key, "takes no reference: it carries no credential", "write its value out"
@@ -276,17 +260,14 @@ def _service_account_problem(value: str) -> tuple[str, str] | None:
     return None
 
 
-def host_of(address: str, client: Mapping[str, object]) -> StoreHost:
+def host_of(address: str, client: Mapping[str, object]) -> WebAddress:
     """Returns where requests go, by an address and settings without a problem."""
     endpoint = client.get(ENDPOINT)
-    url = _URL.fullmatch(endpoint) if isinstance(endpoint, str) else None
-    if url is not None:
-        scheme = url["scheme"].lower()
-        port = int(url["port"]) if url["port"] else _PORTS[scheme]
-        return StoreHost(url["host"].strip("[]"), port, scheme == "https")
+    if isinstance(endpoint, str) and (written_out := web_address(endpoint)) is not None:
+        return written_out
     at = store_address(address)
     if at.kind is GCS:
-        return StoreHost("storage.googleapis.com", 443, True)
+        return WebAddress("storage.googleapis.com", 443, True)
     if at.kind is AZURE:
-        return StoreHost(at.host.replace(".dfs.", ".blob.", 1), 443, True)
-    return StoreHost(f"s3.{client.get(REGION) or _DEFAULT_REGION}.amazonaws.com", 443, True)
+        return WebAddress(at.host.replace(".dfs.", ".blob.", 1), 443, True)
+    return WebAddress(f"s3.{client.get(REGION) or _DEFAULT_REGION}.amazonaws.com", 443, True)
