@@ -164,9 +164,10 @@ class BrokerConnection:
         Metadata without brokers count as no answer: a broker that has just started in ZooKeeper mode names
         none, and knows no topic.
         """
-        throttled_s = self._opened.throttled_until - asyncio.get_running_loop().time()
-        if throttled_s > _MOST_THROTTLED_S:
-            why = f"{self.where} throttles this client for {throttled_s:.0f} s"
+        connection = self._opened
+        if connection.throttled_until - asyncio.get_running_loop().time() > _MOST_THROTTLED_S:
+            said = f"{self.where} throttles this client for {connection.throttle_s:,.0f} s"
+            why = f"{said}, and repl waits for {_MOST_THROTTLED_S:g} s at most"
             raise NoAnswer(why, "a quota of its user or client id is used up; call repl again later")
         try:
             answer = await self._call(request)

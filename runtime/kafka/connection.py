@@ -147,6 +147,8 @@ class Connection(asyncio.BufferedProtocol):
         self.retire_at = float("inf")
         self.last_used = 0.0
         self.throttled_until = 0.0
+        self.throttle_s = 0.0
+        """The last throttle time as the broker said it, which may be longer than this client waits."""
         self.last_received_at = 0.0
         """When the last bytes came, by the event loop's time; 0 before the first."""
         self.versions: Mapping[int, tuple[int, int]] = {Api.API_VERSIONS: (0, 3)}
@@ -332,7 +334,8 @@ class Connection(asyncio.BufferedProtocol):
             name, now = pending.request.API.name.lower(), time.monotonic()
             TRACE.span(self.where, name, pending.sent_at, now, bytes=len(body))
         if throttle_ms > 0:  # Until then the broker does not read what is in flight, either.
-            self.throttled_until = self._loop.time() + min(throttle_ms / 1000, MOST_THROTTLED_S)
+            self.throttle_s = throttle_ms / 1000
+            self.throttled_until = self._loop.time() + min(self.throttle_s, MOST_THROTTLED_S)
             for late in self._pending:
                 late.timer.cancel()
                 late.timer = self._timer(late.correlation_id, late.within)
