@@ -189,6 +189,7 @@ def fence_limits(
 def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
     """Yields how large each wave is, and how long what it copies first takes."""
     topology = graph.topology
+    synced = {cutover.name: _synced_groups(cutover, graph) for cutover in topology.cutovers}
     for wave in live_waves(graph):
         source = graph.cluster(source_of(wave.cutover, topology))
         if source is None:
@@ -207,9 +208,7 @@ def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
         copy_ms, rate = max(copies, default=(0, ASSUMED_RATE))  # the flows copy at the same time
         size = sum(sizes.values()) if sizes is not None else None
         groups = [
-            group
-            for group, read in (source.group_topics or {}).items()
-            if not read.isdisjoint(wave.names) and _follows(group, wave.cutover, topology)
+            group for group, read in synced[wave.cutover.name].items() if not read.isdisjoint(wave.names)
         ]
         yield PlannedWave(
             cutover=wave.cutover.name,
@@ -228,11 +227,18 @@ def planned_waves(graph: ReplicationGraph) -> Iterator[PlannedWave]:
         )
 
 
-def _follows(group: str, cutover: Cutover, topology: Topology) -> bool:
-    """Returns whether a flow of the cutover syncs a group. Groups in which flows commit never move."""
-    return group not in topology.own_groups and any(
-        topology.flows[name].groups.selector.answer(group).taken for name in cutover.flows
-    )
+def _synced_groups(cutover: Cutover, graph: ReplicationGraph) -> dict[str, frozenset[str]]:
+    """Returns the groups at the source that a flow of the cutover syncs, with the topics that they read.
+
+    Groups in which flows commit never move.
+    """
+    source, own_groups = graph.cluster(source_of(cutover, graph.topology)), graph.topology.own_groups
+    selectors = [graph.topology.flows[name].groups.selector for name in cutover.flows]
+    return {
+        group: topics
+        for group, topics in ((source.group_topics or {}) if source is not None else {}).items()
+        if group not in own_groups and any(selector.answer(group).taken for selector in selectors)
+    }
 
 
 def _lag_of(flow: Flow, graph: ReplicationGraph) -> int | None:
@@ -466,16 +472,9 @@ def _groups_not_moved(wave: WaveTopics, graph: ReplicationGraph) -> Iterator[Dia
 
 def _split_groups(waves: Sequence[WaveTopics], graph: ReplicationGraph) -> Iterator[Diagnostic]:
     """Warns of groups that read topics of two waves: their consumers would need both clusters at once."""
-    topology = graph.topology
-    for cutover in topology.cutovers:
-        source = graph.cluster(source_of(cutover, topology))
-        read = {
-            group: topics
-            for group, topics in ((source.group_topics or {}) if source is not None else {}).items()
-            if _follows(group, cutover, topology)
-        }
+    for cutover in graph.topology.cutovers:
         of_cutover = [wave for wave in waves if wave.cutover.name == cutover.name]
-        for wave, named, groups in _split(of_cutover, read):
+        for wave, named, groups in _split(of_cutover, _synced_groups(cutover, graph)):
             yield _about(
                 warning,
                 wave,
