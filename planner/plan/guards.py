@@ -11,6 +11,7 @@ from decimal import Decimal, InvalidOperation
 
 from planner.diff.record import destination_jobs, wanted_jobs
 from planner.diff.values import readable, same_value, trimmed
+from planner.graph.lints.topics import too_many_replicas
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
@@ -171,15 +172,12 @@ def check(
     topics = tuple(topic for topic in desired.topics if topic.address in addresses)
     ended = frozenset(name for name, flow in topology.flows.items() if not flow.runs)
     flows = (*changes, *changes_of_silent_sources(desired, observed, changes))
-    complained = frozenset(
-        diagnostic.address for diagnostic in desired.diagnostics if diagnostic.address is not None
-    )
     jobs = [(job, spec) for job, spec in wanted_jobs(desired) if job.address in addresses]
     places = ((spec.destination, address, job.source) for job, spec in jobs for address in job.addresses)
     return (
         *ownership(desired.topology, observed, changes),
         *partition_decreases(topics, changes),
-        *impossible_replication(topics, observed, changes, complained),
+        *impossible_replication(topics, observed, changes),
         *protection(observed, changes, topology),
         *max_deletes(topology.policies.max_deletes, ended, observed, changes, mode),
         *transitions(flows, topology, observed),
@@ -225,13 +223,15 @@ def impossible_replication(
     topics: Iterable[DesiredTopic],
     observed: Observed,
     changes: Iterable[Change],
-    complained: frozenset[str],
 ) -> Iterator[Diagnostic]:
-    """Yields an error where there are fewer brokers than replicas, unless a lint reported it."""
+    """Yields an error where there are fewer brokers than replicas, or where they can't reassign them.
+
+    A lint says the first of a whole topology; of the changes of a rollback or a restore, no lint knows.
+    """
     wanted = {topic.address: topic for topic in topics}
     for change in changes:
         topic = wanted.get(change.address)
-        if topic is None or topic.replication is None or str(change.address) in complained:
+        if topic is None or topic.replication is None:
             continue
         cluster = observed.reachable(topic.cluster)
         moves = change.action is Action.CREATE or change.field("replication") is not None
@@ -247,13 +247,7 @@ def impossible_replication(
                 code="reassign",
             )
         elif topic.replication > brokers:
-            yield error(
-                f"replication {topic.replication} needs as many brokers; {topic.cluster} has {brokers}",
-                f"declare replication: {brokers} or less, or add brokers",
-                address=str(change.address),
-                source=topic.source,
-                code="replication",
-            )
+            yield too_many_replicas(topic, brokers)
 
 
 def protection(

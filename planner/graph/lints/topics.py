@@ -147,14 +147,17 @@ def replication(topics: Iterable[DesiredTopic], graph: ReplicationGraph) -> Iter
         live = cluster.topics.get(topic.name)
         if live is not None and live.replication_factors == topic.replication:
             continue
-        brokers = len(cluster.brokers)
-        yield error(
-            f"replication {topic.replication} needs as many brokers, and {topic.cluster} has {brokers}",
-            f"declare replication: {brokers} or less, or add brokers",
-            address=str(topic.address),
-            source=topic.source,
-            code="replication-above-brokers",
-        )
+        yield too_many_replicas(topic, len(cluster.brokers))
+
+
+def too_many_replicas(topic: DesiredTopic, brokers: int) -> Diagnostic:
+    return error(
+        f"replication {topic.replication} needs as many brokers, and {topic.cluster} has {brokers}",
+        f"declare replication: {brokers} or less, or add brokers",
+        address=str(topic.address),
+        source=topic.source,
+        code="replication-above-brokers",
+    )
 
 
 def internal_replication(graph: ReplicationGraph) -> Iterator[Diagnostic]:

@@ -158,8 +158,7 @@ def test_said_once_for_all_of_them() -> None:
 
 ORDERS = cluster(live("orders", 6))
 PROTECTED = owned(wanted("orders"), protect=True, on_remove=OnRemove.DELETE)
-TOO_MANY = ("replication", ERROR)
-DIAGNOSED = error("replication 4 on 3 brokers", address="topic.dc1.orders", code="lint")
+TOO_MANY = ("replication-above-brokers", ERROR)
 DOOMED = [owned(wanted(f"t{number}"), on_remove=OnRemove.DELETE) for number in range(6)]
 DOOMED_AT = cluster(*(live(one.address.name) for one in DOOMED), owned=DOOMED)
 
@@ -183,17 +182,17 @@ THEIRS = cluster(live("orders", 6), owned=[owned(wanted("orders", 1), topology="
         "more for a topic that exists": (desired(wanted("orders", 6, 4)), ORDERS, TOO_MANY),
         "brokers are away": (desired(wanted("orders", 6, 4)), cluster(live("orders", 6, 4)), None),
         "no reassignment": (desired(wanted("orders", 6, 2)), UNREASSIGNED, ("reassign", ERROR)),
-        "said by a lint, and once": (
-            desired(wanted("orders", 6, 4), diagnostics=(DIAGNOSED,)),
-            cluster(),
-            ("lint", ERROR),
-        ),
         "protected": (desired(), cluster(live("orders"), owned=[PROTECTED]), ("protect", REFUSED)),
         "free": (desired(), cluster(live("orders"), owned=[replace(PROTECTED, protect=False)]), None),
     },
 )
 def test_the_guard_of_a_topic(want, have, found) -> None:
     assert refused(plan_for(want, have)) == ([(found[0], "topic.dc1.orders", found[1])] if found else [])
+
+
+def test_what_a_lint_reports_is_reported_once() -> None:
+    made = plan(replace(topology(), topics=(Topic("orders", "dc1", 6, 4),)), observed(cluster()))
+    assert refused(made) == [(TOO_MANY[0], "topic.dc1.orders", ERROR)]
 
 
 @pytest.mark.parametrize("protect", [True, False])
