@@ -55,7 +55,7 @@ class StatusRequest:
         """Returns the flows that write to a destination."""
         return [flow for flow in self.flows if flow.destination == destination]
 
-    def opposite(self, flow: FlowSpec) -> str | None:
+    def opposite_of(self, flow: FlowSpec) -> str | None:
         """Returns the flow in the opposite direction: the original of a reverse flow, or its reverse flow."""
         return flow.reverse_of or self._reversed_by.get(flow.name)
 

@@ -116,7 +116,9 @@ class FlowFacts:
         self.generation = ledger.generations.get(declared.name)
         patterns = NamePatterns(self.generation.promoted if self.generation is not None else ())
         self.promoted = frozenset(topic for topic in self.names if patterns.match(topic))
-        back = now.ledgers.get(declared.source, _NO_LEDGER).generations.get(request.opposite(declared) or "")
+        back = now.ledgers.get(declared.source, _NO_LEDGER).generations.get(
+            request.opposite_of(declared) or ""
+        )
         self.handed_over = (
             self.generation is not None and back is not None and handed_over(self.generation, back)
         )
