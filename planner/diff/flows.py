@@ -19,6 +19,7 @@ from planner.diff.record import (
     REGISTRY,
     STATE,
     DestinationJobs,
+    RecordedFlow,
     blocked,
     destination_jobs,
     elsewhere,
@@ -88,7 +89,7 @@ class ComparedFlows(ComparedKind):
         now = DestinationJobs(cluster, {entry.address: entry}).flow(entry.address.name, "")
         if applied is None or now is None:
             return Change(entry.address, Action.NO_OP, AS_APPLIED)
-        before, after = flow_values(applied), flow_values(now[0])
+        before, after = flow_values(applied), flow_values(now.spec)
         fields = changed_fields(before, after)
         return Change(
             entry.address,
@@ -130,10 +131,10 @@ def _compared(
     recorded = known_jobs.flow(flow.name, job.job.name)
     if recorded is None:
         return _new(flow, job, known_jobs, wanted)
-    before, owner = recorded
+    before = recorded.spec
     fields = _with_provenance_reason(changed_fields(flow_values(before), after), wanted)
-    if owner != job.job.name:
-        fields = (*fields, FieldChange(("job",), owner, job.job.name))
+    if recorded.job != job.job.name:
+        fields = (*fields, FieldChange(("job",), recorded.job, job.job.name))
     if not fields:
         fields = _recorded(entry, flow_entry(flow, job.job.name, topology))
     now_promoted = NamePatterns(promoted_patterns(fields)[0])
@@ -163,9 +164,9 @@ def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[Destinatio
     after = flow_values(flow)
     fields: tuple[FieldChange, ...] = (FieldChange(("to",), old.cluster.name, flow.destination),)
     if recorded is not None:
-        fields = changed_fields(flow_values(recorded[0]), after)
-        if recorded[1] != job:
-            fields = (*fields, FieldChange(("job",), recorded[1], job))
+        fields = changed_fields(flow_values(recorded.spec), after)
+        if recorded.job != job:
+            fields = (*fields, FieldChange(("job",), recorded.job, job))
     start = displayed(("start",), after["start"])
     begins = f"nothing of it is at {flow.destination}: it begins by its start, {start}"
     more = () if change.notes else (begins,)  # a note about its ledger says where it resumes
@@ -174,16 +175,16 @@ def _moved(change: Change, flow: FlowSpec, job: str, before: Sequence[Destinatio
         action=Action.REPLACE,
         reason=f"moves from {names_of(before)} to {flow.destination}: it ends at {names_of(before)} first",
         fields=fields,
-        before=dict(flow_values(recorded[0])) if recorded is not None else {"to": old.cluster.name},
+        before=dict(flow_values(recorded.spec)) if recorded is not None else {"to": old.cluster.name},
         unchanged=len(after) - len(fields) if recorded is not None else 0,
         notes=(*change.notes, *_left_at_old_destinations(flow, recorded, before), *more),
     )
 
 
 def _left_at_old_destinations(
-    flow: FlowSpec, recorded: tuple[FlowSpec, str] | None, before: Sequence[DestinationJobs]
+    flow: FlowSpec, recorded: RecordedFlow | None, before: Sequence[DestinationJobs]
 ) -> tuple[str, ...]:
-    owner = recorded[1] if recorded is not None else ""
+    owner = recorded.job if recorded is not None else ""
     notes = [
         f"at {place.cluster.name}: {note}"
         for place in before
@@ -299,12 +300,12 @@ def _may_leave_topics(field: FieldChange) -> bool:
 def _removed(entry: RegistryEntry, known_jobs: DestinationJobs) -> Change:
     name = entry.address.name
     recorded = known_jobs.flow(name, "")
-    before = flow_values(recorded[0]) if recorded is not None else None
-    if recorded is not None and not recorded[0].runs:
-        notes: tuple[str, ...] = (f"it ended before: {recorded[0].state}",)
+    before = flow_values(recorded.spec) if recorded is not None else None
+    if recorded is not None and not recorded.spec.runs:
+        notes: tuple[str, ...] = (f"it ended before: {recorded.spec.state}",)
     else:
-        moved_back = _MOVED_BACK[recorded[0].with_files if recorded is not None else ""]
-        notes = (*_left_behind(name, recorded[1] if recorded is not None else "", known_jobs), moved_back)
+        moved_back = _MOVED_BACK[recorded.spec.with_files if recorded is not None else ""]
+        notes = (*_left_behind(name, recorded.job if recorded is not None else "", known_jobs), moved_back)
     return Change(
         address=entry.address,
         action=Action.DELETE,

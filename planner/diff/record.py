@@ -10,6 +10,7 @@ what runs.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
@@ -156,6 +157,13 @@ REGISTRY = "registry"
 DESTINATION = "destination"
 
 
+class RecordedFlow(NamedTuple):
+    """A flow as it is at its destination, and the name of its job."""
+
+    spec: FlowSpec
+    job: str
+
+
 class DestinationJobs(Struct, frozen=True):
     """A destination with its registry's entries of flows and jobs, and with its jobs."""
 
@@ -178,8 +186,8 @@ class DestinationJobs(Struct, frozen=True):
     def flow_entry(self, name: str) -> RegistryEntry | None:
         return self.entries.get(flow_address(name))
 
-    def flow(self, name: str, job: str) -> tuple[FlowSpec, str] | None:
-        """Returns the flow as it is now, and the name of its job.
+    def flow(self, name: str, job: str) -> RecordedFlow | None:
+        """Returns the flow as it is now, with its job; `job` is its job where nothing is recorded.
 
         A job that runs is believed first, then the registry, then a job that no longer runs.
         """
@@ -188,11 +196,11 @@ class DestinationJobs(Struct, frozen=True):
         running = self.job(owner)
         runs = running.flow(name) if running is not None else None
         if runs is not None and running is not None and running.live:
-            return runs, owner
+            return RecordedFlow(runs, owner)
         recorded = recorded_flow(entry)
         if recorded is not None:
-            return recorded, owner
-        return (runs, owner) if runs is not None else None
+            return RecordedFlow(recorded, owner)
+        return RecordedFlow(runs, owner) if runs is not None else None
 
     def holds(self, address: Address, topology: str) -> bool:
         """Returns whether the topology owns this object, by the registry or by a running job."""

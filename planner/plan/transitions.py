@@ -135,7 +135,7 @@ def changes_of_silent_sources(
             held = next((place for place in (here, *before) if place.flow_entry(flow.name)), None)
             recorded = (held or here).flow(flow.name, job.job.name)
             if address in unknown and recorded is not None:
-                fields = changed_fields(flow_values(recorded[0]), flow_values(flow))
+                fields = changed_fields(flow_values(recorded.spec), flow_values(flow))
                 action = Action.REPLACE if held in before else Action.UPDATE
                 yield Change(address, action, "its source does not answer", fields)
 

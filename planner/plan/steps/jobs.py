@@ -411,8 +411,8 @@ class _JobPlanner:
         old = set()
         for flow in job.flows:
             running = self._at[destination].flow(flow, name)
-            if running is not None and running[1] != name:
-                old.add((destination, running[1]))
+            if running is not None and running.job != name:
+                old.add((destination, running.job))
             for place in elsewhere(flow_address(flow), destination, self._topology, self._at):
                 entry = place.flow_entry(flow)
                 old.add((place.cluster.name, entry.spec.get(JOB, name) if entry is not None else name))
