@@ -205,10 +205,12 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _errors_folder() -> Path | None:
     """Returns where tracebacks are kept; None where a link stands there, which a checkout may bring."""
-    if home := os.environ.get("REPL_HOME"):
-        return Path(home) / "errors"
-    folder = Path(".repl", "errors")
-    return None if folder.is_symlink() or folder.parent.is_symlink() else folder
+    try:
+        from planner.workflows.topology import launcher_home
+
+        return launcher_home(Path()) / "errors"
+    except (Failure, ImportError):  # the unexpected exception may be that of an import
+        return None
 
 
 def _unexpected(wrong: Exception) -> Diagnostic:
