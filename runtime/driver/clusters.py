@@ -38,12 +38,22 @@ _LISTING_S = 0.5  # flows that list the topics of the same cluster within this t
 _LISTING_TIMES, _LISTING_MAX_S = 20, 30.0  # of the time that the request took
 
 
+class CountedTopics(Struct, frozen=True):
+    """The number of partitions of each topic in a listing; each listing of a cluster has another number.
+
+    `partitions` is the same object until a topic, or its number of partitions, changes.
+    """
+
+    listing: int
+    partitions: Mapping[str, int]
+
+
 class _Listing(Struct):
     """A listing of all topics. `fresh_until` is by the event loop's time."""
 
     topics: dict[str, TopicMetadata]
     fresh_until: float
-    counts: dict[str, int] | None = None
+    counted: CountedTopics | None = None
 
 
 class _ClusterEntry(Struct, eq=False):
@@ -54,6 +64,8 @@ class _ClusterEntry(Struct, eq=False):
     cluster: KafkaCluster | None = None
     admin: TopicAdmin | None = None
     listing: _Listing | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    listings: int = 0  # how many of its listings were counted
     reading: Shared[_Listing] = field(default_factory=Shared)
 
 
@@ -154,19 +166,21 @@ class DriverClusters:
         """
         return (await self._listing(name)).topics
 
-    async def partition_counts(self, name: str) -> Mapping[str, int]:
-        """Returns the number of partitions of each topic that `listing` returns without an error.
-
-        It is the same object for the same listing.
-        """
+    async def counted(self, name: str) -> CountedTopics:
+        """Returns the number of partitions of each topic that `listing` returns without an error."""
         listing = await self._listing(name)
-        if listing.counts is None:
-            listing.counts = {
+        if listing.counted is None:
+            entry = self._entry(name)
+            counts = {
                 topic: len(metadata.partitions)
                 for topic, metadata in listing.topics.items()
                 if metadata.error is ErrorCode.NONE
             }
-        return listing.counts
+            if counts != entry.counts:
+                entry.counts = counts
+            entry.listings += 1
+            listing.counted = CountedTopics(entry.listings, entry.counts)
+        return listing.counted
 
     async def _listing(self, name: str) -> _Listing:
         entry = self._entry(name)

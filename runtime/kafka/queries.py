@@ -22,7 +22,7 @@ from runtime.kafka.errors import (
     WireError,
 )
 from runtime.kafka.leaders import DEFAULT_S, by_leader
-from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest, Described
+from runtime.kafka.protocol.configs import TOPIC, DecodedConfigs, DescribeConfigsRequest, Described
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
@@ -186,11 +186,17 @@ async def transactional_ids(
 
 
 async def topic_configs(
-    cluster: KafkaCluster, topics: Sequence[str], keys: Sequence[str] | None = None
+    cluster: KafkaCluster,
+    topics: Sequence[str],
+    keys: Sequence[str] | None = None,
+    decoded: DecodedConfigs | None = None,
 ) -> AsyncIterator[Described]:
-    """Yields the configs of topics, or these keys of them, some topics in a request. Raises WireError."""
+    """Yields the configs of topics, or these keys of them, some topics in a request. Raises WireError.
+
+    With `decoded`, those of a response that a broker repeats are the same objects.
+    """
     for some in _parts(topics, _TOPICS_AT_ONCE):
-        for described in await cluster.ask_any(DescribeConfigsRequest(TOPIC, some, keys)):
+        for described in await cluster.ask_any(DescribeConfigsRequest(TOPIC, some, keys, decoded)):
             yield described
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
+from msgspec import Struct
+
 from runtime.contract.records import heartbeat
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.failback import opposite_of
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec import naming
 from runtime.contract.spec.route import Router
+from runtime.driver.clusters import CountedTopics
 from runtime.driver.flows.failback import begin_new_partitions, start_failback
 from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.flows.start import commit_begun, group_by_start, initial_topics, restart, selection
@@ -33,6 +36,33 @@ from runtime.slot.log import log_event
 _NO_FOLLOW_S: Final = 3600.0
 
 
+class _Compared(Struct, frozen=True):
+    """What a pass compared: the topics of both sides, and those that are promoted on their own.
+
+    `mirrors` are those that it found. It is None where something is left to do for one of them: then they
+    are found anew from the next listings.
+    """
+
+    source: CountedTopics
+    destination: CountedTopics
+    draining: frozenset[str]
+    mirrors: list[MirrorTopic] | None
+
+    def has_same_topics(
+        self, source: CountedTopics, destination: CountedTopics, draining: frozenset[str]
+    ) -> bool:
+        """Returns whether the topics and their partitions are the same."""
+        return (
+            source.partitions is self.source.partitions
+            and destination.partitions is self.destination.partitions
+            and draining == self.draining
+        )
+
+    def has_same_listings(self, source: CountedTopics, destination: CountedTopics) -> bool:
+        """Returns whether neither side was listed again."""
+        return source.listing == self.source.listing and destination.listing == self.destination.listing
+
+
 class MirrorCopier(Copier):
     """A MirrorCopier keeps the partitions that slots copy, and the topics that they copy into."""
 
@@ -45,7 +75,7 @@ class MirrorCopier(Copier):
         shared = flow.shared
         self._mirrors = MirrorTopicManager(flow.spec, flow.job, router, shared.clusters, shared.leadership)
         self._initial: frozenset[str] | None = None
-        self._compared: tuple[Mapping[str, int], Mapping[str, int], frozenset[str]] | None = None
+        self._compared: _Compared | None = None
         self._notes: list[str] = []
 
     def inherit(self, before: Copier) -> None:
@@ -84,32 +114,23 @@ class MirrorCopier(Copier):
         """Compares the source's topics with the destination's once, and starts what is new.
 
         Nothing is compared again while the same listings are used, as those of large clusters are for some
-        passes. Raises WireError.
+        passes. Where newer listings have the same topics and partitions, only their settings are compared.
+        Raises WireError.
         """
         flow, shared = self._flow, self._flow.shared
         source = await flow.source()
         await shared.ledger.decided(flow.name)
         flow.own_generation()
-        source_topics = await shared.clusters.partition_counts(flow.spec.source)
-        destination_topics = await shared.clusters.partition_counts(flow.spec.destination)
+        at_source = await shared.clusters.counted(flow.spec.source)
+        there = await shared.clusters.counted(flow.spec.destination)
         draining = frozenset(flow.draining.topics)
-        if self._compared is not None:
-            before_source, before_destination, before_draining = self._compared
-            same = source_topics is before_source and destination_topics is before_destination
-            if same and draining == before_draining:
+        compared, self._compared = self._compared, None
+        if compared is not None and compared.has_same_topics(at_source, there, draining):
+            same = compared.has_same_listings(at_source, there)
+            if same or (compared.mirrors is not None and not await self._mirrors.update(compared.mirrors)):
+                self._compared = _Compared(at_source, there, draining, compared.mirrors)
                 return False
-        self._compared = None
-        copied = {key.topic for key in shared.ledger.all_progress(flow.name)}
-        names = shared.selected.of(self._router, flow.name, flow.spec.source, source_topics)
-        taken = not_promoted(flow.spec, names, draining)
-        if self._initial is None or flow.ledger_lost:
-            self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, copied)
-        if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source_topics:
-            taken[naming.HEARTBEATS] = heartbeat.topic_there(flow.name)
-        replace_lost = flow.spec.on_data_loss == "skip" or bool(flow.accepted)
-        mirrors, self._notes = discover(
-            taken, source_topics, destination_topics, copied, replace_lost=replace_lost
-        )
+        mirrors = self._discover(at_source.partitions, there.partitions, draining)
         await self._mirrors.update(mirrors)
         wanted = self._assignable(mirrors)
         await start_failback(flow.spec, self._opposite, shared, source, wanted)
@@ -117,9 +138,27 @@ class MirrorCopier(Copier):
         await self._begin_new_partitions(source, wanted)
         if not flow.ledger_lost:
             await self._commit_begun({}, wanted)
-            self._compared = (source_topics, destination_topics, draining)
+            begun = wanted.keys() <= shared.ledger.all_progress(flow.name).keys()
+            complete = begun and not self._mirrors.failed and not any(mirror.change for mirror in mirrors)
+            self._compared = _Compared(at_source, there, draining, mirrors if complete else None)
         self._publish_partitions(wanted)
         return False
+
+    def _discover(
+        self, source: Mapping[str, int], destination: Mapping[str, int], draining: frozenset[str]
+    ) -> list[MirrorTopic]:
+        """Returns the mirrors that the flow needs by the topics of both sides. Notes what is left out."""
+        flow, shared = self._flow, self._flow.shared
+        copied = {key.topic for key in shared.ledger.all_progress(flow.name)}
+        names = shared.selected.of(self._router, flow.name, flow.spec.source, source)
+        taken = not_promoted(flow.spec, names, draining)
+        if self._initial is None or flow.ledger_lost:
+            self._initial = initial_topics(flow.spec, shared.ledger.generation(flow.name), taken, copied)
+        if flow.spec.heartbeats_every_ms is not None and naming.HEARTBEATS in source:
+            taken[naming.HEARTBEATS] = heartbeat.topic_there(flow.name)
+        replace_lost = flow.spec.on_data_loss == "skip" or bool(flow.accepted)
+        mirrors, self._notes = discover(taken, source, destination, copied, replace_lost=replace_lost)
+        return mirrors
 
     def _assignable(self, mirrors: Iterable[MirrorTopic]) -> dict[PartitionKey, AssignedPartition]:
         """Returns the partitions of mirrors whose limits are known; failed mirrors are retried later."""

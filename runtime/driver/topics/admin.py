@@ -7,6 +7,7 @@ format, so the planner owns what the job makes.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ from runtime.kafka.protocol.changes import (
     RefusedRules,
     RefusedTopics,
 )
+from runtime.kafka.protocol.configs import DecodedConfigs, Described
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.queries import topic_configs
 from runtime.kafka.records import InternalRecord
@@ -101,13 +103,16 @@ T = TypeVar("T")
 _TIMEOUT_S = 20.0
 _TIMEOUT_MS = int(_TIMEOUT_S * 1000)
 _PER_REQUEST = 200  # topics in one request
+_WATCHED_S = 15.0  # settings that no caller of `recent_settings` wanted for so long are not read again
+_DECODED_BYTES = 256 << 20  # of responses, of which only the digests are kept
+_MOST_POOLED = 1_000
 
 
 class TopicAdmin:
     """A TopicAdmin changes topics of one cluster.
 
     Its methods return refusals as texts by topic and raise nothing for them. Flows that create topics, or
-    read settings, at the same time share a request.
+    read settings, at the same time share a request. Settings that stay the same are the same object.
     """
 
     def __init__(self, cluster: KafkaCluster) -> None:
@@ -116,6 +121,13 @@ class TopicAdmin:
         self._readings: Gathered[str, None, dict[str, TopicSettings]] = Gathered(
             self._read_together, _PER_REQUEST, resend=True
         )
+        self._recent: dict[str, TopicSettings] = {}
+        self._recent_at = float("-inf")
+        self._watched: dict[str, float] = {}  # topics of callers of `recent_settings`, and when they called
+        self._reading = asyncio.Lock()
+        self._decoded = (frozenset[str](), DecodedConfigs(_DECODED_BYTES, digests=True))
+        self._described: dict[str, tuple[Described, TopicSettings]] = {}  # of the watched topics
+        self._pool: dict[tuple[tuple[str, str | None], ...], dict[str, str]] = {}
 
     async def create(self, topics: Sequence[NewTopic]) -> dict[str, str]:
         """Creates topics. An existing topic counts as created. Raises WireError where it was interrupted."""
@@ -162,17 +174,66 @@ class TopicAdmin:
         settings = await self._readings.ask(dict.fromkeys(wanted)) if wanted else {}
         return {name: settings[name] for name in wanted if name in settings}
 
-    async def _read_together(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
+    async def recent_settings(self, topics: Iterable[str], max_age_s: float) -> dict[str, TopicSettings]:
+        """Returns settings as `settings` does, at most `max_age_s` old. Raises WireError.
+
+        It is for callers that look at their topics periodically. One read is of the topics of all of them, so
+        they share it, and responses that brokers repeat are not decoded again. Topics that nobody looked at
+        before are read by themselves: a flow that starts does not read the settings of all others.
+        """
+        loop = asyncio.get_running_loop()
+        wanted, now = list(topics), loop.time()
+        new = [name for name in wanted if name not in self._watched]
+        self._recent |= await self.settings(new)
+        self._watched.update(dict.fromkeys(wanted, now))
+        if len(new) < len(wanted):
+            async with self._reading:
+                if self._recent_at < now - max_age_s:
+                    began = loop.time()
+                    await self._read_watched(now)
+                    self._recent_at = began
+        return {name: self._recent[name] for name in wanted if name in self._recent}
+
+    async def _read_watched(self, now: float) -> None:
+        self._watched = {name: at for name, at in self._watched.items() if now - at < _WATCHED_S}
+        names = frozenset(self._watched)
+        if self._decoded[0] != names:  # responses for other topics are not repeated
+            self._decoded = names, DecodedConfigs(_DECODED_BYTES, digests=True)
+            self._described = {name: made for name, made in self._described.items() if name in names}
         settings: dict[str, TopicSettings] = {}
-        async for topic in topic_configs(self._cluster, sorted(topics)):
-            if topic.error is ErrorCode.NONE:
-                explicit: dict[str, str] = {}
-                inherited: dict[str, str] = {}
-                for entry in topic.entries:
-                    if entry.value is not None:
-                        (explicit if entry.explicit else inherited)[entry.key] = entry.value
-                settings[topic.name] = TopicSettings(explicit, inherited)
-        return settings
+        for some in _groups(sorted(names)):
+            async for topic in topic_configs(self._cluster, some, decoded=self._decoded[1]):
+                if topic.error is not ErrorCode.NONE:
+                    continue
+                described = self._described.get(topic.name)
+                if described is None or described[0] is not topic:
+                    made = self._settings_of(topic)
+                    same = described is not None and described[1] == made
+                    described = topic, described[1] if described is not None and same else made
+                    self._described[topic.name] = described
+                settings[topic.name] = described[1]
+        others = {name: self._recent[name] for name in self._watched.keys() - names if name in self._recent}
+        self._recent = {**others, **settings}
+
+    async def _read_together(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
+        described = topic_configs(self._cluster, sorted(topics))
+        return {
+            topic.name: self._settings_of(topic) async for topic in described if topic.error is ErrorCode.NONE
+        }
+
+    def _settings_of(self, topic: Described) -> TopicSettings:
+        """Returns the settings of a topic. Most topics have the same ones, and share the mappings."""
+        explicit = tuple((entry.key, entry.value) for entry in topic.entries if entry.explicit)
+        inherited = tuple((entry.key, entry.value) for entry in topic.entries if not entry.explicit)
+        return TopicSettings(self._pooled(explicit), self._pooled(inherited))
+
+    def _pooled(self, entries: tuple[tuple[str, str | None], ...]) -> dict[str, str]:
+        pooled = self._pool.get(entries)
+        if pooled is None:
+            if len(self._pool) >= _MOST_POOLED:
+                self._pool.clear()
+            pooled = self._pool[entries] = {key: value for key, value in entries if value is not None}
+        return pooled
 
 
 def _groups(items: Sequence[T]) -> list[list[T]]:

@@ -34,7 +34,13 @@ from runtime.contract.spec.acls import (
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import NamePatterns
-from runtime.contract.spec.topic_settings import MAX_MESSAGE_BYTES, MirrorRule, TopicSettings, supported
+from runtime.contract.spec.topic_settings import (
+    MAX_MESSAGE_BYTES,
+    ConfigUpdate,
+    MirrorRule,
+    TopicSettings,
+    supported,
+)
 from runtime.contract.spec.transform import quarantine_origin, quarantine_settings, quarantine_topic
 from runtime.driver.clusters import DriverClusters, await_leaders
 from runtime.driver.leadership import Leadership
@@ -117,6 +123,7 @@ class MirrorProtection:
 
 
 MOST_PARTITIONS = 10_000  # of a mirror that a job makes: KRaft takes no more in a request
+_SHARED_S = 1.0  # settings of topics at a source that flows read at the same moment
 _REREAD_S = 60.0  # settings of mirrors, which only this product should change
 
 
@@ -230,18 +237,20 @@ class MirrorTopicManager:
         self._rule = MirrorRule(flow.configs.sync, flow.configs.exclude, flow.provenance == "headers")
         self._shared_rule = MirrorRule("off", [], headers=False)
         self._copied_back: dict[str, bool] = {}
+        # The settings of a source's topic and of its mirror, by mirror, which were found to need no change:
+        self._compared: dict[str, tuple[TopicSettings, TopicSettings]] = {}
         self.failed: dict[str, str] = {}
         self.done: Counter[str] = Counter()
 
-    async def update(self, mirrors: Sequence[MirrorTopic]) -> None:
-        """Creates, grows and edits mirrors.
+    async def update(self, mirrors: Sequence[MirrorTopic]) -> bool:
+        """Creates, grows and edits mirrors. Returns whether any has other settings now, or failed.
 
         Failures are kept in `failed`, by the mirror's name. Raises WireError, DriverFenced.
         """
-        self.failed = {}
+        self.failed, before = {}, dict(self._settings)
         await self._protection.protect()
         source = await self._clusters.admin(self._flow.source)
-        source_settings = await source.settings(mirror.topic for mirror in mirrors)
+        source_settings = await source.recent_settings((mirror.topic for mirror in mirrors), _SHARED_S)
         await self._create([mirror for mirror in mirrors if mirror.change == "create"], source_settings)
         await self._grow([mirror for mirror in mirrors if mirror.change == "grow"])
         await self._read_settings([mirror.destination_topic for mirror in mirrors])
@@ -249,6 +258,7 @@ class MirrorTopicManager:
         beside = [mirror for mirror in mirrors if not naming.is_internal(mirror.topic)]
         if beside and self._quarantines:
             await self._create_quarantine(beside)
+        return bool(self.failed) or self._settings != before
 
     @property
     def unprotected(self) -> dict[str, str]:
@@ -281,7 +291,10 @@ class MirrorTopicManager:
             self._read_at, self._stale = now, set(self._settings)
         names = [name for name in topics if name in self._stale or name not in self._settings]
         if names:
-            self._settings |= await (await self._clusters.admin(self._flow.destination)).settings(names)
+            read = await (await self._clusters.admin(self._flow.destination)).settings(names)
+            self._settings |= {
+                name: settings for name, settings in read.items() if settings != self._settings.get(name)
+            }
             self._stale.difference_update(names)
 
     async def _create(
@@ -409,15 +422,21 @@ class MirrorTopicManager:
         """
         if self._flow.reverse_of is not None:
             return
-        edits, settings = {}, self._settings
+        edits: dict[str, ConfigUpdate] = {}
         for mirror in mirrors:
-            if mirror.topic in source_settings and mirror.destination_topic in settings:
-                declared = self._declared.get(mirror.destination_topic, frozenset())
-                edit = self._rule_of(mirror.topic).edit(
-                    source_settings[mirror.topic], settings[mirror.destination_topic], declared
-                )
-                if edit:
-                    edits[mirror.destination_topic] = edit
+            name = mirror.destination_topic
+            at_source, there = source_settings.get(mirror.topic), self._settings.get(name)
+            if at_source is None or there is None:
+                continue
+            compared = self._compared.get(name)
+            if compared is not None and compared[0] is at_source and compared[1] is there:
+                continue
+            declared = self._declared.get(name, frozenset())
+            edit = self._rule_of(mirror.topic).edit(at_source, there, declared)
+            if edit:
+                edits[name] = edit
+            else:
+                self._compared[name] = at_source, there
         if not edits:
             return
         admin = await self._clusters.admin(self._flow.destination)

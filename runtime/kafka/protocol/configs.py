@@ -8,13 +8,15 @@ again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 
 from runtime.kafka.errors import ErrorCode
+from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import REPEATED, Int8, Skipped, since
-from runtime.kafka.protocol.request import Api, Request
+from runtime.kafka.protocol.request import INT32, Api, Request
 
 TOPIC, BROKER = 2, 4
 DYNAMIC_TOPIC, DEFAULT = 1, 5
@@ -49,8 +51,16 @@ class Described(Struct, frozen=True):
     entries: Annotated[Sequence[ConfigEntry], REPEATED]
 
 
+DecodedConfigs = LastDecoded[tuple[int, Sequence[Described]]]
+"""What the last response to each request described, behind the time that the broker throttles."""
+
+
 class DescribeConfigsRequest(Request[Sequence[Described]], frozen=True):
-    """With `keys` of None this request reads every key."""
+    """With `keys` of None this request reads every key.
+
+    `decoded` keeps what was described from one response to the next: brokers repeat it until a setting
+    changes.
+    """
 
     API = Api.DESCRIBE_CONFIGS
     FLEXIBLE = 4
@@ -64,6 +74,15 @@ class DescribeConfigsRequest(Request[Sequence[Described]], frozen=True):
     kind: int
     names: Sequence[str]
     keys: Sequence[str] | None = None
+    decoded: DecodedConfigs | None = None
+
+    def answer(self, version: int, response: memoryview) -> tuple[int, Sequence[Described]]:
+        if self.decoded is None:
+            return super().answer(version, response)
+        keys = None if self.keys is None else tuple(self.keys)
+        decode = partial(super().answer, version, response)
+        request = version, self.kind, tuple(self.names), keys
+        return self.decoded.value(request, response[INT32.size :], decode)
 
     def values(self, version: int) -> Any:
         return ([(self.kind, name, self.keys) for name in self.names],)

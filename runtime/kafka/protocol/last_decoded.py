@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from hashlib import sha256
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -13,29 +14,31 @@ MOST_BYTES = 4 << 20
 class LastDecoded(Generic[T]):
     """The value of the last response to each request, within a limit of bytes that drops the oldest first.
 
-    Comparing the bytes of 100 partitions takes a hundredth of the time of decoding them.
+    Comparing the bytes of 100 partitions takes a hundredth of the time of decoding them. With `digests`, only
+    their SHA-256 is kept: it is for responses that are much larger than their values.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES, *, digests: bool = False) -> None:
         self._most_bytes = most_bytes
+        self._digests = digests
         self._bytes = 0
-        self._last: dict[Hashable, tuple[bytes, T]] = {}
+        self._last: dict[Hashable, tuple[bytes, int, T]] = {}
 
     def value(self, request: Hashable, encoded: memoryview, decode: Callable[[], T]) -> T:
         """Returns the value that was decoded from the same bytes, or decodes it and keeps it."""
-        data = bytes(encoded)
+        data, size = sha256(encoded).digest() if self._digests else bytes(encoded), len(encoded)
         cached = self._last.get(request)
         if cached is not None and cached[0] == data:
-            return cached[1]
+            return cached[2]
         value = decode()
         self._drop(request)
-        if len(data) <= self._most_bytes:
-            while self._bytes + len(data) > self._most_bytes:
+        if size <= self._most_bytes:
+            while self._bytes + size > self._most_bytes:
                 self._drop(next(iter(self._last)))
-            self._last[request] = (data, value)
-            self._bytes += len(data)
+            self._last[request] = (data, size, value)
+            self._bytes += size
         return value
 
     def _drop(self, request: Hashable) -> None:
         if (dropped := self._last.pop(request, None)) is not None:
-            self._bytes -= len(dropped[0])
+            self._bytes -= dropped[1]

@@ -335,10 +335,10 @@ async def test_a_mirror_is_created_with_the_replication_of_its_flow(
     """Where the flow says none, the brokers choose."""
     asked: list[NewTopic] = []
 
-    async def at_source(topics: Iterable[str]) -> dict[str, TopicSettings]:
+    async def at_source(topics: Iterable[str], *_: float) -> dict[str, TopicSettings]:
         return {topic: TopicSettings() for topic in topics}
 
-    async def at_destination(_: object) -> dict[str, TopicSettings]:
+    async def at_destination(*_: object) -> dict[str, TopicSettings]:
         return {}
 
     async def create(topics: list[NewTopic]) -> dict[str, str]:
@@ -346,7 +346,8 @@ async def test_a_mirror_is_created_with_the_replication_of_its_flow(
         return {topic.name: "no rights" for topic in topics}
 
     async def admin(cluster: str) -> SimpleNamespace:
-        return SimpleNamespace(settings=at_source if cluster == "dc1" else at_destination, create=create)
+        read = at_source if cluster == "dc1" else at_destination
+        return SimpleNamespace(settings=read, recent_settings=read, create=create)
 
     async def at_once(_: object = None) -> None: ...
 

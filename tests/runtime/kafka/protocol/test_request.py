@@ -179,13 +179,13 @@ def test_equal_configs_are_the_same_objects() -> None:
 RESPONSES = st.lists(st.tuples(st.sampled_from("abc"), st.binary(max_size=12)), max_size=30)
 
 
-@given(RESPONSES, st.integers(0, 30))
-def test_the_value_is_that_of_the_bytes_and_the_limit_holds(responses, most_bytes):
-    kept: LastDecoded[str] = LastDecoded(most_bytes)
+@given(RESPONSES, st.integers(0, 30), st.booleans())
+def test_the_value_is_that_of_the_bytes_and_the_limit_holds(responses, most_bytes, digests):
+    kept: LastDecoded[str] = LastDecoded(most_bytes, digests=digests)
     for request, data in responses:
         expected = f"{request}{data!r}"
         assert kept.value(request, memoryview(data), partial(str, expected)) == expected
-        held = [len(one) for one, _ in kept._last.values()]
+        held = [size for _, size, _ in kept._last.values()]
         assert sum(held) == kept._bytes <= most_bytes
 
 
