@@ -41,7 +41,8 @@ class InternalTopics:
 
     The records of a topic in `committing` are one transaction. Its end was acknowledged, and its marker is
     written after the records were fetched once. `starts` are log starts; topics in `gone` are no more. A
-    record's timestamp is its offset. Of topics in `unlisted` a broker lists no offset.
+    record's timestamp is its offset. Of topics in `unlisted` a broker lists no offset. The batches of topics
+    in `damaged` have a wrong checksum.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class InternalTopics:
         self.replaced: set[str] = set()
         self.gone: set[str] = set()
         self.unlisted: set[str] = set()
+        self.damaged: set[str] = set()
         self.starts: dict[str, int] = {}
         self._committing = dict.fromkeys(committing, False)
         self.gathered: dict[Any, Any] = {}
@@ -85,9 +87,11 @@ class InternalTopics:
         assert isinstance(request, FetchRequest)
         ((topic_id, _),) = request.partitions
         topic = next(name for name in self._records if self._id(name) == topic_id)
-        end, log = self._end(topic), memoryview(self._log(topic))
+        end, log = self._end(topic), bytearray(self._log(topic))
+        if topic in self.damaged:
+            log[-1] ^= 1
         self._committing = {name: name == topic or done for name, done in self._committing.items()}
-        found = FetchedPartition(topic_id, 0, ErrorCode.NONE, end, end, 0, (), -1, log, None)
+        found = FetchedPartition(topic_id, 0, ErrorCode.NONE, end, end, 0, (), -1, memoryview(log), None)
         return FetchResponse(0, ErrorCode.NONE, 0, (found,))
 
     def _offset(self, topic: str, time: int) -> int:

@@ -51,7 +51,7 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.groups import CommittedOffset, DecodedOffsets
 from runtime.kafka.queries import Committed, Read, committed_by, list_groups
 from runtime.ledger.consumer_times import ConsumerTimeTable, LookupRetries
-from runtime.ledger.records import READ_FAILURES, TopicReplaced
+from runtime.ledger.records import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
 from runtime.slot import log
 
@@ -476,7 +476,7 @@ class FinalGroupSync:
     async def run(self) -> tuple[str, ...]:
         """Translates and commits all groups, and returns notes for operators about what failed.
 
-        Raises WireError, after which the caller retries, and DriverFenced.
+        Raises WireError and READ_FAILURES, after which the caller retries, and DriverFenced.
         """
         if not self._flow.groups.sync:
             return ()
@@ -547,7 +547,10 @@ class FinalGroupSync:
         return answering, self._committed(read)
 
     async def _checkpoints(self) -> dict[GroupPartition, CommittedOffset]:
-        """Returns the offsets that the source's groups were last seen to have committed. Raises WireError."""
+        """Returns the offsets that the source's groups were last seen to have committed.
+
+        Raises WireError, READ_FAILURES.
+        """
         checkpoints = self._records_of_destination().checkpoints
         await checkpoints.refresh()
         offsets = {
@@ -577,17 +580,18 @@ class FinalGroupSync:
     async def _translate_last(
         self, offsets: Offsets, checkpoints: Offsets, source: KafkaCluster | None
     ) -> tuple[Offsets, Translation]:
-        """Translates by both sides if the source answers in time, else by the destination alone.
+        """Translates by both sides, or by the destination alone if the source can't be read in time.
 
         Returns the offsets that were translated, too. Of a topic that is not the copied one any more at the
-        source, the checkpoints count: a commit there is a position in another log. Raises WireError.
+        source, the checkpoints count: a commit there is a position in another log.
+        Raises WireError, READ_FAILURES of the destination.
         """
         if source is None:
             return offsets, await self._translate(offsets, None)
         try:
             async with asyncio.timeout(_TRANSLATION_TIMEOUT_S):
                 sides, placed = await self._translate(offsets, source)
-        except (WireError, ClientSettingsError, TopicReplaced, TimeoutError):
+        except (WireError, ClientSettingsError, TimeoutError, *READ_FAILURES):
             return offsets, await self._translate(offsets, None)
         recreated = [item for item, place in placed.items() if place.position == RECREATED_THERE]
         from_checkpoints = {item: checkpoints[item] for item in recreated if item in checkpoints}
@@ -597,7 +601,10 @@ class FinalGroupSync:
         return offsets, (sides, placed)
 
     async def _translate(self, offsets: Offsets, source: KafkaCluster | None) -> Translation:
-        """Translates the offsets by the destination, and by the source if there is one. Raises WireError."""
+        """Translates the offsets by the destination, and by the source if there is one.
+
+        Raises WireError, READ_FAILURES.
+        """
         by_time = self._flow.groups.mode == "timestamp"
         times = ConsumerTimeTable(self._flow.name, source, self._shared.destination) if by_time else None
         at_source = self._shared.records.of(self._flow.source, source) if source is not None else None

@@ -173,6 +173,17 @@ async def test_a_topic_that_is_another_one_at_the_source_counts_by_its_checkpoin
         assert ending.at_destination() == {"billing": 107}
 
 
+@pytest.mark.parametrize("state", ["promoted", "failed_over"])
+async def test_groups_move_though_a_record_at_the_source_cannot_be_read(state: FlowState) -> None:
+    """Without this, the flow would read the damaged record for ever. The destination's records are enough."""
+    ending = Ending({"billing": 7}, committed={"billing": 9}, state=state)
+    assert ending.source is not None
+    ending.source.grow(naming.CHECKPOINTS, InternalRecord(b"", b""))
+    ending.source.damaged.add(naming.CHECKPOINTS)
+    assert await ending.moved() == ()
+    assert ending.at_destination() == {"billing": 109}
+
+
 @pytest.mark.parametrize(("state", "stands"), [("promoted", 114), ("failed_over", 107)])
 async def test_a_promotion_reads_the_source_again_and_a_failover_reads_it_once(
     state: FlowState, stands: int
