@@ -182,7 +182,7 @@ def _positions_of(report: SlotReport, flows: Collection[str]) -> dict[str, _Posi
 async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes: dict[str, str]) -> None:
     """Commits the copied positions at the source as the flow's own group (R9). They are never read back.
 
-    What is denied or fails is noted in `notes` and retried.
+    What is denied or fails is noted in `notes` and retried. Raises DriverFenced.
     """
     wanted = flow.spec.origin_commits
     if wanted is None:
@@ -200,6 +200,7 @@ async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes:
             continue
         try:
             cluster = await flow.shared.clusters.cluster(flow.spec.source)
+            await flow.shared.leadership.ensure()
             errors = await offset_commit(cluster, wanted.group, news)
         except (WireError, ClientSettingsError) as error:
             notes["origin commits"] = str(error)
@@ -281,7 +282,7 @@ class FlowDuties:
             work["schemas"] = SubjectSync(flow, router, notes, self.schema_actions).run
             work["cleaning of the offset map"] = partial(clean_periodically, flow.spec, flow.shared, notes)
             work["origin commits"] = partial(commit_at_origin, flow, self._positions, notes)
-            self._heartbeats.add(flow.spec, notes)
+            self._heartbeats.add(flow.spec, flow.shared.leadership, notes)
         duties.tasks = [
             self._tasks.spawn(_once_taken(flow, duty), f"{name} of {flow.name}")
             for name, duty in work.items()

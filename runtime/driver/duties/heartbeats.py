@@ -16,6 +16,7 @@ from runtime.contract.records.heartbeat import Heartbeat
 from runtime.contract.spec import naming, topic_settings
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.driver.clusters import DriverClusters, ensure
+from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
@@ -42,7 +43,7 @@ class FlowHeartbeats:
         self._notes: dict[_GroupKey, dict[str, dict[str, str]]] = {}
         self._writing: dict[_GroupKey, asyncio.Task[None]] = {}
 
-    def add(self, flow: FlowSpec, notes: dict[str, str]) -> None:
+    def add(self, flow: FlowSpec, leadership: Leadership, notes: dict[str, str]) -> None:
         """Writes the flow's heartbeats from now on, at its declared interval."""
         if flow.heartbeats_every_ms is None:
             return
@@ -50,7 +51,7 @@ class FlowHeartbeats:
         self._notes.setdefault(key, {})[flow.name] = notes
         if key not in self._writing:
             name = f"heartbeats {flow.source} {flow.heartbeats_every_ms}"
-            self._writing[key] = self._tasks.spawn(self._write_periodically(*key), name)
+            self._writing[key] = self._tasks.spawn(self._write_periodically(*key, leadership), name)
 
     def remove(self, flow: str) -> None:
         """Writes no more heartbeats of the flow."""
@@ -59,15 +60,18 @@ class FlowHeartbeats:
                 self._writing.pop(key).cancel()
                 del self._notes[key]
 
-    async def _write_periodically(self, source: str, every_ms: int) -> None:
-        """Writes the heartbeats of a group until cancelled. Creates their topic if it is missing."""
+    async def _write_periodically(self, source: str, every_ms: int, leadership: Leadership) -> None:
+        """Writes the heartbeats of a group until cancelled. Creates their topic if it is missing.
+
+        Raises DriverFenced.
+        """
         ready, notes = False, self._notes[source, every_ms]
         while True:
             try:
                 if not ready:
                     await ensure(self._clusters, source, topic_settings.at_source(), self._spec())
                     ready = True
-                await self._write(source, list(notes))
+                await self._write(source, list(notes), leadership)
                 for flow_notes in notes.values():
                     flow_notes.pop(NOTE, None)
             except (WireError, ClientSettingsError) as error:
@@ -77,8 +81,8 @@ class FlowHeartbeats:
                 await asyncio.sleep(_RETRY_S)
             await asyncio.sleep(until_next(interval_s(every_ms, len(notes))))
 
-    async def _write(self, source: str, flows: list[str]) -> None:
-        """Writes one heartbeat of each flow, all with the same time."""
+    async def _write(self, source: str, flows: list[str], leadership: Leadership) -> None:
+        """Writes one heartbeat of each flow, all with the same time. Raises WireError, DriverFenced."""
         cluster = await self._clusters.cluster(source)
         job, now_ms = self._spec().job, int(time.time() * 1000)
         records = [
@@ -87,6 +91,7 @@ class FlowHeartbeats:
             )
             for flow in flows
         ]
+        await leadership.ensure()
         await post(cluster, naming.HEARTBEATS, records, purpose="heartbeat")
 
 

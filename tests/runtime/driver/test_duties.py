@@ -14,18 +14,32 @@ from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.records.group_records import GroupPartition
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport
 from runtime.contract.spec import naming
+from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.driver.duties import heartbeats
-from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions
+from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions, commit_at_origin
 from runtime.driver.duties.group_offset_writer import GroupSyncState
 from runtime.driver.duties.group_sync import DrainingTopics
 from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, FlowHeartbeats, interval_s
 from runtime.driver.flows.flow import DriverFlow, FlowPhase
+from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
 from tests.fakes import permits
+from tests.fakes.groups import GroupCluster
 from tests.runtime.metrics.given import flow_spec, picture
+
+
+class Leader:
+    """The leadership of a driver, or of one that another driver has replaced."""
+
+    def __init__(self, *, fenced: bool = False) -> None:
+        self.fenced = fenced
+
+    async def ensure(self) -> None:
+        if self.fenced:
+            raise DriverFenced("another driver has the job")
 
 
 class Sources:
@@ -67,11 +81,12 @@ class Scene:
         self.tasks = BackgroundTasks()
         job = picture().spec
         self.writer = FlowHeartbeats(lambda: job, self.sources, self.tasks)  # type: ignore[arg-type]
+        self.leadership = Leader()
 
     def add(self, flow: str, source: str = "dc1", every_ms: int | None = 10) -> dict[str, str]:
         notes: dict[str, str] = {}
         spec = replace(flow_spec(flow), source=source, heartbeats_every_ms=every_ms)
-        self.writer.add(spec, notes)
+        self.writer.add(spec, cast(Leadership, self.leadership), notes)
         return notes
 
 
@@ -119,6 +134,17 @@ async def test_a_failure_is_noted_at_each_flow_until_it_is_over(monkeypatch: pyt
     while not scene.sources.batches:
         await scene.sources.next_write()
     assert notes == [{}, {}]
+    await scene.tasks.end_all()
+
+
+async def test_a_driver_that_was_replaced_writes_no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been suspended: the flow's heartbeats would have two writers (R10)."""
+    scene = Scene(monkeypatch)
+    scene.leadership.fenced = True
+    scene.add("a")
+    with pytest.raises(DriverFenced):
+        await asyncio.wait_for(scene.tasks.failed, 10)
+    assert not scene.sources.batches
     await scene.tasks.end_all()
 
 
@@ -186,6 +212,28 @@ def test_positions_are_the_same_object_until_one_of_the_flow_changes() -> None:
     newest = SlotReport(0, 10, 1, partitions=[idle, beats[2]])
     assert reported.of("quiet") == {}
     assert reported.of("idle") is before[1]
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+async def test_only_the_jobs_driver_commits_positions_at_the_source(*, fenced: bool) -> None:
+    """A driver that was suspended and replaced would commit older positions than its successor (R10)."""
+    source = GroupCluster({}, {})
+
+    async def cluster(_: str) -> GroupCluster:
+        return source
+
+    spec = replace(flow_spec("f"), origin_commits=OriginCommitsSpec(group="copied", every_ms=1))
+    shared = SimpleNamespace(clusters=SimpleNamespace(cluster=cluster), leadership=Leader(fenced=fenced))
+    flow = cast(DriverFlow, SimpleNamespace(name="f", spec=spec, shared=shared))
+    reported = ReportedPositions(lambda: [report(0, 1_000, orders=50)])
+    committing = asyncio.create_task(commit_at_origin(flow, reported, {}))
+    async with asyncio.timeout(30):
+        while not (source.commits or committing.done()):
+            await asyncio.sleep(0.001)
+    assert source.commits == ([] if fenced else ["copied"])
+    committing.cancel()
+    with pytest.raises(DriverFenced if fenced else asyncio.CancelledError):
+        await committing
 
 
 # What group sync remembers, counts and reads again
