@@ -193,7 +193,7 @@ class DriverFlow:
         self.why = ""  # why the flow does not copy now; empty where it does
         self._source_answers = False
         self._woken = asyncio.Event()
-        self._attempts = 1  # to start
+        self._attempts = 1  # to start, and to make the mirrors that fail
         self._behind = 0  # records that are left to drain
         self._topics: tuple[Collection[PartitionKey], int] = (), 0  # of which partitions, and how many
         self._group_notes: tuple[str, ...] = ()  # of the last sync of groups whose flow or topics ended
@@ -373,15 +373,20 @@ class DriverFlow:
         )
 
     async def _copy(self) -> None:
-        """Does one pass, and waits until the next one, or until a command changes what is copied."""
+        """Does one pass, and waits until the next one, or until a command changes what is copied.
+
+        A mirror that could not be made is tried again within seconds, however seldom the flow follows (R7).
+        """
         began = time.monotonic()
         behind = await self._retry_until_done(self.copier.copy_once)
-        if not self.copier.is_incomplete:
-            self.started()
-        elif self.phase is FlowPhase.STARTING:
+        pause_s = self.copier.pause_s(time.monotonic() - began)
+        if self.copier.is_incomplete:
             self._attempts += 1
+            pause_s = min(pause_s, retry_pause(self._attempts, starting=self.phase is FlowPhase.STARTING))
+        else:
+            self.started()
         if not behind:
-            await self._pause(self.copier.pause_s(time.monotonic() - began))
+            await self._pause(pause_s)
 
     def started(self) -> None:
         """Notes that the flow has started: what fails from now on is no failure to start."""

@@ -145,8 +145,27 @@ class Passes(Copier):
     def inherit(self, before: Copier) -> None: ...
 
 
+class FollowOff(Passes):
+    """The flow follows its source once an hour. A mirror can't be made in the first two passes."""
+
+    passes = 0
+
+    async def copy_once(self) -> bool:
+        self.passes += 1
+        return await super().copy_once()
+
+    def pause_s(self, took_s: float) -> float:
+        return 3600.0
+
+    @property
+    def is_incomplete(self) -> bool:
+        return self.passes < 3
+
+
 class Flows(VirtualTimeMachine):
     """Records come, slots copy them, clusters refuse, specs change, drivers and jobs take over."""
+
+    copier: type[Copier] = Passes
 
     @initialize(state=st.sampled_from(sorted(ENDS)), promoted=st.booleans())
     def begin(self, state: FlowState, promoted: bool) -> None:
@@ -171,7 +190,7 @@ class Flows(VirtualTimeMachine):
 
     def _made(self) -> DriverFlow:
         job = JobSpec(job="job", topology="t", destination="dc2", clusters={}, flows=[self.spec])
-        return DriverFlow(self.spec, job, self.driver.context, Passes)
+        return DriverFlow(self.spec, job, self.driver.context, self.copier)
 
     def _start(self, flow: DriverFlow) -> None:
         self.flow = self.driver.flow = flow
@@ -331,4 +350,17 @@ def test_topics_are_promoted_although_the_answer_to_a_commit_was_lost(answered: 
     for _ in range(4):
         walk.act(walk._slots_copy, 30.0)
     assert answered < 0
+    walk.teardown()
+
+
+def test_a_mirror_that_could_not_be_made_is_tried_again_within_seconds_without_follow() -> None:
+    walk = Flows()
+    walk.copier = FollowOff
+    walk.begin("active", promoted=False)
+    walk.act(seconds=20.0)
+    copier = walk.flow.copier
+    assert isinstance(copier, FollowOff)
+    assert (walk.flow.phase, copier.passes) == (P.COPYING, 3)
+    walk.act(seconds=60.0)
+    assert copier.passes == 3
     walk.teardown()
