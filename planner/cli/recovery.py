@@ -52,10 +52,10 @@ def failover(
 
 
 def _show_end(result: "ApplyResult", output: ApprovedOutput) -> int:
-    """Shows what consumers subscribe to once flows have ended, and returns the exit code."""
-    from planner.cli.view import print_subscriptions
+    """Shows what was lost and what consumers subscribe to once flows have ended; returns the exit code."""
+    from planner.cli.view import print_ended
 
-    print_subscriptions(result.subscriptions, as_json=output.as_json)
+    print_ended(result, as_json=output.as_json)
     return result.exit_code
 
 

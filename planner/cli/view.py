@@ -277,10 +277,9 @@ class TerminalView:
         from planner.render.reports import loss, salvage
 
         match event:
-            case FlowLosses(losses, at_ms, cluster):
-                title = f"What the failover of {cluster} costs:" if cluster else "\nWhat did not arrive:"
-                kind, lines = "loss" if cluster else "lost", loss.flow_lines(losses, at_ms)
-                print_each(kind, losses, title, lines, as_json=self._as_json, end="\n")
+            case FlowLosses(cluster, losses, at_ms):
+                title, lines = f"What the failover of {cluster} costs:", loss.flow_lines(losses, at_ms)
+                print_each("loss", losses, title, lines, as_json=self._as_json, end="\n")
             case UnsentRecords(cluster, flows):
                 left = [
                     {"flow": flow, "records": sum(topics.values()), "topics": topics}
@@ -306,6 +305,15 @@ def print_each(
         click.echo(title)
         print_lines(lambda _: lines)
         click.echo(end, nl=False)
+
+
+def print_ended(result: ApplyResult, *, as_json: bool) -> None:
+    """Prints what did not arrive when flows ended, and what their groups' consumers subscribe to."""
+    from planner.render.reports.loss import flow_lines
+
+    lines = flow_lines(result.lost, int(time.time() * 1000))
+    print_each("lost", result.lost, "\nWhat did not arrive:", lines, as_json=as_json, end="\n")
+    print_subscriptions(result.subscriptions, as_json=as_json)
 
 
 def print_subscriptions(groups: "Sequence[GroupTopics]", *, as_json: bool) -> None:

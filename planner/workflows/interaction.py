@@ -136,11 +136,11 @@ class StepWaits(Struct, frozen=True):
 
 
 class FlowLosses(Struct, frozen=True):
-    """What had not arrived when the flows ended; before that, what the failover of `cluster` would lose."""
+    """What the failover of `cluster` loses, as of `at_ms`. What it lost is in its result."""
 
+    cluster: str
     losses: "tuple[FlowLoss, ...]"
     at_ms: int
-    cluster: str = ""
 
 
 class UnsentRecords(Struct, frozen=True):

@@ -74,7 +74,6 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
         return applied
     after = await status_of(topology, request.timeout_ms, given_up=request.cluster)
     lost = _losses(_left(flows, before), after, before)
-    interaction.progress(FlowLosses(lost, after.at_ms))
     groups = await read_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
     return dataclasses.replace(applied, lost=lost, subscriptions=groups)
 
@@ -115,7 +114,7 @@ async def _ending(
     if not flows:
         cannot = f"no flow out of {cluster} can fail over: they are promoted already"
         raise Failure(error(cannot, may_follow("promoted"), exit=ExitCode.REFUSED))
-    progress(FlowLosses(_losses(left, status), status.at_ms, cluster))
+    progress(FlowLosses(cluster, _losses(left, status), status.at_ms))
     return flows, status
 
 

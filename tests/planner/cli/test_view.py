@@ -6,12 +6,13 @@ import os
 import signal
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
-from planner.cli.view import TerminalView, ask, interaction, interruptible, print_subscriptions
+from planner.cli.view import TerminalView, ask, interaction, interruptible, print_ended
 from planner.model.diagnostic import Failure, warning
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
@@ -30,13 +31,16 @@ from planner.workflows.interaction import (
     WorkProgress,
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
-from runtime.contract.results.groups import GroupTopics
+from runtime.contract.results.groups import FlowLoss, GroupTopics
+from tests.fakes.blank import blank
 from tests.fakes.replacing import replace
 from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything, nothing
 
 UNSENT = UnsentRecords("dc1", {"there": {"orders": 7, "refunds": 1_200}, "other": {}})
 BILLING = GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.orders"])
+MISSING = blank(FlowLoss, flow="there", source="dc1", destination="dc2", state="retrying")
+ENDED = ApplyResult(nothing(), lost=(MISSING,), subscriptions=(BILLING,))
 
 
 def printed(
@@ -120,12 +124,16 @@ def test_a_step_that_is_done_says_what_it_left() -> None:
 
 def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = printed([UNSENT], capsys, as_json=False)
-    print_subscriptions([BILLING], as_json=False)
+    print_ended(ENDED, as_json=False)
 
-    assert (out + capsys.readouterr().out).splitlines()[:7] == [
+    assert (out + capsys.readouterr().out).splitlines()[:11] == [
         "Records that dc1 never sent, and that stay only there:",
         "  flow.there  up to 1,207 records (refunds 1,200, orders 7); repl salvage there shows them",
         "  flow.other  none: all of them had arrived",
+        "",
+        "",
+        "What did not arrive:",
+        "  flow.there  not known: dc2 does not answer, and nothing can be done there",
         "",
         "",
         "What the consumers of each group subscribe to at the destination:",
@@ -135,7 +143,7 @@ def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = printed([UNSENT], capsys, as_json=True)
-    print_subscriptions([BILLING], as_json=True)
+    print_ended(ENDED, as_json=True)
 
     assert [json.loads(line) for line in (out + capsys.readouterr().out).splitlines()] == [
         {
@@ -146,6 +154,7 @@ def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
             "topics": {"orders": 7, "refunds": 1_200},
         },
         {"version": 1, "event": "left", "flow": "other", "records": 0, "topics": {}},
+        {"version": 1, "event": "lost", **msgspec.to_builtins(MISSING)},
         {
             "version": 1,
             "event": "subscribe",
