@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from runtime.audit.verify.pieces import (
     ComparedRecord,
+    LoadedFile,
+    MirrorRange,
     PlannedPartition,
-    VerificationPiece,
+    StoredRange,
     VerifiedPiece,
     VerifyRequest,
 )
@@ -20,6 +22,7 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
+from runtime.files.source.known_files import KnownFile
 
 FLOW = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=("t",)))
 
@@ -35,13 +38,17 @@ def reading_files(folder: Path, form: Any = "text", topic: str = "inbox") -> Flo
     return replace(FLOW, destination="dc1", topics=SelectionSpec(include=()), lines=lines)
 
 
-def piece(
-    low: int = 0, high: int = 10, *, destination_low: int | None = None, **changes: Any
-) -> VerificationPiece:
+def piece(low: int = 0, high: int = 10, *, destination_low: int | None = None, **changes: Any) -> MirrorRange:
     """Of the topic `t`; at the destination there are the same offsets, as far as a test says nothing else."""
     start = low if destination_low is None else destination_low
     end = changes.pop("destination_high", high)
-    whole = VerificationPiece(0, "t", 0, b"\x01", "t", b"\x02", low, high, start, end, end, b"", (), False)
+    whole = MirrorRange(0, "t", 0, low, high, b"\x01", "t", b"\x02", start, end, end)
+    return replace(whole, **changes)
+
+
+def file_piece(read: KnownFile, high: int, destination_high: int, **changes: Any) -> LoadedFile:
+    """Of a file whose records lie in partition 0 of the topic `t`, from its first offset on."""
+    whole = LoadedFile(0, read.name, 0, 0, high, "t", b"\x02", 0, destination_high, b"", read, 0)
     return replace(whole, **changes)
 
 
@@ -49,7 +56,9 @@ def verified(low: int, end: int, **changes: Any) -> VerifiedPiece:
     return replace(VerifiedPiece(0, low, end, end - low), **changes)
 
 
-def planned(*pieces: VerificationPiece, partition: int = 0, **changes: Any) -> PlannedPartition:
+def planned(
+    *pieces: MirrorRange | StoredRange | LoadedFile, partition: int = 0, **changes: Any
+) -> PlannedPartition:
     key = PartitionKey(FLOW.name, "t", partition)
     whole = PlannedPartition(key, "t", pieces[0].low, pieces[-1].high, list(pieces))
     return replace(whole, **changes)

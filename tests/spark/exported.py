@@ -84,7 +84,7 @@ def verified(spec: JobSpec, flow: str, **asked: Any) -> VerificationReport:
     )
     verification = asyncio.run(Verification.begin(request, None))
     for group in verification.left:
-        verification.add(group, asyncio.run(compare_pieces(request, 1, group)))
+        verification.add(asyncio.run(compare_pieces(request, 1, group)))
     return verification.report()
 
 

@@ -38,9 +38,9 @@ from runtime.audit.verify.file_lines import (
 )
 from runtime.audit.verify.pieces import (
     ComparedRecord,
+    LoadedFile,
     PlannedPartition,
     RecordDifference,
-    VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
 )
@@ -65,8 +65,10 @@ if TYPE_CHECKING:
 _LINES: Final = 1_000  # that are read at a time
 
 
-class LoadedComparison(Comparison):
+class LoadedComparison(Comparison[LoadedFile]):
     """Compares the topic of a flow from files with the lines or rows of the files."""
+
+    together = True  # lines of a file that was not read may be taken for those of another one
 
     def __init__(self, request: VerifyRequest, lines: LinesSpec) -> None:
         super().__init__(request)
@@ -112,18 +114,26 @@ class LoadedComparison(Comparison):
         ]
 
     async def compare(
-        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, _: Evaluates | None = None
+        self, pieces: Sequence[LoadedFile], bucket: TokenBucket, _: Evaluates | None = None
     ) -> list[VerifiedPiece]:
         """Compares the given files: all that are read into their partitions. Raises AuditFailure."""
         request = self.request
-        by_partition: dict[int, list[VerificationPiece]] = {}
-        for piece in pieces:
-            by_partition.setdefault(piece.partition, []).append(piece)
         results: list[VerifiedPiece] = []
         async with open_spec(request.destination, request.flow.destination) as cluster:
-            for files in by_partition.values():
+            for files in self.groups(pieces):
                 results += await LoadedPartition(request, self._lines, files, cluster, bucket).compare()
         return results
+
+    def groups(self, pieces: Sequence[LoadedFile]) -> list[Sequence[LoadedFile]]:
+        """Returns the files of each partition: they are compared with its records in one pass."""
+        by_partition: dict[int, list[LoadedFile]] = {}
+        for piece in pieces:
+            by_partition.setdefault(piece.partition, []).append(piece)
+        return list(by_partition.values())
+
+    def size(self, pieces: Sequence[LoadedFile]) -> int:
+        passes = {piece.partition: piece.destination_high - piece.destination_low for piece in pieces}
+        return max(sum(piece.records for piece in pieces), sum(passes.values()))
 
 
 def _reconciled(lines: LinesSpec, chosen: Mapping[PartitionKey, Progress]) -> Reconciliation:
@@ -180,15 +190,14 @@ def loaded_file(
         elif kept < len(runs):
             kept_from = runs[kept].source
 
-    def pieces(_: int, low: int, high: int) -> list[VerificationPiece]:
+    def pieces(_: int, low: int, high: int) -> list[LoadedFile]:
         if low >= high:
             return []
         name = next((new for old, new in files.moved if old.name == key.topic), key.topic)
-        piece = VerificationPiece(
+        piece = LoadedFile(
             number=number,
             topic=key.topic,
             partition=key.partition,
-            source_id=b"",
             destination_topic=at.topic,
             destination_id=read.destination_topic_id,
             low=low,
@@ -212,8 +221,7 @@ class FilePiece:
     `run` is the run that is read, `records` are its records, and `left` counts the runs behind it.
     """
 
-    def __init__(self, lines: LinesSpec, piece: VerificationPiece) -> None:
-        assert piece.read is not None, "a piece of another flow"
+    def __init__(self, lines: LinesSpec, piece: LoadedFile) -> None:
         self.piece, self.result = piece, VerifiedPiece.begin(piece)
         self.runs = decode_runs(piece.runs, 0, 0)
         self.left = len(self.runs)
@@ -348,7 +356,7 @@ class LoadedPartition:
         self,
         request: VerifyRequest,
         lines: LinesSpec,
-        pieces: Sequence[VerificationPiece],
+        pieces: Sequence[LoadedFile],
         cluster: KafkaCluster,
         bucket: TokenBucket,
     ) -> None:

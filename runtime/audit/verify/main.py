@@ -68,8 +68,8 @@ def _compare(verification: Verification) -> None:
         results = results_of(context, compare, left, request.flow.transform, verification.comparison.decoded)
         # Where a result can't be stored, the groups that wait are not begun.
         with contextlib.closing(results):
-            for done, (number, verified) in enumerate(results, total - len(left) + 1):
-                verification.add(left[number], verified)
+            for done, (_, verified) in enumerate(results, total - len(left) + 1):
+                verification.add(verified)
                 if time.monotonic() - reported > _REPORT_EVERY_S or done == total:
                     reported = time.monotonic()
                     show(_COMMAND, f"compared {done} of {total} stretches")

@@ -6,7 +6,7 @@ Requests and outcomes are files of JSON, and bytes for tasks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, Self
 
 import msgspec
@@ -152,38 +152,67 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
         return chosen
 
 
-class VerificationPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Holds source offsets `low … high-1` of one partition and the corresponding range at the destination.
-
-    `runs` is the map between them, `gaps` the offsets that were given up. From `owned_end` on, the flow's own
-    records at the destination are newer than the map, and where it is not `alone`, other producers may write.
-    `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
-    are offsets at the destination that the opposite flow left there. `files` are those of a flow into files,
-    which has no other destination, and whose source still holds the offsets from `kept_from` on; `read` is
-    the file of a flow from files, read up to `high`, of which the ledger counts the `records`.
-    """
+class VerificationPiece(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Holds the positions `low … high-1` of one partition or file at the source, and what to compare."""
 
     number: int  # of the partition in the plan
     topic: str
     partition: int
+    low: int
+    high: int
+
+
+class MirrorRange(VerificationPiece, frozen=True):
+    """Holds source offsets of a partition and the corresponding range at the destination.
+
+    `runs` is the map between them, `gaps` the offsets that were given up. From `owned_end` on, the flow's own
+    records at the destination are newer than the map, and where it is not `alone`, other producers may write.
+    `replayed` are source offsets that salvage replayed into the destination's topic: low, end, records. `own`
+    are offsets at the destination that the opposite flow left there.
+    """
+
     source_id: bytes
     destination_topic: str
     destination_id: bytes
-    low: int
-    high: int
-    destination_low: int = 0
-    destination_high: int = 0
-    owned_end: int = 0
+    destination_low: int
+    destination_high: int
+    owned_end: int
     runs: bytes = b""
     gaps: tuple[tuple[int, int, str], ...] = ()  # low, end, why
     compacted: bool = False
     alone: bool = True
     replayed: tuple[tuple[int, int, int], ...] = ()
     own: tuple[tuple[int, int], ...] = ()
-    files: tuple[DataFile, ...] = ()
+
+
+class StoredRange(VerificationPiece, frozen=True):
+    """Holds source offsets of a partition and the files that have their records.
+
+    The source still holds the offsets from `kept_from` on. `gaps` are the offsets that were given up.
+    """
+
+    source_id: bytes
+    files: tuple[DataFile, ...]
+    gaps: tuple[tuple[int, int, str], ...] = ()  # low, end, why
+    compacted: bool = False
     kept_from: int = 0
-    read: KnownFile | None = None
-    records: int = 0
+
+
+class LoadedFile(VerificationPiece, frozen=True):
+    """Holds a file that was read up to `high`, and where its records lie at the destination.
+
+    `runs` is the map between them. The ledger counts `records` of the file. Where it is not `alone`, another
+    file of its partition can't be compared.
+    """
+
+    destination_topic: str
+    destination_id: bytes
+    destination_low: int
+    destination_high: int
+    runs: bytes
+    read: KnownFile
+    records: int
+    alone: bool = True
 
 
 class PlannedPartition(Struct):
@@ -193,7 +222,7 @@ class PlannedPartition(Struct):
     destination_topic: str
     low: int
     end: int
-    pieces: list[VerificationPiece] = field(default_factory=list)
+    pieces: Sequence[MirrorRange | StoredRange | LoadedFile] = field(default_factory=list)
     not_comparable: list[UncomparableRange] = field(default_factory=list)
     unread: str = ""
     replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist

@@ -9,11 +9,20 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from runtime.audit.partition_logs import OpenTransactionTimeout, RecordsExpired
 from runtime.audit.verify.file_lines import UnreadableFile
-from runtime.audit.verify.pieces import PlannedPartition, VerificationPiece, VerifiedPiece, VerifyRequest
+from runtime.audit.verify.pieces import (
+    SAMPLED,
+    LoadedFile,
+    MirrorRange,
+    PlannedPartition,
+    StoredRange,
+    VerificationPiece,
+    VerifiedPiece,
+    VerifyRequest,
+)
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem
@@ -25,13 +34,21 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
 
-class Comparison(ABC):
+TOGETHER = 100  # ranges of a sample in a task
+
+
+P = TypeVar("P", bound=VerificationPiece)
+
+
+class Comparison(ABC, Generic[P]):
     """Compares what a flow reads with what it writes: it knows the flow's source and sink.
 
-    `unit` is what positions at the source count.
+    `unit` is what positions at the source count. Where `together`, a group of pieces is compared again as a
+    whole if one of them could not be read.
     """
 
     unit: Literal["offsets", "bytes", "rows"] = "offsets"
+    together = False
     decoded: Literal["json", "parquet"] | None = None  # the format of files that hold decoded values
 
     def __init__(self, request: VerifyRequest) -> None:
@@ -43,9 +60,19 @@ class Comparison(ABC):
 
     @abstractmethod
     async def compare(
-        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
+        self, pieces: Sequence[P], bucket: TokenBucket, evaluator: Evaluates | None = None
     ) -> list[VerifiedPiece]:
         """Compares the given pieces. Raises AuditFailure where a side can't be read."""
+
+    def groups(self, pieces: Sequence[P]) -> list[Sequence[P]]:
+        """Returns one group of pieces for each task: a whole piece, or many ranges of a sample."""
+        whole = [[piece] for piece in pieces if piece.high - piece.low > SAMPLED]
+        small = [piece for piece in pieces if piece.high - piece.low <= SAMPLED]
+        return [*whole, *(small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER))]
+
+    def size(self, pieces: Sequence[P]) -> int:
+        """Returns how many offsets are read, at the side where there are more of them."""
+        return sum(piece.high - piece.low for piece in pieces)
 
 
 def planned(
@@ -54,7 +81,7 @@ def planned(
     destination_topic: str,
     low: int,
     end: int,
-    pieces: Callable[[int, int, int], list[VerificationPiece]],
+    pieces: Callable[[int, int, int], Sequence[MirrorRange | StoredRange | LoadedFile]],
     *,
     first: int = 0,
     start: int = 0,

@@ -23,7 +23,7 @@ from runtime.audit.verify.pieces import (
     SAMPLED,
     ComparedRecord,
     PlannedPartition,
-    VerificationPiece,
+    StoredRange,
     VerifiedPiece,
     VerifyRequest,
 )
@@ -49,7 +49,7 @@ _CHUNK: Final = 1_024  # records of files that are read at a time
 _WINDOW: Final = 2_048  # records that the flow's transform is evaluated for at a time
 
 
-class StoredComparison(Comparison):
+class StoredComparison(Comparison[StoredRange]):
     """Compares a flow into files with the records of its topics."""
 
     def __init__(self, request: VerifyRequest, files: FilesSpec) -> None:
@@ -86,7 +86,7 @@ class StoredComparison(Comparison):
         ]
 
     async def compare(
-        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
+        self, pieces: Sequence[StoredRange], bucket: TokenBucket, evaluator: Evaluates | None = None
     ) -> list[VerifiedPiece]:
         request, flow, files, transform = self.request, self.request.flow, self._files, None
         if flow.transform is not None and evaluator is not None:
@@ -158,18 +158,16 @@ def stored_partition(
     start = end if gone else logs.bounds[at].start
     why = f"{gone or f'retention passed at {flow.source}'}; sizes and checksums of the files are checked"
 
-    def pieces(begin: int, low: int, high: int) -> list[VerificationPiece]:
+    def pieces(begin: int, low: int, high: int) -> list[StoredRange]:
         if begin >= high:
             return []
         groups = list(groups_of(files, begin, high, PIECE if request.sample >= 100 else SAMPLED))
         return [
-            VerificationPiece(
+            StoredRange(
                 number=number,
                 topic=name,
                 partition=partition,
                 source_id=topic_id,
-                destination_topic=folder,
-                destination_id=b"",
                 low=first,
                 high=end,
                 gaps=tuple((gap.low, gap.end, gap.why) for gap in position.gaps),
@@ -239,7 +237,7 @@ class StoredPiece:
         self,
         request: VerifyRequest,
         files: FilesSpec,
-        piece: VerificationPiece,
+        piece: StoredRange,
         source: KafkaCluster,
         folder: ManifestFolder,
         bucket: TokenBucket,

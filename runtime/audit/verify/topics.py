@@ -22,10 +22,10 @@ from runtime.audit.verify.pieces import (
     PIECE,
     SAMPLED,
     ComparedRecord,
+    MirrorRange,
     PlannedPartition,
     RecordContent,
     RecordDifference,
-    VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
 )
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
 
-class MirrorComparison(Comparison):
+class MirrorComparison(Comparison[MirrorRange]):
     """Compares the topics of a flow between clusters with their mirrors."""
 
     async def plan(self) -> list[PlannedPartition]:
@@ -90,7 +90,7 @@ class MirrorComparison(Comparison):
         ]
 
     async def compare(
-        self, pieces: Sequence[VerificationPiece], bucket: TokenBucket, evaluator: Evaluates | None = None
+        self, pieces: Sequence[MirrorRange], bucket: TokenBucket, evaluator: Evaluates | None = None
     ) -> list[VerifiedPiece]:
         request, flow = self.request, self.request.flow
         transform = None
@@ -111,6 +111,11 @@ class MirrorComparison(Comparison):
                 await _compare(mirror, request, source, destination, bucket, transform)
                 results.append(mirror.result)
         return results
+
+    def size(self, pieces: Sequence[MirrorRange]) -> int:
+        return sum(
+            max(piece.high - piece.low, piece.destination_high - piece.destination_low) for piece in pieces
+        )
 
 
 async def _left_by_the_opposite(
@@ -185,9 +190,9 @@ def mirrored_partition(
             copied = place.offset
         return max(copied, copies_start)
 
-    def piece(low: int, high: int) -> VerificationPiece:
+    def piece(low: int, high: int) -> MirrorRange:
         begin = copied_to(low)
-        return VerificationPiece(
+        return MirrorRange(
             number=number,
             topic=key.topic,
             partition=key.partition,
@@ -207,7 +212,7 @@ def mirrored_partition(
             own=tuple(left_by_opposite),
         )
 
-    def pieces(_: int, low: int, high: int) -> list[VerificationPiece]:
+    def pieces(_: int, low: int, high: int) -> list[MirrorRange]:
         share = request.sample
         if low > high or (low == high and share < 100):
             return []
@@ -233,7 +238,7 @@ def mirrored_partition(
     )
     whole = request.sample >= 100 and not compacted
     if whole and plan.pieces and plan.pieces[-1].high >= offsets.end:
-        begin = plan.pieces[0].destination_low
+        begin = copied_to(plan.pieces[0].low)
         plan.replayed = [replay for replay in replayed if begin <= offsets.destination_behind(replay[0])]
     return plan
 
@@ -338,7 +343,7 @@ class MirrorPiece:
 
     def __init__(
         self,
-        piece: VerificationPiece,
+        piece: MirrorRange,
         provenance: ProvenanceFilter,
         copiers: Mapping[int, FlowProducer],
         source_id: str,

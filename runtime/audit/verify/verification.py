@@ -14,17 +14,16 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.verify.loaded import LoadedComparison
 from runtime.audit.verify.pieces import (
-    SAMPLED,
     PlannedPartition,
     VerificationPiece,
     VerifiedPiece,
@@ -40,16 +39,15 @@ from runtime.slot.budget import TokenBucket
 if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
-TOGETHER = 100  # ranges of a sample in a task
 SMALL = 20_000  # offsets: this process compares them in less time than a Spark application needs to start
 PIECES = 500  # each piece costs a round trip to both clusters at least
-_VERSION = 4
+_VERSION = 5
 
 Group = Sequence[VerificationPiece]
 Stored = tuple[int, list[PlannedPartition], list[VerifiedPiece]]  # when it began, its plan, and results
 
 
-def comparison_of(request: VerifyRequest) -> Comparison:
+def comparison_of(request: VerifyRequest) -> Comparison[Any]:
     """Returns what compares the two sides of the flow."""
     flow = request.flow
     if flow.files is not None:
@@ -79,12 +77,14 @@ class Verification:
     """Holds one comparison. `file` stores its progress; without one nothing is stored."""
 
     def __init__(
-        self, request: VerifyRequest, file: Path | None, comparison: Comparison, stored: Stored
+        self, request: VerifyRequest, file: Path | None, comparison: Comparison[Any], stored: Stored
     ) -> None:
         self._began = time.monotonic()
         self.request, self.comparison, self._file = request, comparison, file
         self.at_ms, self.planned, self.results = stored
-        self.groups = grouped(self.planned)
+        self.groups: list[Group] = comparison.groups(
+            [piece for partition in self.planned for piece in partition.pieces]
+        )
         done = {(result.number, result.low) for result in self.results}
         left = ([piece for piece in group if (piece.number, piece.low) not in done] for group in self.groups)
         self.left = [group for group in left if group]  # the pieces of each group that are to be compared
@@ -97,7 +97,7 @@ class Verification:
         file: Path | None,
         *,
         resume: bool = False,
-        comparison: Comparison | None = None,
+        comparison: Comparison[Any] | None = None,
     ) -> Self:
         """Plans the comparison, or continues one that was stored. Raises AuditFailure."""
         comparison = comparison or comparison_of(request)
@@ -116,14 +116,17 @@ class Verification:
         """Returns what the command says when it continues an interrupted comparison."""
         return f"goes on behind {len(self.groups) - len(self.left)} of {len(self.groups)} stretches"
 
-    def add(self, group: Group, results: Sequence[VerifiedPiece]) -> None:
-        """Takes the results of a group, and stores them. A piece that could not be read is compared again.
+    @property
+    def is_small(self) -> bool:
+        """Returns whether little is left, so that this process compares it."""
+        left = list(itertools.chain.from_iterable(self.left))
+        return len(left) <= PIECES and self.comparison.size(left) <= SMALL
 
-        The files that are read into a partition are compared together, so all of them are compared again.
-        """
+    def add(self, results: Sequence[VerifiedPiece]) -> None:
+        """Takes the results of a group, and stores them. A piece that could not be read is compared again."""
         self.results += results
         read = [result for result in results if not result.unread or result.passed]
-        if len(read) < len(results) and any(piece.read is not None for piece in group):
+        if len(read) < len(results) and self.comparison.together:
             return
         if read:
             self._write(msgspec.json.encode(read), os.O_APPEND)
@@ -162,23 +165,6 @@ def _load(file: Path) -> Stored | None:
     return (at_ms, planned, results) if version == _VERSION else None
 
 
-def grouped(planned: Sequence[PlannedPartition]) -> list[list[VerificationPiece]]:
-    """Returns one group of pieces for each task: a whole piece, or many ranges of a sample.
-
-    The files that are read into one partition are one group.
-    """
-    pieces = [piece for partition in planned for piece in partition.pieces]
-    files: dict[int, list[VerificationPiece]] = {}
-    for piece in pieces:
-        if piece.read is not None:
-            files.setdefault(piece.partition, []).append(piece)
-    if files:
-        return list(files.values())
-    whole = [[piece] for piece in pieces if piece.high - piece.low > SAMPLED]
-    small = [piece for piece in pieces if piece.high - piece.low <= SAMPLED]
-    return whole + [small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER)]
-
-
 async def verify_small(
     request: VerifyRequest, file: Path | None, say: Callable[[str], None], *, resume: bool
 ) -> VerificationReport | None:
@@ -187,30 +173,13 @@ async def verify_small(
     Its plan is then in `file`. `say` shows a line to the user. Raises AuditFailure.
     """
     verification = await Verification.begin(request, file, resume=resume)
-    if not is_small(itertools.chain.from_iterable(verification.left)):
+    if not verification.is_small:
         return None
     if verification.resumed:
         say(verification.resumed_text)
     for group in verification.left:
-        verification.add(group, await compare_pieces(request, 1, group))
+        verification.add(await compare_pieces(request, 1, group))
     verified = verification.report()
     if not verified.unread:
         verification.close()
     return verified
-
-
-def is_small(pieces: Iterable[VerificationPiece]) -> bool:
-    """Returns whether few offsets are read, at the cluster where there are more of them.
-
-    The files of a partition are compared with its records in one pass.
-    """
-    every = list(pieces)
-    files = [piece for piece in every if piece.read is not None]
-    passes = {piece.partition: piece.destination_high - piece.destination_low for piece in files}
-    size = max(sum(piece.records for piece in files), sum(passes.values()))
-    size += sum(
-        max(piece.high - piece.low, piece.destination_high - piece.destination_low)
-        for piece in every
-        if piece.read is None
-    )
-    return len(every) <= PIECES and size <= SMALL

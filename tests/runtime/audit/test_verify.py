@@ -16,12 +16,14 @@ from msgspec.structs import replace
 
 from runtime.audit.ledger import AuditFailure
 from runtime.audit.verify.comparer import RecordComparer
+from runtime.audit.verify.loaded import LoadedComparison
 from runtime.audit.verify.pieces import (
     ComparedRecord,
+    LoadedFile,
+    MirrorRange,
     PlannedPartition,
     RecordContent,
     RecordDifference,
-    VerificationPiece,
     VerifiedPiece,
     condensed,
 )
@@ -29,7 +31,7 @@ from runtime.audit.verify.provenance import ProvenanceFilter, own_headers
 from runtime.audit.verify.results import differences_of, results
 from runtime.audit.verify.schemas import ComparableContents
 from runtime.audit.verify.topics import MirrorComparison, MirrorPiece, RunOffsetTranslator, SourceTransform
-from runtime.audit.verify.verification import PIECES, SMALL, Verification, grouped, is_small, verify_small
+from runtime.audit.verify.verification import PIECES, SMALL, Verification, comparison_of, verify_small
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.offset_map import Run, encode_runs
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode
@@ -39,7 +41,17 @@ from runtime.contract.spec.jobspec import ProvenanceMode
 from runtime.contract.spec.rename import Table, Template
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.files.source.known_files import KnownFile
-from tests.fakes.verification import FLOW, chunks, fetched, piece, planned, request, verified
+from tests.fakes.verification import (
+    FLOW,
+    chunks,
+    fetched,
+    file_piece,
+    piece,
+    planned,
+    reading_files,
+    request,
+    verified,
+)
 
 Told = list[tuple[str, int | None, int | None]]  # kind, source offset, destination offset
 
@@ -450,13 +462,13 @@ def test_a_swapped_record_names_the_order_that_it_is_not_in(file: str, why: str)
 
 
 def test_small_stretches_share_a_task() -> None:
-    many = planned(*(piece(at, at + 1_000) for at in range(150)))
-    large = planned(piece(0, 5_000), partition=1)
-    assert [len(group) for group in grouped([many, large])] == [1, 100, 50]
+    pieces = [*(piece(at, at + 1_000) for at in range(150)), piece(0, 5_000)]
+    assert [len(group) for group in MirrorComparison(request()).groups(pieces)] == [1, 100, 50]
 
 
 # What a comparison that was cut remembers: the plan it had, and what was read to its end
 
+READ = KnownFile("a.log", 9, b"", 0)
 THREE = [piece(0), piece(10, 20), piece(20, 30)]
 PLANNED = planned(*THREE, not_comparable=[UncomparableRange(low=0, end=5, why="")])
 
@@ -495,36 +507,50 @@ Begun = Callable[..., Verification]
 
 def test_pieces_that_were_read_are_not_read_again(begun: Begun) -> None:
     first = begun(PLANNED)
-    first.add([THREE[0]], [read(0)])
-    first.add([THREE[0]], [read(10, "dc1 does not answer"), read(20, "retention took it", passed=True)])
+    first.add([read(0)])
+    first.add([read(10, "dc1 does not answer"), read(20, "retention took it", passed=True)])
     resumed = begun()
     assert (resumed.at_ms, resumed.planned) == (first.at_ms, [PLANNED])
     assert resumed.results == [read(0), read(20, "retention took it", passed=True)]
     assert resumed.left == [[THREE[1]]]
 
 
-def test_the_files_of_a_partition_are_read_again_together(begun: Begun) -> None:
+def test_the_files_of_a_partition_are_read_again_together(tmp_path: Path) -> None:
     """Lines of a file that was not read may be taken for those of another one."""
-    files = [replace(one, read=KnownFile("a.log", 10, b"", 0), records=1) for one in THREE[:2]]
-    first = begun(planned(*files))
-    first.add(files, [read(0), read(10, "the file was renamed meanwhile")])
+    files = [file_piece(READ, 10, 10, number=number) for number in range(2)]
+    asked, path = request(reading_files(tmp_path)), tmp_path / "verify.jsonl"
+
+    class PlannedFiles(LoadedComparison):
+        async def plan(self) -> list[PlannedPartition]:
+            return [planned(*files)]
+
+    def begun(*, resume: bool = True) -> Verification:
+        assert asked.flow.lines is not None
+        comparison = PlannedFiles(asked, asked.flow.lines)
+        return asyncio.run(Verification.begin(asked, path, resume=resume, comparison=comparison))
+
+    def done(number: int, why: str = "") -> VerifiedPiece:
+        return verified(0, 10, number=number, unread=why)
+
+    first = begun(resume=False)
+    first.add([done(0), done(1, "the file was renamed meanwhile")])
     assert begun().left == [files]
-    first.add(files, [read(0), read(10)])
+    first.add([done(0), done(1)])
     assert begun().left == []
 
 
 def test_a_line_that_was_cut_costs_nothing_but_its_own(begun: Begun, tmp_path: Path) -> None:
     first = begun(PLANNED)
-    first.add([THREE[0]], [read(0)])
+    first.add([read(0)])
     path = tmp_path / "verify.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     for low in (10, 20):
-        first.add([THREE[0]], [read(low)])
+        first.add([read(low)])
     assert begun().results == [read(20)]
 
 
 def test_the_file_begins_anew_and_is_gone_at_the_end(begun: Begun, tmp_path: Path) -> None:
-    begun(PLANNED).add([THREE[0]], [read(0)])
+    begun(PLANNED).add([read(0)])
     again = begun(PLANNED)
     assert begun().results == []
     path = tmp_path / "verify.jsonl"
@@ -538,9 +564,6 @@ def test_the_file_begins_anew_and_is_gone_at_the_end(begun: Begun, tmp_path: Pat
 # Which comparisons need no Spark
 
 
-READ = KnownFile("a.log", 9, b"", 0)
-
-
 @pytest.mark.parametrize(
     ("pieces", "small"),
     [
@@ -551,15 +574,18 @@ READ = KnownFile("a.log", 9, b"", 0)
         ([piece(0, SMALL, destination_high=0), piece(0, 0, destination_high=1)], False),
         ([piece(0, 1)] * PIECES, True),
         ([piece(0, 0)] * (PIECES + 1), False),
-        ([piece(0, 9, destination_high=SMALL, read=READ, records=SMALL // 2)] * 2, True),  # of one partition
-        ([piece(0, 9, destination_high=SMALL, read=READ, records=SMALL)] * 2, False),
-        ([piece(0, 9, destination_high=SMALL, read=READ, partition=at) for at in range(2)], False),
+        ([file_piece(READ, 9, SMALL, records=SMALL // 2)] * 2, True),  # of one partition
+        ([file_piece(READ, 9, SMALL, records=SMALL)] * 2, False),
+        ([file_piece(READ, 9, SMALL, partition=at) for at in range(2)], False),
     ],
 )
 def test_a_comparison_is_small_by_the_records_of_both_sides(
-    pieces: list[VerificationPiece], small: bool
+    pieces: Sequence[MirrorRange | LoadedFile], small: bool
 ) -> None:
-    assert is_small(pieces) is small
+    of_files = any(isinstance(one, LoadedFile) for one in pieces)
+    asked = request(reading_files(Path("/in"))) if of_files else request()
+    plan = [planned(*pieces)] if pieces else []
+    assert Verification(asked, None, comparison_of(asked), (0, plan, [])).is_small is small
 
 
 def test_a_transform_and_a_rate_need_spark() -> None:
@@ -584,7 +610,7 @@ def test_spark_continues_from_the_plan_of_a_large_comparison(begun: Begun, tmp_p
 def test_only_what_is_left_counts_and_the_file_goes_at_the_end(begun: Begun, tmp_path: Path) -> None:
     large, empty = piece(0, SMALL + 1), piece(SMALL + 1, SMALL + 1)
     first = begun(planned(large, empty))
-    first.add([large, empty], [verified(one.low, one.high) for one in (large, empty)])
+    first.add([verified(one.low, one.high) for one in (large, empty)])
     found = asyncio.run(verify_small(request(), tmp_path / "verify.jsonl", silent, resume=True))
     assert found is not None
     (partition,) = found.partitions
@@ -595,7 +621,7 @@ def test_only_what_is_left_counts_and_the_file_goes_at_the_end(begun: Begun, tmp
 
 def test_a_resumed_comparison_says_where_it_continues(begun: Begun, tmp_path: Path) -> None:
     lines, (first, second) = list[str](), (piece(0, SMALL), piece(SMALL, 2 * SMALL))
-    begun(planned(first, second)).add([first], [verified(0, SMALL)])
+    begun(planned(first, second)).add([verified(0, SMALL)])
     asyncio.run(verify_small(request(within_s=0.2), tmp_path / "verify.jsonl", lines.append, resume=True))
     assert lines == ["goes on behind 1 of 2 stretches"]
 

@@ -19,9 +19,9 @@ from runtime.audit.ledger import AuditFailure
 from runtime.audit.partition_logs import LogBounds, PartitionLogs
 from runtime.audit.verify.file_lines import NO_TIME, FileLines, UnreadableFile, body_of
 from runtime.audit.verify.loaded import LoadedComparison, LoadedPartition, loaded_file, places_of
-from runtime.audit.verify.pieces import PlannedPartition, VerifiedPiece
+from runtime.audit.verify.pieces import LoadedFile, PlannedPartition, VerifiedPiece
 from runtime.audit.verify.results import differences_of
-from runtime.audit.verify.verification import grouped
+from runtime.audit.verify.verification import comparison_of
 from runtime.batch import Record
 from runtime.batch.layout import LOG_APPEND_TIME, TRANSACTIONAL
 from runtime.contract.records.consumer_record import ConsumerRecord
@@ -39,7 +39,7 @@ from tests.fakes.one_broker import ID as AT_ID
 from tests.fakes.partition_logs import PartitionLog
 from tests.fakes.partition_logs import PartitionLogs as Brokers
 from tests.fakes.progress import progress
-from tests.fakes.verification import piece, reading_files, request
+from tests.fakes.verification import file_piece, reading_files, request
 from tests.runtime.batch.forge import batch_bytes, control_batch
 
 NOON = 1_700_049_600_000
@@ -174,7 +174,7 @@ def planned(
 )
 def test_why_a_file_can_not_be_compared(given: dict[str, Any], unread: str, left_out: str) -> None:
     found = planned(**given)
-    assert found.pieces == []
+    assert not found.pieces
     assert unread in found.unread
     assert bool(found.unread) == bool(unread)
     assert [left_out in one.why for one in found.not_comparable] == ([True] if left_out else [])
@@ -191,15 +191,18 @@ def test_files_are_compared_whole(tmp_path: Path, chosen: dict[str, Any]) -> Non
 
 def test_a_file_that_was_renamed_is_read_under_its_new_name_by_the_task_of_its_partition() -> None:
     (renamed,) = planned("old.log").pieces
-    assert renamed.read is not None
+    assert isinstance(renamed, LoadedFile)
     assert (renamed.topic, renamed.read.name, renamed.high) == ("old.log", "new.log", 90)
     assert (renamed.destination_low, renamed.destination_high) == (5, 60)
-    assert [len(group) for group in grouped([planned("a.log"), planned("b.log")])] == [2]
+    both = [*planned("a.log").pieces, *planned("b.log").pieces]
+    comparison = comparison_of(request(reading_files(Path("/in"))))
+    assert [len(group) for group in comparison.groups(both)] == [2]
 
 
 def test_records_behind_an_open_transaction_of_others_are_awaited() -> None:
     """The last stable offset is no end of the log: lines behind it are not missing."""
     (made,) = planned("a.log", end=12).pieces
+    assert isinstance(made, LoadedFile)
     assert made.destination_high == 60
 
 
@@ -286,9 +289,9 @@ def loaded(
         read = read_file(folder, name, len(text))
         log = topic.logs[AT]
         start = log.start if low is None else low
-        made = piece(0, len(text), destination_low=start, destination_high=log.next_offset)
+        made = file_piece(read, len(text), log.next_offset, destination_low=start)
         runs = encode_runs(runs_of(name, lines, begin, transactions), 0, 0)
-        of = {"number": number, "topic": name, "alone": alone, "read": read, "records": len(lines)}
+        of = {"number": number, "alone": alone, "records": len(lines)}
         pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, **of))
     if removed:
         (folder / removed).unlink()
@@ -395,9 +398,9 @@ def test_a_line_that_the_map_leaves_out_is_missing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\ntwo\nthree\n")
     read = read_file(tmp_path, "a", 14)
     topic = topic_of(own("a", "one"), (OTHER, "", ["two"]), own("a", "three"))
-    made = piece(0, 14, destination_low=0, destination_high=6)
+    made = file_piece(read, 14, 6)
     runs = encode_runs([Run(0, 0, 1), Run(8, 4, 1)], 0, 0)
-    changes = {"topic": "a", "read": read, "records": 3, "runs": runs}
+    changes = {"records": 3, "runs": runs}
     asked, bucket = request(reading_files(tmp_path)), TokenBucket(None, time.monotonic)
     assert asked.flow.lines is not None
     made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, **changes)
@@ -449,9 +452,9 @@ def test_rows_are_compared_with_their_timestamps_unless_the_broker_replaced_them
     more = TRANSACTIONAL | (LOG_APPEND_TIME if appended else 0)
     batches = [batch_bytes(some, producer=(OWN, 0, 0), more=more), control_batch(5, OWN, 1)]
     topic = Brokers({AT: PartitionLog(batches)}, {AT.topic: AT_ID})
-    made = piece(0, 5, destination_low=0, destination_high=6)
+    made = file_piece(read, 5, 6)
     runs = encode_runs([Run(0, 0, 5)], 0, 0)
-    made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, read=read, records=5)
+    made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, records=5)
     asked, bucket = request(reading_files(tmp_path, "parquet")), TokenBucket(None, time.monotonic)
     assert asked.flow.lines is not None
     work = LoadedPartition(asked, asked.flow.lines, [made], topic, bucket)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from runtime.audit.verify.pieces import (
     ComparedRecord,
     PlannedPartition,
     RecordDifference,
-    VerificationPiece,
+    StoredRange,
     VerifiedPiece,
 )
 from runtime.audit.verify.results import differences_of, report
@@ -320,6 +320,7 @@ def test_what_is_not_comparable_is_said(
     assert (found.low, found.end, found.destination_topic) == (low, end, "orders")
     assert [(one.low, one.end) for one in found.not_comparable] == left_out
     (piece,) = found.pieces
+    assert isinstance(piece, StoredRange)
     assert piece.kept_from == low  # files below are checked, and not compared
     assert len(piece.files) == (1 if given.get("last") else 2)
 
@@ -347,9 +348,8 @@ def test_a_sample_is_of_whole_files_and_a_report_says_that_the_records_are_in_fi
     assert report(request(into_files("/lake")), 0, 0.0, [planned(0)], []).in_files
 
 
-def piece_of(files: Sequence[DataFile], high: int) -> VerificationPiece:
-    made = verification.piece(0, high, files=tuple(files))
-    return replace(made, topic="orders", source_id=TOPIC_ID, destination_topic="orders", destination_id=b"")
+def piece_of(files: Sequence[DataFile], high: int) -> StoredRange:
+    return StoredRange(0, "orders", 0, 0, high, TOPIC_ID, tuple(files))
 
 
 def merged(backup: WrittenBackup, files: list[DataFile]) -> None:
