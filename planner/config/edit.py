@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import yaml
@@ -45,41 +45,59 @@ class FlowText(NamedTuple):
     def as_json(self) -> bool:
         return self.quotes == '"'
 
+    def is_named(self, name: str) -> bool:
+        return self.name.resolved.value == name
 
-def with_state(text: str, flow: str, state: str) -> str | None:
-    """Returns the text in which the flow has the state; None if the flow is not in this text."""
-    if (written := find_flow(text, flow)) is None:
+
+def with_states(text: str, states: Mapping[str, str]) -> str | None:
+    """Returns the text in which these flows have these states; None if one of them is not in this text.
+
+    The text is parsed once, however many flows there are.
+    """
+    written = {flow.name.resolved.value: flow for flow in reversed(list(_flows(text)))}  # the first of a name
+    if not states.keys() <= written.keys():
         return None
-    entry = written.flow.entry(STATE)
-    quotes = written.quotes if entry is None else _quotes(entry.value.resolved)
-    return _with_key(written, STATE, f"{quotes}{state}{quotes}")
+    edits: dict[tuple[int, int], str] = {}  # flows that share a text share its edit
+    for name, state in states.items():
+        flow = written[name]
+        entry = flow.flow.entry(STATE)
+        quotes = flow.quotes if entry is None else _quotes(entry.value.resolved)
+        start, end, words = _key_edit(flow, STATE, f"{quotes}{state}{quotes}")
+        edits[start, end] = words
+    for (start, end), words in sorted(edits.items(), reverse=True):  # from the end: no edit moves another
+        text = f"{text[:start]}{words}{text[end:]}"
+    return text
 
 
 def with_fenced(text: str, cutover: str, wave: str, *, fenced: bool) -> str | None:
     """Returns the text in which the wave is fenced, or not; None if the wave is not in this text."""
     source = YamlText(text)
-    items = (_named(source, document, "cutovers", cutover) for document in source.documents)
-    for written in (_named(source, item.flow, "waves", wave) for item in items if item is not None):
-        if written is not None:
-            return _with_key(written, FENCED, "true" if fenced else "false")
+    for document in source.documents:
+        for item in _items(source, document, "cutovers"):
+            for written in _items(source, item.flow, "waves") if item.is_named(cutover) else ():
+                if written.is_named(wave):
+                    return _with_key(written, FENCED, "true" if fenced else "false")
     return None
 
 
 def find_flow(text: str, flow: str) -> FlowText | None:
+    return next((written for written in _flows(text) if written.is_named(flow)), None)
+
+
+def _flows(text: str) -> Iterator[FlowText]:
     source = YamlText(text)
-    written = (_named(source, document, "flows", flow) for document in source.documents)
-    return next((flow_text for flow_text in written if flow_text is not None), None)
+    for document in source.documents:
+        yield from _items(source, document, "flows")
 
 
-def _named(source: YamlText, parent: TextNode, key: str, name: str) -> FlowText | None:
-    """Returns the item of this name in a list that is the value of a key."""
+def _items(source: YamlText, parent: TextNode, key: str) -> Iterator[FlowText]:
+    """Yields the items with a name of a list that is the value of a key."""
     listed = parent.entry(key)
     for item in listed.value.resolved.entries if listed is not None else ():
         node = item.value.resolved
         entry = node.entry("name")
-        if entry is not None and entry.key is not None and entry.value.resolved.value == name:
-            return FlowText(source, node, entry.value, item.collection, _quotes(entry.key))
-    return None
+        if entry is not None and entry.key is not None:
+            yield FlowText(source, node, entry.value, item.collection, _quotes(entry.key))
 
 
 def _quotes(node: TextNode) -> str:
@@ -88,13 +106,19 @@ def _quotes(node: TextNode) -> str:
 
 def _with_key(written: FlowText, key: str, value: str) -> str:
     """Returns the text in which a key has this value: in place of its own, or behind the name."""
+    start, end, words = _key_edit(written, key, value)
+    return f"{written.text.text[:start]}{words}{written.text.text[end:]}"
+
+
+def _key_edit(written: FlowText, key: str, value: str) -> tuple[int, int, str]:
+    """Returns which part of the text to replace, and by what, so that a key has this value."""
     text, entry = written.text.text, written.flow.entry(key)
     if entry is not None:
-        return f"{text[: entry.value.start]}{value}{text[_content_end(text, entry.value) :]}"
+        return entry.value.start, _content_end(text, entry.value), value
     pair = f"{written.quotes}{key}{written.quotes}: {value}"
     if written.flow.braces:
-        return _inserted(text, written.name.end, f", {pair}")
-    return _insert_lines(text, written.name.end, f"{' ' * written.flow.entries[0].column}{pair}")
+        return written.name.end, written.name.end, f", {pair}"
+    return _lines_below(text, written.name.end, f"{' ' * written.flow.entries[0].column}{pair}")
 
 
 def _content_end(text: str, node: TextNode) -> int:
@@ -108,8 +132,14 @@ def _inserted(text: str, at: int, words: str) -> str:
 
 def _insert_lines(text: str, at: int, lines: str) -> str:
     """Returns the text with lines inserted below the line of a position and its comment."""
+    start, _, words = _lines_below(text, at, lines)
+    return _inserted(text, start, words)
+
+
+def _lines_below(text: str, at: int, lines: str) -> tuple[int, int, str]:
+    """Returns where to insert lines below the line of a position, and with which line ends."""
     end = text.find("\n", at)
-    return f"{text}\n{lines}\n" if end < 0 else _inserted(text, end + 1, f"{lines}\n")
+    return (len(text), len(text), f"\n{lines}\n") if end < 0 else (end + 1, end + 1, f"{lines}\n")
 
 
 def with_promoted(text: str, flow: str, pattern: str) -> str | None:

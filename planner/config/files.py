@@ -131,9 +131,9 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
-def text_to_edit(path: Path) -> str:
-    """Returns the text with plain line ends, whatever the file has; `in_form_of` restores them."""
-    return read_text(path).replace(_WINDOWS, "\n")
+def text_to_edit(content: bytes, path: Path) -> str:
+    """Returns a file's text with plain line ends, whatever the file has; `in_form_of` restores them."""
+    return decoded(content, str(path)).replace(_WINDOWS, "\n")
 
 
 def in_form_of(before: bytes, text: str) -> bytes:

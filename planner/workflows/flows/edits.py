@@ -1,11 +1,12 @@
 """Edits of the YAML: their text is planned, approved, written right before the first step, then applied."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from planner.config.edit import with_promoted, with_state
-from planner.config.files import in_form_of, text_to_edit, write_edited
+from planner.config.edit import with_promoted, with_states
+from planner.config.files import in_form_of, read_bytes, text_to_edit, write_edited
+from planner.graph.messages import few
 from planner.model.address import flow_address
 from planner.model.change import Action
 from planner.model.diagnostic import ExitCode, Failure, SourceLocation, error
@@ -28,10 +29,12 @@ class TopologyEdits:
     """Edits of a topology that make one plan, each with the check that it has its effect.
 
     A key may be set elsewhere too, by an alias or by another file, so the edited topology is read again.
-    `texts` are the edited files, also those that stay as they are. `flows` are the edited flows.
+    `texts` are the edited files, also those that stay as they are; `before` are their bytes when they were
+    first read. `flows` are the edited flows.
     """
 
     def __init__(self) -> None:
+        self.before: dict[Path, bytes] = {}
         self.texts: dict[Path, str] = {}
         self.flows: list[str] = []
         self._checks: list[Check] = []
@@ -47,7 +50,10 @@ class TopologyEdits:
         if source is None:
             raise Failure(error(what, hint))
         file = Path(source.file)
-        edited = edit(self.texts[file] if file in self.texts else text_to_edit(file))
+        if file not in self.before:
+            self.before[file] = read_bytes(file)
+            self.texts[file] = text_to_edit(self.before[file], file)
+        edited = edit(self.texts[file])
         if edited is None:
             raise Failure(error(f"{file}: {what}", hint, source=source))
         self.texts[file] = edited
@@ -63,14 +69,24 @@ class TopologyEdits:
         self.edit(flow.source, edit, hint, f"the place where flow {flow.name} is written is not found", check)
         self.flows.append(flow.name)
 
-    def set_state(self, flow: Flow, state: FlowState) -> None:
-        """Writes the state of a flow."""
-        self.edit_flow(
-            flow,
-            lambda text: text if flow.state == state else with_state(text, flow.name, state),
-            f"write state: {state} there, then run repl apply",
-            partial(check_state, flow.name, state),
-        )
+    def set_states(self, states: Iterable[tuple[Flow, FlowState]]) -> None:
+        """Writes the states of flows, those in one file by one edit."""
+        files: dict[str | None, list[tuple[Flow, FlowState]]] = {}
+        for flow, state in states:
+            files.setdefault(flow.source.file if flow.source is not None else None, []).append((flow, state))
+        for listed in files.values():
+            changed = {flow.name: state for flow, state in listed if flow.state != state}
+            flows = "one of the flows" if len(listed) > 1 else "flow"
+            names = few([flow.name for flow, _ in listed])
+            self.edit(
+                listed[0][0].source,
+                partial(with_states, states=changed),
+                f"write state: {' and '.join(sorted(set(changed.values())))} there, then run repl apply",
+                f"the place where {flows} {names} is written is not found",
+            )
+            for flow, state in listed:
+                self.check_also(partial(check_state, flow.name, state))
+                self.flows.append(flow.name)
 
     def promote_topics(self, flow: Flow, pattern: str, check: Check | None = None) -> None:
         """Writes that the topics of a flow that match are promoted on their own."""
@@ -111,11 +127,11 @@ async def apply_edited(
     `reviewed` is a plan that was approved: a plan whose changes are all among its own does not ask again.
     Nothing is written where the plan can't change any of the `decisive` flows; without them, of those edited.
     """
-    before = {file: file.read_bytes() for file in edits.texts}
+    before = edits.before
     changed = {
         file: in_form_of(before[file], text)
         for file, text in edits.texts.items()
-        if text != text_to_edit(file)
+        if text != text_to_edit(before[file], file)
     }
     plan = await plan_edited(edits, request, interaction, given_up=given_up)
     check_plan(plan)
@@ -170,6 +186,5 @@ def states_edited(states: Mapping[str, FlowState], request: ChangeRequest) -> To
     """Returns the edits of the states of flows, of the topology as it is written now."""
     topology = checked(request).topology
     edits = TopologyEdits()
-    for name, state in states.items():
-        edits.set_state(job_flow_of(topology, name), state)
+    edits.set_states((job_flow_of(topology, name), state) for name, state in states.items())
     return edits

@@ -184,12 +184,12 @@ async def without_others(
     ]
 
 
-def failback_edit(edits: TopologyEdits, topology: Topology, failbacks: Iterable[Failback]) -> None:
+def failback_edit(edits: TopologyEdits, topology: Topology, failbacks: Sequence[Failback]) -> None:
     """Writes the reverse flow of each flow beside it, or that the existing one is active."""
+    edits.set_states((failback.back, "active") for failback in failbacks if failback.back is not None)
     for failback in failbacks:
-        flow, back = failback.flow, failback.back
-        if back is not None:
-            edits.set_state(back, "active")
+        flow = failback.flow
+        if failback.back is not None:
             continue
         _refuse_taken(failback, topology)
         edits.edit(
@@ -322,9 +322,10 @@ async def switch_flows(
     edits = TopologyEdits()
     fence_edit(edits, [wave for wave in waves if wave.wave.fenced], fenced=False)
     return_edit(edits, topology, promoted_after_return(topology, waves, status))
-    for failback, back in zip(failbacks, backs, strict=True):
-        edits.set_state(job_flow_of(topology, back.name), "promoted")
-        edits.set_state(job_flow_of(topology, failback.flow.name), "active")
+    edits.set_states(
+        [(job_flow_of(topology, back.name), "promoted") for back in backs]
+        + [(job_flow_of(topology, failback.flow.name), "active") for failback in failbacks]
+    )
     applied = await apply_edited(
         edits, request, interaction, check_plan=partial(warn_of_rules_that_stay, waves, interaction.progress)
     )

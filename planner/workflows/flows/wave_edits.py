@@ -62,9 +62,7 @@ def promote_edit(edits: TopologyEdits, topology: Topology, wave: WaveTopics) -> 
     Flows end with the last wave: until then topics of the others may be created.
     """
     ending = [name for name in wave.cutover.flows if not (wave.waiting or wave.others[name])]
-    for name in ending:
-        if topology.flows[name].runs:
-            edits.set_state(topology.flows[name], "promoted")
+    edits.set_states((topology.flows[name], "promoted") for name in ending if topology.flows[name].runs)
     for name, topics in sorted(wave.left.items()):
         for pattern in () if name in ending else _patterns(wave, topics):
             edits.promote_topics(topology.flows[name], pattern)

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from planner.cli.app import root
-from planner.config.edit import with_state
+from planner.config.edit import with_states
 from planner.model.address import Kind
 from planner.model.change import Action
 from planner.model.observed import Observed
@@ -92,7 +92,7 @@ def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new
     seen = applied(file, seen)
     seen = applied(file, seen)  # what was made at the old cluster by the first is copied by now
 
-    promoted = with_state(file.read_text(), "old-to-new", "promoted")
+    promoted = with_states(file.read_text(), {"old-to-new": "promoted"})
     assert promoted is not None
     file.write_text(promoted)
     seen = applied(file, seen)

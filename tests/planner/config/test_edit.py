@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from planner.config.edit import with_fenced, with_promoted, with_reverse_flow, with_state, without_promoted
+from planner.config.edit import with_fenced, with_promoted, with_reverse_flow, with_states, without_promoted
 
 BLOCK = """\
 # who copies what
@@ -35,7 +35,7 @@ JSON = '{"flows": [{"name": "there", "from": "dc1"}]}'
     ],
 )
 def test_only_the_state_moves(text: str, flow: str, before: str, after: str) -> None:
-    edited = with_state(text, flow, "paused")
+    edited = with_states(text, {flow: "paused"})
 
     assert edited == text.replace(before, after, 1)
     assert edited is not None
@@ -43,9 +43,18 @@ def test_only_the_state_moves(text: str, flow: str, before: str, after: str) -> 
     assert told["state"] == "paused"
 
 
+def test_the_states_of_several_flows_move_at_once() -> None:
+    edited = with_states(BLOCK, {"back": "promoted", "there": "failed_over"})
+
+    assert edited == BLOCK.replace(
+        "# the way there\n", "# the way there\n    state: failed_over\n", 1
+    ).replace("state: active # for now", "state: promoted # for now")
+    assert with_states(BLOCK, {"there": "paused", "elsewhere": "paused"}) is None
+
+
 @pytest.mark.parametrize("text", ["name: shop\n", "flows: []\n", "flows:\n  - {name: other}\n", "[]"])
 def test_a_flow_that_stands_elsewhere(text: str) -> None:
-    assert with_state(text, "there", "paused") is None
+    assert with_states(text, {"there": "paused"}) is None
     assert with_promoted(text, "there", "a") is None
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from planner.config import load
-from planner.config.edit import with_promoted, with_reverse_flow, with_state
+from planner.config.edit import with_promoted, with_reverse_flow, with_states
 from planner.config.files import in_form_of, text_to_edit
 from planner.model.topology import Flow, Topology
 
@@ -146,7 +146,7 @@ def test_a_state_changes_alone(file: Path) -> None:
     before, old = file.read_bytes(), load(file)
     name, *_ = old.flows
 
-    text = with_state(text_to_edit(file), name, "promoted")
+    text = with_states(text_to_edit(file.read_bytes(), file), {name: "promoted"})
 
     assert text is not None
     after = in_form_of(before, text)
@@ -160,7 +160,7 @@ def test_a_promoted_pattern_is_added_alone(file: Path) -> None:
     before, old = file.read_bytes(), load(file)
     name, *_ = old.flows
 
-    text = with_promoted(text_to_edit(file), name, r"pay\.eu")
+    text = with_promoted(text_to_edit(file.read_bytes(), file), name, r"pay\.eu")
 
     assert text is not None
     after = in_form_of(before, text)
@@ -175,7 +175,7 @@ def test_a_reverse_flow_is_added_alone(file: Path) -> None:
     before, old = file.read_bytes(), load(file)
     name, *_ = old.flows
 
-    text = with_reverse_flow(text_to_edit(file), name, "reverse")
+    text = with_reverse_flow(text_to_edit(file.read_bytes(), file), name, "reverse")
 
     if text is None:
         assert b"  -\n" in before  # nothing can be put beside such a flow

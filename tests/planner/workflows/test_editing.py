@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from planner.config.edit import with_state
+from planner.config.edit import with_states
 from planner.config.files import topology_files, write_edited
 from planner.kafka import run
 from planner.model.diagnostic import Failure
 from planner.model.plan import ApplyResult
 from planner.workflows.applying.apply import execute
-from planner.workflows.flows.edits import TopologyEdits
+from planner.workflows.flows.edits import TopologyEdits, states_edited
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.requests import ChangeRequest, TopologyRequest
 from planner.workflows.topology import checked
@@ -26,7 +26,7 @@ FLOWS = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # th
 
 def test_an_edited_text_is_read_in_place_of_its_file(tmp_path: Path) -> None:
     file = shop(tmp_path, FLOWS)
-    after = with_state(file.read_text(), "there", "paused")
+    after = with_states(file.read_text(), {"there": "paused"})
     assert after is not None
 
     for path in (file, tmp_path):
@@ -38,12 +38,37 @@ def test_a_state_that_is_set_elsewhere_too_is_no_effect_of_its_edit(tmp_path: Pa
     file = shop(tmp_path, FLOWS)
     before = checked(TopologyRequest(file)).topology
     edits = TopologyEdits()
-    edits.set_state(before.flows["there"], "paused")
+    edits.set_states([(before.flows["there"], "paused")])
 
     edits.check(checked(TopologyRequest(file), edited=edits.texts).topology)
     assert edits.flows == ["there"]
     with pytest.raises(Failure, match="the state of flow there is set elsewhere"):
         edits.check(before)
+
+
+def test_an_edit_that_was_saved_while_the_command_planned_is_not_overwritten(tmp_path: Path) -> None:
+    file = shop(tmp_path, FLOWS)
+    edits = states_edited({"there": "paused"}, ChangeRequest(file))
+    theirs = file.read_text().replace("the way there", "saved by a colleague")
+    file.write_text(theirs)
+
+    with pytest.raises(Failure, match="edited meanwhile, so nothing was changed"):
+        write_edited(edits.before, {file: b"ours"})
+
+    assert file.read_text() == theirs
+
+
+def test_the_states_of_many_flows_are_one_edit_of_their_file(tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(12)]
+    lines = [f"  - {{name: {name}, from: dc1, to: dc2, topics: {{include: {name}}}}}\n" for name in names]
+    file = shop(tmp_path, "".join(lines))
+    text = file.read_text()
+
+    edits = states_edited(dict.fromkeys(names, "paused"), ChangeRequest(file))
+
+    assert edits.texts == {file: text.replace(", from", ", state: paused, from")}
+    assert edits.flows == names
+    edits.check(checked(TopologyRequest(file), edited=edits.texts).topology)
 
 
 def test_a_file_is_replaced_with_its_mode_and_link(tmp_path: Path) -> None:
