@@ -4,7 +4,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsResponse
@@ -20,10 +20,11 @@ Entry = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceRes
 class OldBroker:
     """Knows the topic "orders" (and more) with `retention.ms` set to 1000, and the setting num.partitions: 4.
 
-    `versions`: API key → the highest version it speaks.
+    `versions`: API key → the highest version it speaks. It says of `missing` topics that they do not exist.
     """
 
-    def __init__(self, versions: Mapping[int, int], *more_topics: str) -> None:
+    def __init__(self, versions: Mapping[int, int], *more_topics: str, missing: Sequence[str] = ()) -> None:
+        self._missing = missing
         self._versions = dict(versions)
         self._topics = ("orders", *more_topics)
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -99,6 +100,7 @@ class OldBroker:
         topics = [
             topic(error_code=0, name=name, is_internal=False, partitions=[partition]) for name in self._topics
         ]
+        topics += [topic(error_code=3, name=name, is_internal=False, partitions=[]) for name in self._missing]
         return MetadataResponse(
             brokers=[broker], cluster_id=CLUSTER_ID, controller_id=1, topics=topics, version=version
         )

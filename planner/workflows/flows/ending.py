@@ -21,7 +21,6 @@ from planner.workflows.interaction import ProgressHandler
 from runtime.contract.records.job_status import PartitionState
 
 if TYPE_CHECKING:
-    from runtime.audit.ledger import FlowAccess
     from runtime.contract.results.failover import SchemaCheck
     from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
     from runtime.contract.results.status import (
@@ -255,11 +254,7 @@ async def group_losses(
     accesses = flow_accesses(topology, synced, within_s, source_may_be_gone=True)
     if topics is not None:
         accesses = [replace(access, only=frozenset(topics[access.flow])) for access in accesses]
-
-    async def losses() -> "list[GroupLoss]":
-        return [loss for access in accesses for loss in await rehearse(access)]
-
-    return await answered(losses())
+    return await answered(rehearse(accesses))
 
 
 class Rehearsal(Struct, frozen=True):
@@ -301,9 +296,9 @@ async def groups_moved(topology: Topology, flow: Flow, within_s: float) -> "list
     """
     from runtime.audit.offsets.offsets import rehearse
 
-    (access,) = flow_accesses(topology, [flow], within_s, every_group=True)
+    accesses = flow_accesses(topology, [flow], within_s, every_group=True)
     return [
-        _as_synced(loss, reason_not_synced(flow, loss.group)) for loss in await answered(rehearse(access))
+        _as_synced(loss, reason_not_synced(flow, loss.group)) for loss in await answered(rehearse(accesses))
     ]
 
 
@@ -345,14 +340,10 @@ async def read_subscriptions(
     from runtime.audit.offsets.offsets import subscriptions
 
     syncing = [flow for flow in flows if flow.groups.sync]
-
-    async def topics(accesses: "Sequence[FlowAccess]") -> "list[GroupTopics]":
-        return [group for access in accesses for group in await subscriptions(access)]
-
     groups: list[GroupTopics] = []
     with failures_as_warnings(progress):
         accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
-        groups += await answered(topics(accesses))
+        groups += await answered(subscriptions(accesses))
     return tuple(groups)
 
 

@@ -7,7 +7,7 @@ flow's groups would continue after a failover, as the job would. Nothing is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from msgspec.structs import replace
@@ -86,6 +86,7 @@ async def offsets_between(
     ledger = (await existing_ledger(destination, access.destination.cluster)).ledger
     state_here, at_destination = await _read(destination, access.destination.cluster, group)
     state_there, rows = "", None
+    records = ClusterRecords(destination)
     if source is not None:
         try:
             reading = _read(source, access.source.cluster, group)
@@ -95,7 +96,7 @@ async def offsets_between(
                 for at, offset in there.items()
                 if access.destination_topic(at.topic) is not None
             }
-            sides = await _sides(access, source, destination, ledger, offsets)
+            sides = await _sides(access, ClusterRecords(source), records, ledger, offsets)
             waiting = UNSYNCED if unsynced else WAITING
             rows = await _translated(access, sides, offsets, at_destination, waiting)
         except AuditFailure as failure:
@@ -105,7 +106,7 @@ async def offsets_between(
     if rows is None:
         rows = [
             _from_checkpoint(key, checkpoint, at_destination)
-            for key, checkpoint in (await _checkpoints(access, destination)).items()
+            for key, checkpoint in (await _checkpoints(access, records)).items()
             if key.group == group
         ]
     return GroupOffsets(
@@ -137,16 +138,17 @@ async def _read(cluster: KafkaCluster, name: str, group: str) -> tuple[str, Offs
 
 async def _sides(
     access: FlowAccess,
-    source: KafkaCluster | None,
-    destination: KafkaCluster,
+    source: ClusterRecords | None,
+    destination: ClusterRecords,
     ledger: Ledger,
     offsets: OffsetsByGroup,
 ) -> GroupOffsetSides:
     """Returns both sides of the topics of these offsets, from which offsets are translated."""
-    times = ConsumerTimeTable(access.flow, source, destination) if access.by_time else None
-    records = ClusterRecords(source) if source is not None else None
-    at_destination = ClusterRecords(destination)
-    sides = GroupOffsetSides(access.flow, access.router, ledger, records, at_destination, times)
+    times = None
+    if access.by_time:
+        at_source = source.cluster if source is not None else None
+        times = ConsumerTimeTable(access.flow, at_source, destination.cluster)
+    sides = GroupOffsetSides(access.flow, access.router, ledger, source, destination, times)
     await sides.refresh({item.topic for item in offsets})
     return sides
 
@@ -261,24 +263,40 @@ def _source_topic(access: FlowAccess, name: str) -> str | None:
     return topic
 
 
-async def rehearse(access: FlowAccess) -> list[GroupLoss]:
-    """Returns the loss of each group.
+async def rehearse(accesses: Sequence[FlowAccess]) -> list[GroupLoss]:
+    """Returns the loss of each group of each flow. Every pair of clusters is opened once, all at once.
 
-    Raises AuditFailure where the destination can't be read, UnexpectedClusterId for either.
+    Raises AuditFailure where a destination can't be read, UnexpectedClusterId for any cluster.
     """
+    pairs: dict[tuple[str, str], list[FlowAccess]] = {}
+    for access in accesses:
+        pairs.setdefault((access.source.cluster, access.destination.cluster), []).append(access)
+    listed = await asyncio.gather(*map(_rehearse_pair, pairs.values()))
+    losses = {flow: of_flow for of_flows in listed for flow, of_flow in of_flows.items()}
+    return [loss for access in accesses for loss in losses.get(access.flow, ())]
+
+
+async def _rehearse_pair(accesses: Sequence[FlowAccess]) -> dict[str, list[GroupLoss]]:
+    """Returns the losses by flow, of flows between the same two clusters."""
+    access = accesses[0]
     async with AsyncExitStack() as stack:
         destination = await stack.enter_async_context(open_cluster(access.destination, access.within_s))
         with as_audit_failure(access.destination.cluster):
             opened = await offset_maps_at(destination, fresh=True)
         if opened is None:
-            return []
+            return {}
         source, _ = await open_if_answering(access, stack)
+        at_source = ClusterRecords(source) if source is not None else None
+        at_destination = ClusterRecords(destination)
         with as_audit_failure(access.destination.cluster):
-            return await losses_between(access, source, destination, opened.ledger)
+            return {
+                access.flow: await losses_between(access, at_source, at_destination, opened.ledger)
+                for access in accesses
+            }
 
 
 async def losses_between(
-    access: FlowAccess, source: KafkaCluster | None, destination: KafkaCluster, ledger: Ledger
+    access: FlowAccess, source: ClusterRecords | None, destination: ClusterRecords, ledger: Ledger
 ) -> list[GroupLoss]:
     """Returns the loss of each group at two open clusters.
 
@@ -290,7 +308,7 @@ async def losses_between(
         for item, checkpoint in (await _checkpoints(access, destination)).items()
         if checkpoint.state is not State.OURS and _is_synced(access, item.group, item.topic)
     }
-    at_source = await _committed_at_source(access, source)
+    at_source = await _committed_at_source(access, source.cluster if source is not None else None)
     if source is not None and at_source is not None:
         # A failure of the destination is raised by what follows.
         with suppress(AuditFailure), as_audit_failure(access.source.cluster):
@@ -298,20 +316,39 @@ async def losses_between(
     return await _losses(access, None, destination, ledger, offsets)
 
 
-async def subscriptions(access: FlowAccess) -> list[GroupTopics]:
-    """Returns by group the topics at the destination that replace its topics at the source, by the
-    checkpoints, and why a group was not moved.
+async def subscriptions(accesses: Sequence[FlowAccess]) -> list[GroupTopics]:
+    """Returns by flow and group the topics at the destination that replace its topics at the source, by the
+    checkpoints, and why a group was not moved. Every destination is opened and read once.
 
-    Raises AuditFailure where the destination can't be read.
+    Raises AuditFailure where a destination can't be read.
     """
+    destinations = {access.destination.cluster: access for access in accesses}
+    read = await asyncio.gather(*map(_read_checkpoints, destinations.values()))
+    checkpoints = dict(zip(destinations, read, strict=True))
+    return [
+        group
+        for access in accesses
+        for group in _subscriptions(access, checkpoints[access.destination.cluster].of_flow(access.flow))
+    ]
+
+
+async def _read_checkpoints(access: FlowAccess) -> Checkpoints:
+    """Returns all checkpoints of a flow's destination."""
     async with open_cluster(access.destination, access.within_s) as destination:
-        with as_audit_failure(access.destination.cluster):
-            checkpoints = await _checkpoints(access, destination)
+        checkpoints = Checkpoints(destination)
+        await checkpoints.refresh()
+        return checkpoints
+
+
+def _subscriptions(
+    access: FlowAccess, checkpoints: Mapping[GroupPartition, Checkpoint]
+) -> Iterator[GroupTopics]:
     by_group: dict[str, list[Checkpoint]] = {}
     for key, checkpoint in sorted(checkpoints.items()):
         if _is_synced(access, key.group, key.topic):
             by_group.setdefault(key.group, []).append(checkpoint)
-    return [_subscription(access, group, some) for group, some in sorted(by_group.items())]
+    for group, some in sorted(by_group.items()):
+        yield _subscription(access, group, some)
 
 
 _NOT_MOVED = frozenset({State.PENDING, State.REFUSED, State.UNMAPPED})
@@ -329,10 +366,11 @@ def _subscription(access: FlowAccess, group: str, checkpoints: Sequence[Checkpoi
     )
 
 
-async def _checkpoints(access: FlowAccess, destination: KafkaCluster) -> Mapping[GroupPartition, Checkpoint]:
-    checkpoints = Checkpoints(destination)
-    await checkpoints.refresh()
-    return checkpoints.of_flow(access.flow)
+async def _checkpoints(
+    access: FlowAccess, destination: ClusterRecords
+) -> Mapping[GroupPartition, Checkpoint]:
+    await destination.checkpoints.refresh()
+    return destination.checkpoints.of_flow(access.flow)
 
 
 async def _committed_at_source(
@@ -368,8 +406,8 @@ def _is_synced(access: FlowAccess, group: str, topic: str) -> bool:
 
 async def _losses(
     access: FlowAccess,
-    source: KafkaCluster | None,
-    destination: KafkaCluster,
+    source: ClusterRecords | None,
+    destination: ClusterRecords,
     ledger: Ledger,
     offsets: OffsetsByGroup,
 ) -> list[GroupLoss]:
@@ -387,8 +425,8 @@ async def _losses(
         if (name := access.destination_topic(item.topic)) is not None:
             topics.setdefault(item.group, set()).add(name)
     groups = sorted({item.group for item in offsets})
-    listed = await list_groups(destination)
-    read = await committed_by(destination, groups, share=listed.share)
+    listed = await list_groups(destination.cluster)
+    read = await committed_by(destination.cluster, groups, share=listed.share)
     losses: dict[str, GroupLoss] = {}
     for item, place in placed.items():
         before = losses.get(item.group) or GroupLoss(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.audit.ledger import (
     AuditFailure,
@@ -15,7 +16,7 @@ from runtime.audit.ledger import (
     existing_ledger,
 )
 from runtime.audit.offsets.locate import locate_between
-from runtime.audit.offsets.offsets import losses_between, offsets_between
+from runtime.audit.offsets.offsets import losses_between, offsets_between, rehearse, subscriptions
 from runtime.batch import Codec
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import (
@@ -30,11 +31,12 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.groups.translation import GroupOffsetSides
+from runtime.groups.translation import ClusterRecords, GroupOffsetSides
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from tests.fakes.internal_topics import stored
+from tests.fakes.old_broker import API_VERSIONS, METADATA, OldBroker
 from tests.runtime.audit.given import generation
 from tests.runtime.batch.forge import summed
 from tests.runtime.driver.test_final_group_sync import TOPIC, Ending
@@ -66,9 +68,22 @@ def going_away(answers: Callable[..., Any], calls: int) -> Callable[..., Any]:
 
 async def losses(world: Ending) -> list[GroupLoss]:
     source, destination = clusters(world)
-    return await losses_between(
-        ACCESS, source, destination, (await existing_ledger(destination, "dc2")).ledger
-    )
+    ledger = (await existing_ledger(destination, "dc2")).ledger
+    return await losses_between(ACCESS, ClusterRecords(source), ClusterRecords(destination), ledger)
+
+
+@pytest.mark.parametrize("read", [rehearse, subscriptions])
+async def test_each_cluster_is_opened_once_for_all_flows(
+    read: Callable[[Sequence[FlowAccess]], Awaitable[Sequence[object]]],
+) -> None:
+    internal = (naming.LEDGER, naming.OFFSET_MAP, naming.CHECKPOINTS)
+    with OldBroker({API_VERSIONS: 3, METADATA: 9}, missing=internal) as broker:
+        there = ClusterEndpoint("dc2", f"127.0.0.1:{broker.port}")
+        flows = [replace(ACCESS, flow=name, destination=there) for name in ("a", "b", "c")]
+        assert await read(flows[:1]) == []
+        of_one = list(broker.asked)
+        assert await read(flows) == []
+    assert broker.asked == of_one * 2
 
 
 async def test_a_group_is_translated() -> None:
