@@ -79,6 +79,8 @@ class FlowCounters:
                 self.records += entry.part.records
                 self.bytes += entry.part.bytes
         for topic, newest, records in event.latencies:
+            if newest < 0:  # the producer set no timestamp
+                continue
             latency = max(now_ms - newest, 0)
             self._latency_counts[bucket_of(latency)] += records
             self._latency_sum_ms += latency * records

@@ -14,8 +14,10 @@ from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import Ledger
+from runtime.slot.flow import FlowCounters
 from runtime.slot.flow_run import FlowRun, Opening, SourceClusters
 from runtime.slot.partition import PartitionCopy
+from runtime.slot.write.events import Committed
 from runtime.slot.write.flow_ledger import Superseded
 from tests.runtime.slot.world import assigned, flow_spec, slot_context
 from tests.waiting import until
@@ -163,3 +165,12 @@ async def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_be
         (status,) = run.partitions()
         assert (status.state, run.version) == (State.LEDGER_MISSING, 3)
         assert "value of version 02" in status.why
+
+
+def test_a_record_without_a_timestamp_has_no_latency() -> None:
+    """Its timestamp is -1: it would add the time since 1970."""
+    counters = FlowCounters()
+    counters.committed(Committed([], [], [("orders", -1, 3), ("orders", 900, 2), ("audit", -1, 1)]), 1_000)
+    stats = counters.stats("flow", 0, 0, [], 1_000)
+    assert (sum(stats.latency_counts), stats.latency_sum_ms) == (2, 200)
+    assert [(one.topic, one.records, one.max_ms) for one in stats.latencies] == [("orders", 2, 100)]
