@@ -65,12 +65,12 @@ class ErrorAction(Enum):
 
 
 DESCRIPTIONS = {
-    ErrorAction.RETRY: "abort",
-    ErrorAction.ABORT: "abort",
+    ErrorAction.RETRY: "abort, and retry",
+    ErrorAction.ABORT: "abort, and resume from the ledger",
     ErrorAction.SUSPECT: "abort, and try the partition in a lane of its own",
     ErrorAction.STOP: "abort, and stop the partition",
     ErrorAction.INSPECT: "abort, and inspect the partition's topics",
-    ErrorAction.STUCK: "abort",
+    ErrorAction.STUCK: "abort, and wait for the markers of an earlier transaction",
     ErrorAction.ASK_LEDGER: "ask the ledger whether it was committed",
     ErrorAction.END_SLOT: "end the slot: another writer may have fenced it",
 }

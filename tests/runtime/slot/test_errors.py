@@ -13,7 +13,7 @@ from runtime.kafka.errors import (
     WireError,
 )
 from runtime.kafka.errors import ErrorCode as E
-from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, decide
+from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, decide
 
 FETCH, INIT, ADD, PRODUCE, QUARANTINE, LEDGER, END = ErrorPhase
 MOVED = (
@@ -105,3 +105,7 @@ def test_a_lost_connection_is_decided_by_whether_the_request_may_have_arrived(
     phase: ErrorPhase, error: WireError, action: ErrorAction
 ) -> None:
     assert decide(phase, error).action is action
+
+
+def test_the_log_says_which_action_was_decided_on() -> None:
+    assert len(set(DESCRIPTIONS.values())) == len(ErrorAction)
