@@ -12,6 +12,7 @@ from planner.model.address import Address
 Path = tuple[str, ...]
 # A field's value as plain data: durations are milliseconds, rates are bytes per second.
 Value = str | int | float | bool | None | tuple[str | int, ...] | Mapping[str, object]
+Facts = Mapping[Path, object]  # what is known of one object
 
 SENSITIVE = "(sensitive value)"  # stands in the place of a value that is never shown
 

@@ -255,7 +255,13 @@ class ObservedSubject(Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class ObservedCluster(
-    Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field=KIND, tag=kind_name
+    Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field=KIND,
+    tag=kind_name,
+    dict=True,
 ):
     """A cluster that could be read.
 
@@ -293,6 +299,11 @@ class ObservedCluster(
     imports_schemas: bool = True
     jobs: tuple[LiveJob, ...] = ()
     generations: Mapping[str, Generation] = field(default_factory=dict)
+
+    @cached_property
+    def acl_names(self) -> frozenset[str] | None:
+        """Returns the names of the rules; None if there is no authorizer."""
+        return None if self.acls is None else frozenset(rule.name for rule in self.acls)
 
     def why_hidden(self, topic: str) -> str:
         """Returns why a topic is not described."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec import Struct, StructMeta
 
 from planner.model.address import Address
-from planner.model.change import Value
-from planner.model.observed import ObservedCluster, RegistryEntry
+from planner.model.change import Facts, Value
+from planner.model.observed import RegistryEntry
 from planner.model.plain import KIND, kind_name
 
 # Prefix of the id of a step that restores what a flow took away: limits after a failback, rights to write.
@@ -138,14 +138,10 @@ class Step(
         """Returns whether a job that copies these topics between these clusters waits for this step."""
         return False
 
-    @abstractmethod
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        """Yields what differs from what the step left behind, as clauses about its object.
-
-        `superseded` are the keys that a later step has set.
-        """
+    @property
+    def left(self) -> Facts:
+        """Returns what the step leaves behind of its object, in the terms of the object's kind."""
+        return {}
 
     @property
     def irreversible(self) -> tuple[str, str]:

@@ -1,29 +1,35 @@
-"""A kind of object, such as topic or quota: which steps follow from a change, and what makes a plan stale."""
+"""A kind of object, such as topic or quota: which steps follow from a change, and the facts of an object.
+
+What a plan read of an object, what its steps leave of it, and what is read again later are the same facts,
+which one function compares. A fact that is None is not so, or not set.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from planner.model.address import Address
-from planner.model.change import Change
+from planner.diff.compare import same
+from planner.diff.fields import NOT_SET, displayed
+from planner.diff.values import readable
+from planner.model.change import Change, Facts, Path
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.step import Step
 
-
-@dataclass(frozen=True, slots=True)
-class SeenObject:
-    """An object in what was read of its cluster, with its registry entry there."""
-
-    address: Address
-    cluster: ObservedCluster
-    entry: RegistryEntry | None
-    acls: frozenset[str]  # the names of the cluster's rules, for one of them
-
-    @property
-    def owner(self) -> str | None:
-        """Returns the topology that owns the object."""
-        return None if self.entry is None else self.entry.topology
+OWNER = ("owner",)
+EXISTS = ("exists",)
+RUNS = ("runs",)
+NOT_TOLD = object()  # a fact that the cluster does not tell: no value differs from it
+# Facts whose values are not shown: what happened where they differ.
+_EVENTS = {
+    "id": "was deleted and created again",
+    "replicas": "its replicas moved",
+    "driver": "was started again",
+    "spec": "was reconfigured",
+    "origin": "was applied differently",
+    "recorded": "was applied differently",
+    "versions": "got or lost versions",
+    "version": "one of its versions was deleted",
+}
 
 
 class ObjectKind(ABC):
@@ -49,40 +55,89 @@ class ObjectKind(ABC):
         return frozenset()
 
     @abstractmethod
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        """Returns why the plan's steps about the object are stale, as one clause; "" if they are not.
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        """Returns what is known of an object, in the order in which differences are told.
 
-        Only `keys` of its settings are compared: a setting that the plan never read may change.
+        Of its settings only `keys`: a setting that the plan never read may change. With `steps`, which a plan
+        has about the object, only what these depend on.
         """
 
 
-def other_owner(then: SeenObject, now: SeenObject) -> str:
-    """Returns that the owner is another one; "" if it is not."""
-    if then.owner == now.owner:
-        return ""
-    return f"owned by {_topology(now)} now, by {_topology(then)} when the plan was made"
+def owner(entry: RegistryEntry | None) -> Facts:
+    """Returns the topology that owns an object."""
+    return {OWNER: None if entry is None else entry.topology}
 
 
-def _topology(seen: SeenObject) -> str:
-    return "no topology" if seen.owner is None else f"topology {seen.owner!r}"
+def recorded(entry: RegistryEntry | None) -> Facts:
+    """Returns all that the registry remembers of an object."""
+    if entry is None:
+        return owner(entry)
+    return {
+        **owner(entry),
+        ("managed", entry.topology): True,
+        **removal(entry),
+        ("origin",): entry.origin,
+        **{("recorded", key): value for key, value in entry.spec.items()},
+    }
 
 
-def appeared(then: object, now: object) -> str:
-    """Returns that the object was created or deleted; "" if neither is so."""
-    if bool(then) == bool(now):
-        return ""
-    return "was created since the plan was made" if now else "was deleted since the plan was made"
+def removal(entry: RegistryEntry | None) -> Facts:
+    """Returns what the registry says about removing an object: `keep`, `delete` or `protected`."""
+    if entry is None:
+        return {}
+    return {("on_remove",): "protected" if entry.protect else entry.on_remove.value}
 
 
-def applied_differently(then: SeenObject, now: SeenObject) -> str:
-    """Returns that the registry remembers something else; "" if it does not."""
-    if then.entry is None or (now.entry is not None and then.entry.spec == now.entry.spec):
-        return ""
-    return "was applied differently since the plan was made"
+def differences(then: Facts, now: Facts, *, left: bool = False) -> Iterator[str]:
+    """Yields each fact that is another one now, as a clause about the object.
+
+    `then` is what a plan read, or what a step `left`.
+    """
+    for path, value in then.items():
+        present = now.get(path)
+        if NOT_TOLD not in (value, present) and not same(path, value, present):
+            yield _clause(path, value, present, left)
 
 
-def other_value(key: str, then: object, now: object) -> str:
-    """Returns that a setting has another value, each as it is shown."""
-    return f"{key} is {now} now, {then} when the plan was made"
+def _clause(path: Path, then: object, now: object, left: bool) -> str:
+    since = "since" if left else "since the plan was made"
+    match path:
+        case ("exists",):
+            return f"{('was created again' if left else 'was created') if now else 'was deleted'} {since}"
+        case ("runs",) if now:
+            return "runs again" if left else "runs now, and did not run when the plan was made"
+        case ("runs",):
+            return "does not run any more"
+        case ("managed", _):
+            return "is managed again"
+        case ("owner",) if left:
+            return "is not managed any more" if now is None else f"owned by {_topology(now)} now"
+        case ("owner",):
+            return f"owned by {_topology(now)} now, by {_topology(then)} when the plan was made"
+        case ("partitions",):
+            before = f"the plan gave it {then}" if left else f"{then} when the plan was made"
+            return f"has {now} partitions now, {before}"
+    if path[0] in _EVENTS:
+        return f"{_EVENTS[path[0]]} {since}"
+    was, is_now = _shown(path, then), _shown(path, now)
+    return f"{path[-1]} is {is_now} now, " + (
+        f"the plan made it {was}" if left else f"{was} when the plan was made"
+    )
+
+
+def _topology(name: object) -> str:
+    return "no topology" if name is None else f"topology {name!r}"
+
+
+def _shown(path: Path, value: object) -> object:
+    if path[0] == "config" and isinstance(value, str):
+        return readable(path[-1], value)
+    shown = displayed(path, value)
+    return NOT_SET if shown is None else shown

@@ -5,7 +5,7 @@ the apply left it, and so is each of its settings or limits: a later change is l
 with all of its flows, or not at all.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -35,7 +35,8 @@ from planner.model.observed import (
 )
 from planner.model.step import ApplyRecord, Result, Step
 from planner.model.topology import OnRemove
-from planner.plan.staleness import Place, differences_since, entries_by_place, read_request
+from planner.plan.object_kind import differences
+from planner.plan.staleness import Place, differences_since, entries_by_place, facts_now, read_request
 from planner.plan.steps.acls import DeleteAcl
 from planner.plan.steps.jobs import JobStep, LaunchJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
@@ -103,7 +104,7 @@ class _StateBefore:
                 done.setdefault((step.cluster, step.address), []).append(step)
         entries = entries_by_place(live)
         done = {
-            place: [self._unchanged_since(step, steps[at + 1 :], entries) for at, step in enumerate(steps)]
+            place: [self._unchanged_since(step, entries.get(place)) for step in steps]
             for place, steps in done.items()
         }
         # A journal holds no job spec, so a job is compared by its flows alone. What a later apply registered
@@ -167,9 +168,7 @@ class _StateBefore:
         fields = tuple(part for part in change.fields if part.key in keys or part.path[0] == "recorded")
         return replace(change, reason=reason, fields=fields) if fields else None
 
-    def _unchanged_since(
-        self, step: Step, later: Iterable[Step], entries: Mapping[Place, RegistryEntry]
-    ) -> Step:
+    def _unchanged_since(self, step: Step, entry: RegistryEntry | None) -> Step:
         """Returns the step with the settings or limits that are still as it left them.
 
         It is returned whole where none is: then the object was changed.
@@ -177,12 +176,11 @@ class _StateBefore:
         cluster = self._live.reachable(step.cluster)
         if cluster is None or not isinstance(step, AlterConfigs | AlterQuota):
             return step
-        superseded = frozenset(key for other in later for key in other.keys)
-        entry = entries.get((step.cluster, step.address))
+        now = facts_now(step, cluster, entry)
         changed = {
             key: difference
             for key in sorted(step.keys)
-            if (difference := next(_only(step, {key}).no_longer_done(cluster, entry, superseded), ""))
+            if (difference := next(differences(_only(step, {key}).left, now, left=True), ""))
         }
         if len(changed) == len(step.keys):
             return step

@@ -6,14 +6,15 @@ interrupted apply of the same plan, the steps that are done are compared with wh
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from planner.model.address import Address, Kind
-from planner.model.change import Change
+from planner.model.change import Change, Facts
 from planner.model.diagnostic import Diagnostic, ExitCode, error
-from planner.model.observed import ClusterDetailsRequest, Observed, RegistryEntry
+from planner.model.observed import ClusterDetailsRequest, Observed, ObservedCluster, RegistryEntry
 from planner.model.plan import Plan
 from planner.model.step import ApplyRecord, Result, Step, StepResult
-from planner.plan.object_kind import SeenObject
+from planner.plan.object_kind import differences, recorded
 from planner.plan.steps import OBJECTS
 
 Place = tuple[str, Address]  # a cluster and an object there: a flow or a job may be at several
@@ -86,39 +87,21 @@ def stale(plan: Plan, observed: Observed, touched: Collection[Address] = ()) -> 
     `touched` are objects that an earlier apply of the plan may have changed.
     """
     problems = other_clusters(plan, {name: cluster.id for name, cluster in observed.live.items()})
-    before, after = _Seen(plan.inputs.observed), _Seen(observed)
+    entries_then, entries_now = entries_by_place(plan.inputs.observed), entries_by_place(observed)
     steps: dict[Address, list[Step]] = defaultdict(list)
     for step in plan.steps:
         steps[step.address].append(step)
     compared = compared_keys(plan.steps, plan.changes)
     for place in sorted(compared, key=lambda place: (place[1].cluster is None, place[1], place[0])):
-        address = place[1]
-        then, now = before.object_at(place), after.object_at(place)
+        cluster, address = place
+        then, now = plan.inputs.observed.reachable(cluster), observed.reachable(cluster)
         if then is None or now is None or address in touched or address.kind not in OBJECTS:
             continue
-        difference = OBJECTS[address.kind].difference(then, now, compared[place], steps[address])
-        if difference:
+        facts = partial(OBJECTS[address.kind].facts, address.name, keys=compared[place], steps=steps[address])
+        before = facts(then, entries_then.get(place))
+        if difference := next(differences(before, facts(now, entries_now.get(place))), ""):
             problems.append(stale_diagnostic(str(address), difference))
     return tuple(problems)
-
-
-class _Seen:
-    """What was read of the clusters, by object."""
-
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
-        self._entries = entries_by_place(observed)
-        self._acls: dict[str, frozenset[str]] = {}  # the names of a cluster's rules, once a step is about one
-
-    def object_at(self, place: Place) -> SeenObject | None:
-        """Returns an object; None where its cluster could not be read."""
-        name, address = place
-        cluster = self._observed.reachable(name)
-        if cluster is None:
-            return None
-        if address.kind is Kind.ACL and name not in self._acls:
-            self._acls[name] = frozenset(rule.name for rule in cluster.acls or ())
-        return SeenObject(address, cluster, self._entries.get(place), self._acls.get(name, frozenset()))
 
 
 def entries_by_place(observed: Observed) -> dict[Place, RegistryEntry]:
@@ -183,10 +166,18 @@ def differences_since(
             continue
         place = (step.cluster, step.address)
         later = superseded.get(step.address, frozenset())
-        if difference := next(step.no_longer_done(cluster, entries.get(place), later), ""):
+        left = {path: value for path, value in step.left.items() if path[-1] not in later}
+        if difference := next(differences(left, facts_now(step, cluster, entries.get(place)), left=True), ""):
             first[place] = step, difference
         superseded[step.address] = later | step.keys
     return first
+
+
+def facts_now(step: Step, cluster: ObservedCluster, entry: RegistryEntry | None) -> Facts:
+    """Returns what is known of a step's object now, and of its registry entry."""
+    kind = OBJECTS.get(step.address.kind)
+    known = kind.facts(step.address.name, cluster, entry, step.keys, ()) if kind is not None else {}
+    return {**recorded(entry), **known}
 
 
 def stale_diagnostic(where: str, summary: str) -> Diagnostic:

@@ -5,7 +5,7 @@ Each handler waits until every broker shows the result, or until the replicas ar
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -18,13 +18,21 @@ from planner.apply.context import (
     wait_until_visible,
     wait_while_missing,
 )
-from planner.diff.values import readable, same_value
+from planner.diff.values import same_value
 from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.kafka.topics import describe_topic, topic_id_text
-from planner.model.observed import ConfigSource, ConfigValue
+from planner.model.observed import ConfigSource, ObservedTopic
 from planner.model.step import DONE, Result, StepResult, failed
-from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from planner.plan.object_kind import differences
+from planner.plan.steps.topics import (
+    AlterConfigs,
+    CreateTopic,
+    DeleteTopic,
+    GrowPartitions,
+    Reassign,
+    topic_facts,
+)
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, TopicMetadata
 
@@ -65,28 +73,12 @@ async def _as_wanted(context: ApplyContext, step: CreateTopic) -> StepResult:
         config = await describe_topic(context.client, step.topic)
     except ClusterFailure as failure:
         return failed(f"it exists already, and could not be compared: {failure.explained}; apply again")
-    different = list(differences(step, shown.get(step.topic), config))
-    if different:
-        return failed(f"it exists already and differs from the plan: {'; '.join(different)}; plan again")
+    partitions = shown[step.topic].partitions if step.topic in shown else {}
+    replicas = tuple(tuple(partitions[number].replicas) for number in sorted(partitions))
+    now = topic_facts(ObservedTopic(step.topic, "", replicas, config), step.keys)
+    if different := "; ".join(differences(step.left, now, left=True)):
+        return failed(f"it exists already and differs from the plan: {different}; plan again")
     return DONE
-
-
-def differences(
-    step: CreateTopic, metadata: TopicMetadata | None, config: Mapping[str, ConfigValue]
-) -> Iterator[str]:
-    """Yields a sentence for each value in which a live topic is not as the step would have created it."""
-    partitions = metadata.partitions if metadata is not None else {}
-    if step.partitions is not None and len(partitions) != step.partitions:
-        yield f"it has {len(partitions)} partitions instead of {step.partitions}"
-    factors = sorted({len(partition.replicas) for partition in partitions.values()})
-    if step.replication is not None and factors != [step.replication]:
-        yield f"its replication is {' and '.join(map(str, factors))} instead of {step.replication}"
-    for key, value in sorted(step.config.items()):
-        live = config.get(key)
-        if live is not None and (live.sensitive or same_value(key, live.value, value)):
-            continue
-        shown = "not set" if live is None or live.value is None else readable(key, live.value)
-        yield f"{key} is {shown} instead of {readable(key, value)}"
 
 
 async def grow(context: ApplyContext, steps: Sequence[GrowPartitions]) -> dict[str, StepResult]:

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from planner.diff.record import acl_entry
 from planner.model.address import Address, flow_address
-from planner.model.change import Action, Change
+from planner.model.change import Action, Change, Facts
 from planner.model.desired import DesiredAcl
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import AclRule
-from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner
+from planner.plan.object_kind import EXISTS, NOT_TOLD, ObjectKind, owner
 from planner.plan.steps.registry import Own, registered
 
 _REPLACE = "replace:"  # prefix of the id of a step that deletes a rule in whose place others were made
@@ -43,10 +43,9 @@ class CreateAcl(AclStep, frozen=True):
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.cluster in clusters and not self.restores
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        yield from ("was deleted since",) if now.acls is not None and self.rule not in now.acls else ()
+    @property
+    def left(self) -> Facts:
+        return {EXISTS: True}
 
     @property
     def irreversible(self) -> tuple[str, str]:
@@ -85,10 +84,9 @@ class DeleteAcl(AclStep, frozen=True):
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.cluster == destination and self.replaces
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        yield from ("was created again since",) if now.acls is not None and self.rule in now.acls else ()
+    @property
+    def left(self) -> Facts:
+        return {EXISTS: False}
 
 
 class AclKind(ObjectKind):
@@ -127,8 +125,13 @@ class AclKind(ObjectKind):
             case _:
                 return []
 
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        before, after = (seen.address.name in seen.acls for seen in (then, now))
-        return other_owner(then, now) or appeared(before, after)
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        names = cluster.acl_names
+        return {**owner(entry), EXISTS: NOT_TOLD if names is None else name in names}

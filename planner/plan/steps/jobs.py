@@ -23,11 +23,11 @@ from planner.diff.record import (
 )
 from planner.diff.typed_values import launcher_values, new_job_values
 from planner.model.address import Address, Kind, flow_address, job_address, topic_address
-from planner.model.change import Action, Change, Value
+from planner.model.change import Action, Change, Facts, Value
 from planner.model.desired import Desired, DesiredJob
-from planner.model.observed import LiveJob, Observed, ObservedCluster, RegistryEntry
+from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.step import Milestone, Step
-from planner.plan.object_kind import ObjectKind, SeenObject, applied_differently, other_owner, other_value
+from planner.plan.object_kind import RUNS, ObjectKind, owner, recorded
 from planner.plan.steps.registry import NOT_READABLE, Disown, Own
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
@@ -81,14 +81,9 @@ class RunJob(JobStep, frozen=True):
         except jobspec.BadJobSpec:
             return None
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        live = now.job(self.job)
-        if live is None or not live.live:
-            yield "does not run any more"
-        elif live.spec != jobspec.decode(self.spec):
-            yield "was reconfigured since"
+    @property
+    def left(self) -> Facts:
+        return {RUNS: True, ("spec",): jobspec.decode(self.spec)}
 
 
 class LaunchJob(RunJob, frozen=True):
@@ -127,58 +122,46 @@ class StopJob(JobStep, frozen=True):
         launch = launch_of(self.launch)
         return launcher_values(launch) if launch is not None else {}
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        live = now.job(self.job)
-        yield from ("runs again",) if live is not None and live.live else ()
+    @property
+    def left(self) -> Facts:
+        return {RUNS: False}
 
 
 class FlowKind(ObjectKind):
     """Flows, at their destination: their steps are those of their job, and their registry entry."""
 
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        before, after = (
-            (seen.entry.spec.get(STATE) if seen.entry is not None else None) or "not set"
-            for seen in (then, now)
-        )
-        other_state = "" if before == after else other_value(STATE, before, after)
-        return other_owner(then, now) or other_state or applied_differently(then, now)
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        state = entry.spec.get(STATE) if entry is not None else None
+        return {**owner(entry), (STATE,): state, **recorded(entry)}
 
 
 class JobKind(ObjectKind):
     """Jobs, at their destination."""
 
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        """Of a job that is stopped for good it does not matter whether it runs now."""
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        """Of a job that is stopped for good it does not matter whether it runs."""
         jobs = [step for step in steps if isinstance(step, JobStep)]
-        ends = bool(jobs) and all(isinstance(step, StopJob) for step in jobs)
-        return (
-            ("" if ends else _runs_otherwise(_running(then), _running(now)))
-            or other_owner(then, now)
-            or applied_differently(then, now)
-        )
-
-
-def _running(seen: SeenObject) -> LiveJob | None:
-    live = seen.cluster.job(seen.address.name)
-    return live if live is not None and live.live else None
-
-
-def _runs_otherwise(then: LiveJob | None, now: LiveJob | None) -> str:
-    if then is None and now is None:
-        return ""
-    if then is None:
-        return "runs now, and did not run when the plan was made"
-    if now is None:
-        return "does not run any more"
-    if then.driver != now.driver:
-        return "was started again since the plan was made"
-    return "was reconfigured since the plan was made" if then.spec != now.spec else ""
+        live = cluster.job(name)
+        runs: Facts = {}
+        if not jobs or not all(isinstance(step, StopJob) for step in jobs):
+            runs = {RUNS: False}
+            if live is not None and live.live:
+                runs = {RUNS: True, ("driver",): live.driver, ("spec",): live.spec}
+        return {**runs, **recorded(entry)}
 
 
 def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:

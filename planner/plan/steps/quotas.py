@@ -7,13 +7,13 @@ from msgspec import field
 from planner.diff.fields import displayed
 from planner.diff.record import quota_entry
 from planner.model.address import Address
-from planner.model.change import Action, Change, FieldChange
+from planner.model.change import Action, Change, Facts, FieldChange
 from planner.model.desired import DesiredQuota
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.step import Step
 from planner.model.topology import QUOTA_KEYS, QuotaEntity
 from planner.model.topology.quotas import NO_LIMIT
-from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
+from planner.plan.object_kind import EXISTS, ObjectKind, owner
 from planner.plan.steps.registry import registered
 
 
@@ -42,14 +42,9 @@ class AlterQuota(Step, frozen=True):
         """Returns each limit after the step; None is no limit."""
         return {**self.set, **dict.fromkeys(self.unset)}
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        live = limits_of(self.address, now)
-        for key, value in sorted(self.wanted.items()):
-            if live.get(key) != value:
-                made = displayed((key,), value)
-                yield f"{key} is {displayed((key,), live.get(key))} now, the plan made it {made}"
+    @property
+    def left(self) -> Facts:
+        return {(key,): value for key, value in sorted(self.wanted.items())}
 
 
 class QuotaKind(ObjectKind):
@@ -79,16 +74,16 @@ class QuotaKind(ObjectKind):
     def keys(self, change: Change) -> frozenset[str]:
         return frozenset(QUOTA_KEYS).intersection((*(change.before or ()), *(change.after or ())))
 
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        before, after = (limits_of(seen.address, seen.cluster) for seen in (then, now))
-        if difference := other_owner(then, now) or appeared(before, after):
-            return difference
-        for key in sorted(keys):
-            if before.get(key) != after.get(key):
-                return other_value(key, *(displayed((key,), limits.get(key)) for limits in (before, after)))
-        return ""
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        limits = cluster.quotas.get(name, {})
+        return {**owner(entry), EXISTS: bool(limits), **{(key,): limits.get(key) for key in sorted(keys)}}
 
 
 def limits_of(address: Address, cluster: ObservedCluster) -> Mapping[str, int | float]:

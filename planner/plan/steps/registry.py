@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from planner.diff.record import announced, recorded_flow
 from planner.diff.typed_values import new_flow_values
 from planner.model.address import Address, Kind
-from planner.model.change import Value
-from planner.model.observed import ObservedCluster, RegistryEntry
+from planner.model.change import Facts, Value
+from planner.model.observed import RegistryEntry
 from planner.model.step import Milestone, Step
 from planner.model.topology import OnRemove
+from planner.plan.object_kind import recorded
 
 NOT_READABLE = "(not readable)"
 
@@ -60,20 +61,9 @@ class Own(Step, frozen=True):
     def subject(self) -> str:
         return "entry"
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        wanted = self.entry
-        if entry is None:
-            yield "is not managed any more"
-        elif entry.topology != wanted.topology:
-            yield f"owned by topology {entry.topology!r} now"
-        elif (entry.protect, entry.on_remove, entry.origin) != (
-            wanted.protect,
-            wanted.on_remove,
-            wanted.origin,
-        ) or not wanted.spec.items() <= entry.spec.items():
-            yield "was applied differently since"
+    @property
+    def left(self) -> Facts:
+        return recorded(self.entry)
 
 
 class Disown(Step, frozen=True):
@@ -102,11 +92,9 @@ class Disown(Step, frozen=True):
     def subject(self) -> str:
         return "entry"
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        if entry is not None and entry.topology == self.topology:
-            yield "is managed again"
+    @property
+    def left(self) -> Facts:
+        return {("managed", self.topology): None}
 
 
 def registered(record: RegistryEntry, cluster: str, step: Step | None, *, announce: bool) -> list[Step]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 
-from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.restore import RestoredTopic
 from planner.model.step import Step
 from runtime.contract.records.manifest import BackupState, SnapshotOffset
@@ -18,11 +17,6 @@ class RestoreStep(Step, frozen=True):
         "what a restore wrote is kept",
         "delete the restored topics, or reset the offsets of the group",
     )
-
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        yield from ()
 
 
 class RestoreRecords(RestoreStep, frozen=True):

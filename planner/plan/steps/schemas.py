@@ -6,11 +6,11 @@ from msgspec import field
 
 from planner.diff.schemas import COMPATIBILITY, SETTINGS
 from planner.model.address import Address
-from planner.model.change import Change
+from planner.model.change import Change, Facts
 from planner.model.desired import DesiredSubject
 from planner.model.observed import ObservedCluster, ObservedSubject, RegistryEntry
 from planner.model.step import Milestone, PlannedSteps, Step
-from planner.plan.object_kind import ObjectKind, SeenObject, other_value
+from planner.plan.object_kind import ObjectKind
 from runtime.schemas.versions import SchemaVersion
 
 _HINT = "change it at the schema registry"
@@ -50,13 +50,9 @@ class ConfigureSubject(SubjectStep, frozen=True):
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return not self.releases and super().precedes_job(clusters, destination, topics)
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        live = now.subjects.get(self.subject_name, ObservedSubject())
-        for key, value in sorted(self.set.items()):
-            if key not in superseded and getattr(live, key) != value:
-                yield f"{key} is {getattr(live, key) or 'not set'} now, the plan made it {value}"
+    @property
+    def left(self) -> Facts:
+        return {(key,): value for key, value in sorted(self.set.items())}
 
 
 class RegisterSchemas(SubjectStep, frozen=True):
@@ -82,21 +78,10 @@ class RegisterSchemas(SubjectStep, frozen=True):
         if self.compatibility:
             yield f"{COMPATIBILITY}={self.compatibility}"
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        live = now.subjects.get(self.subject_name, ObservedSubject())
-        fingerprints = {version.fingerprint for version in live.versions}
-        for version in self.versions:
-            if version.fingerprint not in fingerprints:
-                yield f"version {version.number} was deleted since"
-        if (
-            self.compatibility
-            and live.compatibility != self.compatibility
-            and COMPATIBILITY not in superseded
-        ):
-            now_is = live.compatibility or "not set"
-            yield f"{COMPATIBILITY} is {now_is} now, the plan made it {self.compatibility}"
+    @property
+    def left(self) -> Facts:
+        versions = {("version", version.fingerprint): True for version in self.versions}
+        return versions | ({(COMPATIBILITY,): self.compatibility} if self.compatibility else {})
 
 
 class SchemaKind(ObjectKind):
@@ -144,29 +129,25 @@ class SchemaKind(ObjectKind):
             steps.append(register)
         return steps
 
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        before, after = (
-            seen.cluster.subjects.get(seen.address.name, ObservedSubject()) for seen in (then, now)
-        )
-        # The job of the flow may have registered meanwhile what the plan registers.
-        planned = {
-            version.fingerprint
-            for step in steps
-            if isinstance(step, RegisterSchemas)
-            for version in step.versions
-        }
-        gained = [version for version in after.versions if version not in before.versions]
-        lost = set(before.versions).difference(after.versions)
-        if lost or any(version.fingerprint not in planned for version in gained):
-            return "has other versions now than when the plan was made"
-        wanted: dict[str, str] = {}
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        """What the plan registers and sets is left out: the job of the flow may have done so meanwhile.
+
+        A setting that is "" is not set, or was not read.
+        """
+        live = cluster.subjects.get(name, ObservedSubject())
+        planned = {path for step in steps for path in step.left}
+        versions = {("version", version.fingerprint): version for version in live.versions}
+        others = frozenset(version for path, version in versions.items() if path not in planned)
+        settings = {key: getattr(live, key) for key in SETTINGS if getattr(live, key)}
         for step in steps:
             if isinstance(step, ConfigureSubject):
-                wanted |= step.set
-        for key in SETTINGS:
-            # "" also stands for a setting that the plan did not read
-            if getattr(before, key) and getattr(after, key) not in (getattr(before, key), wanted.get(key)):
-                return other_value(key, getattr(before, key) or "not set", getattr(after, key) or "not set")
-        return ""
+                settings |= {key: step.old[key] for key in step.set if settings.get(key) == step.set[key]}
+        shown: Facts = {(key,): value for key, value in settings.items()}
+        return {("versions",): others, **dict.fromkeys(versions, True), **shown}

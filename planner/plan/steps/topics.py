@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import field
 from msgspec.structs import replace
 
-from planner.diff.fields import displayed
 from planner.diff.record import topic_entry
-from planner.diff.typed_values import REPLICATION, explicit, given_back_after
-from planner.diff.values import readable, same_value
+from planner.diff.typed_values import PARTITIONS, REPLICATION, explicit, given_back_after
+from planner.diff.values import readable
 from planner.model.address import Address
-from planner.model.change import SENSITIVE, Action, Change
+from planner.model.change import SENSITIVE, Action, Change, Facts
 from planner.model.desired import DesiredTopic
 from planner.model.observed import (
     ID,
@@ -22,7 +21,7 @@ from planner.model.observed import (
 )
 from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import looks_secret
-from planner.plan.object_kind import ObjectKind, SeenObject, appeared, other_owner, other_value
+from planner.plan.object_kind import EXISTS, NOT_TOLD, ObjectKind, owner, removal
 from planner.plan.steps.registry import Own
 
 UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
@@ -32,19 +31,6 @@ class TopicStep(Step, frozen=True):
     """A step about one topic."""
 
     topic: str
-
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        live = now.topics.get(self.topic)
-        if live is None:
-            yield "was deleted since"
-        else:
-            yield from self.differences(live, superseded)
-
-    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
-        """Yields what differs from what the step left behind at a topic that exists."""
-        yield from ()
 
 
 class CreateTopic(TopicStep, frozen=True):
@@ -75,14 +61,11 @@ class CreateTopic(TopicStep, frozen=True):
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.address in topics
 
-    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
-        yield from _other_partitions(live, self.partitions)
-        if self.replication not in (None, live.replication_factors):
-            now = displayed(REPLICATION, live.replication_factors)
-            yield f"its replication is {now} now, the plan gave it {self.replication}"
-        yield from _other_settings(
-            live, {key: value for key, value in self.config.items() if key not in superseded}
-        )
+    @property
+    def left(self) -> Facts:
+        numbers = {PARTITIONS: self.partitions, REPLICATION: self.replication}
+        chosen = {path: number for path, number in numbers.items() if number is not None}
+        return {EXISTS: True, **chosen, **_settings_facts(self.config)}
 
 
 class GrowPartitions(TopicStep, frozen=True):
@@ -108,8 +91,9 @@ class GrowPartitions(TopicStep, frozen=True):
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.address in topics
 
-    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
-        yield from _other_partitions(live, self.new)
+    @property
+    def left(self) -> Facts:
+        return {EXISTS: True, PARTITIONS: self.new}
 
 
 class AlterConfigs(TopicStep, frozen=True):
@@ -145,8 +129,9 @@ class AlterConfigs(TopicStep, frozen=True):
     def precedes_job(self, clusters: Collection[str], destination: str, topics: Collection[Address]) -> bool:
         return self.address in topics and not self.restores
 
-    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
-        yield from _other_settings(live, self.wanted)
+    @property
+    def left(self) -> Facts:
+        return {EXISTS: True, **_settings_facts(self.wanted)}
 
 
 class Reassign(TopicStep, frozen=True):
@@ -167,11 +152,10 @@ class Reassign(TopicStep, frozen=True):
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"{_counts(self.old)} -> {_counts(self.replicas)} replicas"
 
-    def differences(self, live: ObservedTopic, superseded: Collection[str]) -> Iterator[str]:
-        # Partitions that were added since were not moved.
-        pairs = zip(live.replicas, self.replicas, strict=False)
-        if any(set(now) != set(planned) for now, planned in pairs):
-            yield "its replicas moved since"
+    @property
+    def left(self) -> Facts:
+        """Partitions that are added later were not moved."""
+        return {EXISTS: True, **_replicas_facts(self.replicas)}
 
 
 class DeleteTopic(TopicStep, frozen=True):
@@ -190,10 +174,9 @@ class DeleteTopic(TopicStep, frozen=True):
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield f"with its records (topic id {self.topic_id})"
 
-    def no_longer_done(
-        self, now: ObservedCluster, entry: RegistryEntry | None, superseded: Collection[str]
-    ) -> Iterator[str]:
-        yield from ("was created again since",) if self.topic in now.topics else ()
+    @property
+    def left(self) -> Facts:
+        return {EXISTS: False}
 
 
 def _or_default(number: int | None) -> str:
@@ -211,28 +194,30 @@ def _counts(replicas: Sequence[Sequence[int]]) -> str:
     return ", ".join(str(factor) for factor in sorted({len(partition) for partition in replicas}))
 
 
-def _own_value(live: ObservedTopic, key: str) -> str | None:
-    """Returns the value that is set on the topic itself; None also for one that the broker never returns."""
-    value = explicit(live, key)
-    return None if value is None else value.value
+def _settings_facts(values: Mapping[str, str | None]) -> Facts:
+    return {("config", key): value for key, value in sorted(values.items())}
 
 
-def _other_partitions(live: ObservedTopic, partitions: int | None) -> Iterator[str]:
-    if partitions not in (None, live.partitions):
-        yield f"has {live.partitions} partitions now, the plan gave it {partitions}"
+def _replicas_facts(replicas: Sequence[Sequence[int]]) -> Facts:
+    return {("replicas", str(number)): frozenset(brokers) for number, brokers in enumerate(replicas)}
 
 
-def _other_settings(live: ObservedTopic, wanted: Mapping[str, str | None]) -> Iterator[str]:
-    """Yields the settings that have another value now. A value that the broker never returns is left out."""
-    for key, value in sorted(wanted.items()):
-        config = explicit(live, key)
-        now = _own_value(live, key)
-        if (config is None or not config.sensitive) and not same_value(key, value, now):
-            yield f"{key} is {_shown(key, now)} now, the plan made it {_shown(key, value)}"
-
-
-def _shown(key: str, value: str | None) -> str:
-    return "not set" if value is None else readable(key, value)
+def topic_facts(live: ObservedTopic | None, keys: Iterable[str]) -> Facts:
+    """Returns what is known of a live topic, with the settings of its own among these."""
+    if live is None:
+        return {EXISTS: False}
+    own = {key: explicit(live, key) for key in sorted(keys)}
+    return {
+        EXISTS: True,
+        ("id",): live.id,
+        PARTITIONS: live.partitions,
+        REPLICATION: live.replication_factors,
+        **_replicas_facts(live.replicas),
+        **{
+            ("config", key): None if value is None else NOT_TOLD if value.sensitive else value.value
+            for key, value in own.items()
+        },
+    }
 
 
 class TopicKind(ObjectKind):
@@ -266,35 +251,20 @@ class TopicKind(ObjectKind):
         configs = [state.get("config") for state in (change.before, change.after) if state is not None]
         return frozenset(key for config in configs if isinstance(config, Mapping) for key in config)
 
-    def difference(
-        self, then: SeenObject, now: SeenObject, keys: Collection[str], steps: Sequence[Step]
-    ) -> str:
-        before, after = (seen.cluster.topics.get(seen.address.name) for seen in (then, now))
-        if difference := other_owner(then, now) or appeared(before, after):
-            return difference
-        if before is not None and after is not None:
-            if before.id != after.id:
-                return "was deleted and created again since the plan was made"
-            if before.partitions != after.partitions:
-                return f"has {after.partitions} partitions now, {before.partitions} when the plan was made"
-            if before.replicas != after.replicas and any(isinstance(step, Reassign) for step in steps):
-                return "its replicas moved since the plan was made"
-        if then.entry is not None and _removal(then.entry) != _removal(now.entry):
-            meant = f"{_removal(now.entry)} now, {_removal(then.entry)} when the plan was made"
-            return f"removing it means {meant}"
-        if before is not None and after is not None:
-            for key in sorted(keys):
-                values = [_own_value(live, key) for live in (before, after)]
-                if not same_value(key, *values):
-                    return other_value(key, *(_shown(key, value) for value in values))
-        return ""
-
-
-def _removal(entry: RegistryEntry | None) -> str:
-    """Returns what the registry says about removing a topic: `keep`, `delete` or `protected`."""
-    if entry is None:
-        return ""
-    return "protected" if entry.protect else entry.on_remove.value
+    def facts(
+        self,
+        name: str,
+        cluster: ObservedCluster,
+        entry: RegistryEntry | None,
+        keys: Collection[str],
+        steps: Sequence[Step],
+    ) -> Facts:
+        """Replicas may move, unless the plan moves them."""
+        moves = not steps or any(isinstance(step, Reassign) for step in steps)
+        hidden = () if moves else ("replicas", "replication")
+        live = topic_facts(cluster.topics.get(name), keys)
+        shown = {path: fact for path, fact in live.items() if path[0] not in hidden}
+        return {**owner(entry), **shown, **removal(entry)}
 
 
 def _create(topic: DesiredTopic) -> CreateTopic:

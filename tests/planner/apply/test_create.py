@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 
-from planner.apply.handlers.topics import differences
 from planner.model.address import topic_address
-from planner.model.observed import ConfigSource, ConfigValue
-from planner.plan.steps.topics import CreateTopic
-from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.metadata import Partition, TopicMetadata
+from planner.model.observed import ConfigSource, ConfigValue, ObservedTopic
+from planner.plan.object_kind import differences
+from planner.plan.steps.topics import CreateTopic, topic_facts
 
 
 def create(config: Mapping[str, str], partitions: int | None = 1, replication: int | None = None):
@@ -15,38 +13,28 @@ def create(config: Mapping[str, str], partitions: int | None = 1, replication: i
     return CreateTopic("create", address, "dc1", "t", partitions, replication, dict(config))
 
 
-def topic(*replicas: int) -> TopicMetadata:
-    partitions = {
-        number: Partition(number, 1, 0, tuple(range(factor)), ()) for number, factor in enumerate(replicas)
+def found(step: CreateTopic, *replicas: int, **config: str | None) -> list[str]:
+    """Returns how a topic differs. A value that is None is a secret, which the broker keeps to itself."""
+    values = {
+        key.replace("_", "."): ConfigValue(value, ConfigSource.TOPIC, sensitive=value is None)
+        for key, value in config.items()
     }
-    return TopicMetadata("t", b"", ErrorCode.NONE, False, partitions)
+    live = ObservedTopic("t", "id", tuple(tuple(range(factor)) for factor in replicas), values)
+    return list(differences(step.left, topic_facts(live, step.keys), left=True))
 
 
-def live(text: str | None, *, sensitive: bool = False) -> ConfigValue:
-    return ConfigValue(text, ConfigSource.TOPIC, sensitive)
-
-
-def told(**values: str | None) -> dict[str, ConfigValue]:
-    return {key.replace("_", "."): live(value) for key, value in values.items()}
-
-
-def test_each_difference_is_a_sentence_in_the_units_of_a_plan() -> None:
+def test_each_difference_is_a_clause_in_the_units_of_a_plan() -> None:
     config = {"flush.ms": "1", "retention.ms": "604800000", "segment.ms": "1000", "vendor.key": "1.10"}
-
-    found = differences(
-        create(config, 3, 2), topic(1, 1), told(flush_ms="1", retention_ms="86400000", vendor_key="1.1")
-    )
-
-    assert list(found) == [
-        "it has 2 partitions instead of 3",
-        "its replication is 1 instead of 2",
-        "retention.ms is 1d instead of 7d",
-        "segment.ms is not set instead of 1s",
-        "vendor.key is 1.1 instead of 1.10",
+    step = create(config, 3, 2)
+    assert found(step, 1, 1, flush_ms="1", retention_ms="86400000", vendor_key="1.1") == [
+        "has 2 partitions now, the plan gave it 3",
+        "replication is 1 now, the plan made it 2",
+        "retention.ms is 1d now, the plan made it 7d",
+        "segment.ms is not set now, the plan made it 1s",
+        "vendor.key is 1.1 now, the plan made it 1.10",
     ]
+    assert found(create({"segment.ms": "1000"}, None), 1, 2, segment_ms="1000", other_key="x") == []
 
 
 def test_a_value_that_the_broker_keeps_to_itself_is_no_difference() -> None:
-    secret = live(None, sensitive=True)
-
-    assert list(differences(create({"vendor.token": "x"}), topic(1), {"vendor.token": secret})) == []
+    assert found(create({"vendor.token": "x"}), 1, vendor_token=None) == []

@@ -320,7 +320,7 @@ def test_what_the_job_brought_since_is_not_stale_and_what_another_registered_is(
     (found,) = stale(plan, pair.observed(shop))
     assert (found.address, found.summary) == (
         "schema.dc2.orders-value",
-        "has other versions now than when the plan was made",
+        "got or lost versions since the plan was made",
     )
 
 

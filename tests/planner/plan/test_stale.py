@@ -59,8 +59,8 @@ BILLING = f"owned by topology 'billing' now, by no topology {PLAN}"
         "its unit": (THEN, orders(retention_ms=WEEK), f"retention.ms is 7d now, 1 {PLAN}"),
         "no value": (THEN, orders(), f"retention.ms is not set now, 1 {PLAN}"),
         "another owner": (THEN, entry(topology="billing"), BILLING),
-        "protected": (entry(), entry(protect=True), f"removing it means protected now, keep {PLAN}"),
-        "doomed": (entry(), entry(on_remove=OnRemove.DELETE), f"removing it means delete now, keep {PLAN}"),
+        "protected": (entry(), entry(protect=True), f"on_remove is protected now, keep {PLAN}"),
+        "doomed": (entry(), entry(on_remove=OnRemove.DELETE), f"on_remove is delete now, keep {PLAN}"),
     },
 )
 def test_a_plan_for_a_topic(then, now, difference) -> None:
@@ -200,7 +200,7 @@ def entries(**changed):
         ),
         "made again": (topics(live("old")), "old was created again since"),
         "forgotten": (entries(), "made is not managed any more"),
-        "protected": (entries(protect=True), "made was applied differently since"),
+        "protected": (entries(protect=True), "made on_remove is protected now, the plan made it keep"),
     },
 )
 def test_steps_on_topics_that_were_done(now, difference) -> None:
