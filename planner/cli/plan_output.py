@@ -148,4 +148,6 @@ def exit_code(plan: "Plan", *, detailed: bool = False) -> int:
         return refusal
     if not plan.complete:
         return ExitCode.ERROR
-    return ExitCode.DIFFERENT if plan.changed and (detailed or plan.mode is Mode.DRIFT) else ExitCode.DONE
+    return (
+        ExitCode.DIFFERENT if plan.changed and (detailed or plan.inputs.mode is Mode.DRIFT) else ExitCode.DONE
+    )

@@ -14,17 +14,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from planner.model.change import SENSITIVE, Action, Change
-from planner.model.desired import PlannedWave
+from planner.model.desired import Desired
 from planner.model.diagnostic import Diagnostic, ExitCode, Severity
 from planner.model.observed import Observed
 from planner.model.plain import masked, plain
 from planner.model.restore import RestoredBackup
 from planner.model.step import NOTHING_DONE, ApplyRecord, ApplySummary, Step
-from planner.model.topology import Cluster, Flow, Policies, Topology
+from planner.model.topology import Cluster, Flow, Topology
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.extras import DISTRIBUTION
 from runtime.contract.results.status import PartitionWaits
-from runtime.contract.spec.topic_settings import InternalSpec
 
 if TYPE_CHECKING:
     from runtime.contract.results.groups import FlowLoss, GroupTopics
@@ -76,8 +75,7 @@ class PlanInputs:
 class Plan:
     """A plan has three properties, not one status: `complete` (all could be read), `errored`, `applyable`.
 
-    `flows` has the number of topics that each flow takes; None where it is unknown. `waves` are those of
-    cutovers.
+    `desired` is the state that its changes lead to. A restore has none: its backup says what it writes.
     """
 
     inputs: PlanInputs = field(repr=False)
@@ -85,31 +83,17 @@ class Plan:
     steps: tuple[Step, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
-    flows: Mapping[str, int | None] = field(default_factory=dict)
-    waves: tuple[PlannedWave, ...] = ()
+    desired: Desired = field(default=Desired(""), repr=False)
+
+    @property
+    def topology(self) -> Topology:
+        return self.inputs.topology
 
     @property
     def job_flows(self) -> list[Flow]:
-        """Returns the flows of the plan as jobs run them."""
-        declared = self.inputs.topology.job_flows
-        return [declared[name] for name in self.flows]
-
-    @property
-    def topology(self) -> str:
-        """Returns the topology's name."""
-        return self.inputs.topology.name
-
-    @property
-    def mode(self) -> Mode:
-        return self.inputs.mode
-
-    @property
-    def created_at(self) -> str:
-        return self.inputs.created_at
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return tuple(sorted(self.inputs.targets))
+        """Returns the flows of the plan as jobs run them. A restore runs none."""
+        restores = self.inputs.mode is Mode.RESTORE
+        return [] if restores else [flow for _, flow in sorted(self.topology.job_flows.items())]
 
     @property
     def clusters(self) -> Mapping[str, str]:
@@ -119,25 +103,8 @@ class Plan:
     @property
     def connections(self) -> Mapping[str, Cluster]:
         """Returns how to reach the clusters that were read; secrets are references."""
-        declared = self.inputs.topology.clusters
+        declared = self.topology.clusters
         return {name: declared[name] for name in self.clusters if name in declared}
-
-    @property
-    def internal(self) -> InternalSpec:
-        """Returns the settings of the internal topics."""
-        return self.inputs.topology.internal
-
-    @property
-    def policies(self) -> Policies:
-        """Returns the policies, which an apply checks once more."""
-        return self.inputs.topology.policies
-
-    @property
-    def labels(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the labels of the clusters that have some, for the rules."""
-        return {
-            name: cluster.labels for name, cluster in self.inputs.topology.clusters.items() if cluster.labels
-        }
 
     @property
     def complete(self) -> bool:

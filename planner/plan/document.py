@@ -63,31 +63,34 @@ class ChangeSummary:
 def json_tree(plan: Plan) -> dict[str, Any]:
     """Returns the plan as a tree: `resource_changes`, or `resource_drift` where nothing will change."""
     changes = [_change(change) for change in plan.changes]
-    drift = plan.mode is Mode.DRIFT
+    drift = plan.inputs.mode is Mode.DRIFT
     by_address = {change.address: change for change in plan.changes}
     ends = (end for flow in plan.job_flows for end in flow.ends)
-    clusters = {*plan.connections, *plan.clusters, *plan.labels, *ends}  # whether or not they answered
+    labels = {
+        name: dict(cluster.labels) for name, cluster in plan.topology.clusters.items() if cluster.labels
+    }
+    clusters = {*plan.connections, *plan.clusters, *labels, *ends}  # whether or not they answered
     return {
         "format_version": FORMAT_VERSION,
-        "topology": plan.topology,
-        "mode": plan.mode.value,
-        "created_at": plan.created_at,
-        "topology_digest": plan.inputs.topology.digest,
+        "topology": plan.topology.name,
+        "mode": plan.inputs.mode.value,
+        "created_at": plan.inputs.created_at,
+        "topology_digest": plan.topology.digest,
         "digest": None if drift else digest(plan),
         "complete": plan.complete,
         "errored": plan.errored,
         "applyable": plan.applyable,
         "changed": plan.changed,
         "clusters": dict(plan.clusters),
-        "cluster_labels": {name: dict(plan.labels.get(name, {})) for name in sorted(clusters)},
-        "targets": list(plan.targets),
+        "cluster_labels": {name: labels.get(name, {}) for name in sorted(clusters)},
+        "targets": sorted(plan.inputs.targets),
         "resource_changes": [] if drift else changes,
         "resource_drift": changes if drift else [],
         "steps": [_step(step, by_address.get(step.address)) for step in plan.steps],
         "unknown": dict(plan.unknown),
         "diagnostics": [diagnostic_tree(diagnostic) for diagnostic in plan.diagnostics],
         "summary": asdict(ChangeSummary.of(plan.changes)),
-        "waves": [{**plain(wave), "state": wave.state} for wave in plan.waves],
+        "waves": [{**plain(wave), "state": wave.state} for wave in plan.desired.waves],
     }
 
 

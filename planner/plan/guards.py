@@ -15,14 +15,12 @@ from planner.graph.lints.topics import too_many_replicas
 from planner.graph.messages import few
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action, Change
-from planner.model.desired import Declared, Desired, DesiredJob, DesiredTopic
+from planner.model.desired import Desired, DesiredJob, DesiredTopic
 from planner.model.diagnostic import Diagnostic, ExitCode, SourceLocation, error
 from planner.model.observed import FEATURE_REASSIGN, Observed, ObservedCluster
 from planner.model.plan import Mode, Plan
 from planner.model.step import Step
 from planner.model.topology import Policies, Requirement, Topology
-from planner.plan.steps.registry import Own
-from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import changes_of_silent_sources, promotions, transitions
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.spec.jobspec import JobSpec
@@ -39,14 +37,23 @@ UNLIMITED = frozenset({"retention.ms", "retention.bytes", "local.retention.ms", 
 
 
 def unmet_requirements(
-    requirements: Iterable[Requirement], topics: Iterable[DesiredTopic], observed: Observed
+    requirements: Sequence[Requirement],
+    topics: Iterable[DesiredTopic],
+    changes: Iterable[Change],
+    observed: Observed,
 ) -> Iterator[Diagnostic]:
-    """Yields a refusal for each topic that fails a requirement."""
-    rules = tuple(requirements)
-    for topic in topics if rules else ():
+    """Yields a refusal for each topic that fails a requirement once these changes are made."""
+    unset = {
+        change.address: {
+            field.key for field in change.fields if field.path[0] == "config" and field.new is None
+        }
+        for change in changes
+        if requirements
+    }
+    for topic in topics if requirements else ():
         cluster = observed.reachable(topic.cluster)
-        for rule in rules:
-            value = value_of(rule.subject, topic, cluster)
+        for rule in requirements:
+            value = value_of(rule.subject, topic, cluster, unset.get(topic.address, ()))
             if value is None or holds(rule, value):
                 continue
             yield error(
@@ -60,8 +67,13 @@ def unmet_requirements(
             )
 
 
-def value_of(subject: str, topic: DesiredTopic, cluster: ObservedCluster | None) -> str | None:
-    """Returns the topic's value after the plan: declared, live or the cluster's default; None if unknown."""
+def value_of(
+    subject: str, topic: DesiredTopic, cluster: ObservedCluster | None, unset: Collection[str] = ()
+) -> str | None:
+    """Returns the topic's value after the plan: declared, live or the cluster's default; None if unknown.
+
+    `unset` are the settings that the plan gives back to the cluster.
+    """
     live = cluster.topics.get(topic.name) if cluster is not None else None
     match subject:
         case "partitions":
@@ -74,7 +86,7 @@ def value_of(subject: str, topic: DesiredTopic, cluster: ObservedCluster | None)
             return _text(wanted, current, default)
         case key:
             live_value = live.config[key].value if live is not None and key in live.config else None
-            kept_value = live_value if key not in topic.unset else None
+            kept_value = live_value if key not in unset else None
             return _text(topic.config.get(key), kept_value, cluster.defaults.get(key) if cluster else None)
 
 
@@ -184,7 +196,7 @@ def check(
         *promotions(flows, desired, topology),
         *(problem for job, spec in jobs if job.needed for problem in secret_problems(job, spec)),
         *owned_by_others(places, topology.name, observed),
-        *unmet_requirements(topology.policies.require, topics, observed),
+        *unmet_requirements(topology.policies.require, topics, changes, observed),
     )
 
 
@@ -334,37 +346,17 @@ def recheck(plan: Plan, remaining: Collection[Step], observed: Observed) -> tupl
     changes = tuple(change for change in plan.changes if change.address in touched)
     places = ((step.cluster, step.address, None) for step in remaining if step.address.cluster is None)
     ended = {flow.name for flow in plan.job_flows if not flow.runs}
+    topology, policies = plan.topology.name, plan.topology.policies
+    topics = [topic for topic in plan.desired.topics if topic.address in touched]
     return (
-        *ownership(plan.topology, observed, changes),
-        *owned_by_others(places, plan.topology, observed),
+        *ownership(topology, observed, changes),
+        *owned_by_others(places, topology, observed),
         *protection(observed, changes),
-        *max_deletes(plan.policies.max_deletes, ended, observed, changes, plan.mode),
-        *requirements(plan, remaining, observed),
+        *max_deletes(policies.max_deletes, ended, observed, changes, plan.inputs.mode),
+        *unmet_requirements(policies.require, topics, changes, observed),
     )
-
-
-def requirements(plan: Plan, steps: Iterable[Step], observed: Observed) -> Iterator[Diagnostic]:
-    """Yields the unmet `policies.require` of every topic that these steps register."""
-    return unmet_requirements(plan.policies.require, _topics_after(tuple(steps)), observed)
 
 
 def required_keys(policies: Policies) -> frozenset[str]:
     """Returns the settings of a topic that its requirements compare."""
     return frozenset(requirement.subject for requirement in policies.require) - {PARTITIONS, REPLICATION}
-
-
-def _topics_after(steps: Iterable[Step]) -> Iterator[DesiredTopic]:
-    """Yields the topics as they will be, from their registry entries."""
-    listed = tuple(steps)
-    unset = {step.address: frozenset(step.unset) for step in listed if isinstance(step, AlterConfigs)}
-    for step in listed:
-        if isinstance(step, Own) and step.address.kind is Kind.TOPIC:
-            yield DesiredTopic(
-                cluster=step.cluster,
-                name=step.address.name,
-                origin=Declared(),
-                partitions=step.entry.number(PARTITIONS),
-                replication=step.entry.number(REPLICATION),
-                config=step.entry.config,
-                unset=unset.get(step.address, frozenset()),
-            )

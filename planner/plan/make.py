@@ -358,7 +358,6 @@ def make_plan(
     kept, about_targets = select(changes, targets, desired, observed, topology)
     unknown = _unknown(desired, observed, topology, kept, partial=bool(targets))
     steps = make_steps(kept, desired, seen or observed)
-    taken = {flow.flow.name: len(flow.topics) for flow in desired.flows if flow.selection_known}
     return Plan(
         inputs,
         changes=kept,
@@ -371,8 +370,7 @@ def make_plan(
             *about_targets,
         ),
         unknown=unknown,
-        flows={name: taken.get(name) for name in sorted(topology.job_flows)},
-        waves=desired.waves,
+        desired=desired,
     )
 
 

@@ -143,7 +143,7 @@ async def waiting(
     are read, or those that the plan was made from are used with `observed`. Specs that can't be read, or
     could not be, are a warning.
     """
-    chosen = {change.address for change in plan.changes} if plan.targets else None
+    chosen = {change.address for change in plan.changes} if plan.inputs.targets else None
     flows = [
         flow
         for flow in plan.job_flows
@@ -208,7 +208,7 @@ async def _waits(
 
     clusters = {name for _, flow in running for name in flow.ends}
     request = StatusRequest(
-        topology=plan.topology,
+        topology=plan.topology.name,
         clusters=endpoints_of(plan.connections[name] for name in sorted(clusters)),
         flows=[msgspec.structs.replace(job.flow(flow.name), state=flow.state) for job, flow in running],
         router=Router({route.name: route for job, _ in running for route in routes_of(job)}.values()),

@@ -281,7 +281,7 @@ class SparkRestorer:
             return await self._schemas(schemas)
         topics = [naming.LEDGER, naming.OFFSET_MAP]
         async with ClusterClient(endpoint) as client:
-            await internal_topics.ensure(client, topics, self._plan.internal)
+            await internal_topics.ensure(client, topics, self._plan.topology.internal)
         async with self._one_at_a_time:
             return await self._records(endpoint, [step for step in steps if isinstance(step, RestoreRecords)])
 

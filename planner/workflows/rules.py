@@ -53,8 +53,8 @@ def judged(plan: Plan, files: Sequence[Path] = ()) -> Plan:
 
 def verdicts_on(plan: Plan, files: Sequence[Path] = ()) -> tuple[Diagnostic, ...]:
     """Returns a refusal or a warning for each rule that the plan breaks."""
-    rules = (*operator_rules(files), *plan.policies.rules)
-    if not rules or plan.mode is Mode.DRIFT:
+    rules = (*operator_rules(files), *plan.topology.policies.rules)
+    if not rules or plan.inputs.mode is Mode.DRIFT:
         return ()
     tree = {key: value for key, value in json_tree(plan).items() if key != "steps"}
     return tuple(diagnostic for pair in _answers(rules, tree) for diagnostic in _found(*pair, tree))

@@ -79,4 +79,4 @@ def honest() -> Plan:
 
 def changed(plan: Plan, **changes: object) -> Plan:
     """The plan of the same inputs, but for the topology's values that are changed."""
-    return plan_from(replace(plan.inputs, topology=replace(plan.inputs.topology, **changes)))
+    return plan_from(replace(plan.inputs, topology=replace(plan.topology, **changes)))

@@ -69,7 +69,7 @@ def hostile_plan(attack: str):
     unknown = replace(change, action=Action.UNKNOWN)
     diagnostics = (warning(attack, attack, address=attack), error(attack, attack, address=attack))
     plan = replace(plan, changes=(change, unknown), diagnostics=diagnostics, unknown={attack: attack})
-    shop = replace(plan.inputs.topology, name=attack)
+    shop = replace(plan.topology, name=attack)
     seen = observed(replace(cluster(name=attack), id=attack))
     return with_inputs(plan, topology=shop, observed=seen, created_at=attack)
 

@@ -142,8 +142,8 @@ def markdown(plan: Plan, limit: int = LIMIT, simulation: Simulation | None = Non
     """Returns at most `limit` characters. The middle is cut, never the summary."""
     head, blocks = _head(plan), [*_blocks(plan), *_waves(plan)]
     clusters = ", ".join(f"{_text(name)} {code(cluster_id)}" for name, cluster_id in plan.clusters.items())
-    planned = f"planned {_text(plan.created_at)}" + (f" against {clusters}" if clusters else "")
-    approved = "" if plan.mode is Mode.DRIFT else f" · Plan digest: {code(digest(plan))}"
+    planned = f"planned {_text(plan.inputs.created_at)}" + (f" against {clusters}" if clusters else "")
+    approved = "" if plan.inputs.mode is Mode.DRIFT else f" · Plan digest: {code(digest(plan))}"
     tail = f"\n<sub>{planned}{approved}</sub>\n"
     if simulation is not None:
         tail = _cut(_simulation(simulation), HEAD_SHARE, "repl plan --simulate") + tail
@@ -160,7 +160,7 @@ def failed(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def _head(plan: Plan) -> str:
-    lines = [f"### {_text(plan.topology)}: {_text(summary_line(plan))}", ""]
+    lines = [f"### {_text(plan.topology.name)}: {_text(summary_line(plan))}", ""]
     errors = [diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR]
     if errors:
         lines += [f"**This plan can't be applied: {plural(len(errors), 'error')}.**", ""]
@@ -191,10 +191,10 @@ def _blocks(plan: Plan) -> list[str]:
         action = group[0].action
         if action is not last:
             words = WORDS[action]
-            title = (words.drifted if plan.mode is Mode.DRIFT else "") or words.title
+            title = (words.drifted if plan.inputs.mode is Mode.DRIFT else "") or words.title
             blocks.append(f"{_TITLE}{title}\n")
             last = action
-        blocks.append(_block(group, plan.mode))
+        blocks.append(_block(group, plan.inputs.mode))
     return blocks
 
 
@@ -202,7 +202,7 @@ def _waves(plan: Plan) -> list[str]:
     """Returns a block for each wave of a cutover."""
     lines = [
         f"- {code(f'{wave.cutover}/{wave.wave}')} {wave.state}: {_text(wave_text(wave))}\n"
-        for wave in plan.waves
+        for wave in plan.desired.waves
     ]
     return [f"{_TITLE}Waves of cutovers\n", *lines] if lines else []
 
@@ -338,7 +338,9 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
     return environment.get_template("plan.html.j2").render(
         plan=plan,
         title=summary_line(plan),
-        digest="" if plan.mode is Mode.DRIFT else digest(plan),
+        digest="" if plan.inputs.mode is Mode.DRIFT else digest(plan),
+        targets=sorted(plan.inputs.targets),
+        topics_of={flow.flow.name: len(flow.topics) for flow in plan.desired.flows if flow.selection_known},
         summary=ChangeSummary.of(plan.changes),
         filters=_counts(Counter(change.action for change in changes)),
         groups=grouped(changes),
@@ -356,7 +358,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
         cells=simulation_cells,
         remarks=simulation_remarks,
         words=WORDS,
-        verb=lambda change: verb(change.action, plan.mode),
+        verb=lambda change: verb(change.action, plan.inputs.mode),
         title_of=group_title,
         moved_of=moved,
         unchanged=sum(1 for change in plan.changes if change.action is Action.NO_OP and not change.adopted),
@@ -372,7 +374,7 @@ def _counts(counted: Counter[Action]) -> list[tuple[str, str, int]]:
 
 def _drawn_flows(plan: Plan) -> list[Flow]:
     """Returns the flows as they are declared: files are an end of their own."""
-    declared = plan.inputs.topology.file_flows
+    declared = plan.topology.file_flows
     return [declared.get(flow.name, flow) for flow in plan.job_flows]
 
 

@@ -55,11 +55,11 @@ def _lines(plan: Plan) -> Iterator[Line]:
             for action, words in WORDS.items()
             if words.legend and action in planned
         ]
-        if legend and plan.mode is not Mode.DRIFT:
+        if legend and plan.inputs.mode is not Mode.DRIFT:
             yield f"({', '.join(legend)})", DIM
         yield "", ""
     for change in (change for change in changes if change.action is not Action.UNKNOWN):
-        yield from _change(change, plan.mode)
+        yield from _change(change, plan.inputs.mode)
         yield "", ""
     yield from _unknown([change for change in changes if change.action is Action.UNKNOWN])
     yield from _waves(plan)
@@ -85,29 +85,29 @@ def _lines(plan: Plan) -> Iterator[Line]:
 def _waves(plan: Plan) -> Iterator[Line]:
     """Yields the waves of each cutover in their order."""
     before = ""
-    for wave in plan.waves:
+    for wave in plan.desired.waves:
         if wave.cutover != before:
             yield f"Cutover {wave.cutover}: clients leave {wave.source}, fence: {wave.fence}", BOLD
             before = wave.cutover
         yield f"  {wave.wave}: {wave.state}, {wave_text(wave)}", ""
-    if plan.waves:
+    if plan.desired.waves:
         yield "", ""
 
 
 def _heading(plan: Plan) -> str:
     if all(change.action is Action.UNKNOWN for change in shown_changes(plan)):
-        return f"{plan.topology}: this part can't be compared now:"
-    match plan.mode:
+        return f"{plan.topology.name}: this part can't be compared now:"
+    match plan.inputs.mode:
         case Mode.DRIFT:
-            return f"{plan.topology}: what changed outside the topology since it was applied:"
+            return f"{plan.topology.name}: what changed outside the topology since it was applied:"
         case Mode.DESTROY:
-            return f"{plan.topology}: to destroy it, repl will do this:"
+            return f"{plan.topology.name}: to destroy it, repl will do this:"
         case Mode.ROLLBACK:
-            return f"{plan.topology}: to undo that apply, repl will do this:"
+            return f"{plan.topology.name}: to undo that apply, repl will do this:"
         case Mode.RESTORE:
-            return f"{plan.topology}: to restore the backup, repl will do this:"
+            return f"{plan.topology.name}: to restore the backup, repl will do this:"
         case _:
-            return f"{plan.topology}: to make the clusters match the topology, repl will do this:"
+            return f"{plan.topology.name}: to make the clusters match the topology, repl will do this:"
 
 
 def _change(change: Change, mode: Mode) -> Iterator[Line]:
@@ -179,7 +179,7 @@ def steps_text(plan: Plan) -> Iterator[str]:
 
 def _steps(plan: Plan) -> Iterator[str]:
     written = sorted({step.cluster for step in plan.steps})
-    yield f"{plan.topology}: repl executes {plural(len(plan.steps), 'step')}:"
+    yield f"{plan.topology.name}: repl executes {plural(len(plan.steps), 'step')}:"
     for name in written:
         reached = plan.connections.get(name)
         address = reached.bootstrap if reached is not None else "no address"

@@ -125,7 +125,7 @@ def shown_changes(plan: Plan) -> tuple[Change, ...]:
 def summary_line(plan: Plan) -> str:
     """Returns `Plan: 3 to add, 1 to change, 0 to destroy.`, or a sentence that nothing changes."""
     counted = ChangeSummary.of(plan.changes)
-    if plan.mode is Mode.DRIFT:
+    if plan.inputs.mode is Mode.DRIFT:
         return _drift_line(plan, counted)
     if not plan.changed:
         if plan.waits:

@@ -273,7 +273,7 @@ def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, Registr
     if not translated and not any(step.address.kind is Kind.SCHEMA for step in plan.steps):
         return {}
     restored = backup.cluster if backup is not None else ""
-    return schema_registries(plan.inputs.topology, PurePath(plan.inputs.folder), trusted, restored)
+    return schema_registries(plan.topology, PurePath(plan.inputs.folder), trusted, restored)
 
 
 def _ended(result: ApplyResult, reported: DiagnosticCollector) -> ApplyResult:

@@ -198,7 +198,7 @@ class ApplySession:
                 for cluster in self._written
             }
             for client in clients.values():
-                await internal_topics.ensure(client, INTERNAL, self.plan.internal)
+                await internal_topics.ensure(client, INTERNAL, self.plan.topology.internal)
             leases = {
                 cluster: await held.enter_async_context(
                     leased(
@@ -229,8 +229,8 @@ class ApplySession:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now_ms / 1000))
         return ApplyRecord(
             id=f"{stamp}-{uuid.uuid4().hex[:6]}",
-            topology=self.plan.topology,
-            mode=self.plan.mode.value,
+            topology=self.plan.topology.name,
+            mode=self.plan.inputs.mode.value,
             plan=digest(self.plan),
             user=user(),
             host=socket.gethostname(),
@@ -285,11 +285,11 @@ class ApplySession:
         """Reads what the plan was made from and policies name. Failure where a changed cluster is silent."""
         plan = self.plan
         keys = compared_keys(plan.steps, plan.changes)
-        wanted = read_request(plan.connections, keys, required_keys(plan.policies))
+        wanted = read_request(plan.connections, keys, required_keys(plan.topology.policies))
         options = ReadOptions(
             self.request.timeout_s,
             read_registry=read_registry,
-            jobs_of=plan.topology,
+            jobs_of=plan.topology.name,
             registries=self.registries,
         )
         observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)

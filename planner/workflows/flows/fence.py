@@ -67,7 +67,7 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
     Rules for topics that were created since the wave was looked at are missing too. Failure where the source
     could not be read: nothing is known of the fence then.
     """
-    topology = plan.inputs.topology
+    topology = plan.topology
     addresses = frozenset(fence_addresses(wave, topology))
     name = source_of(wave.cutover, topology)
     source = plan.inputs.observed.clusters[name]
@@ -93,7 +93,7 @@ def fence_in(plan: Plan, wave: WaveTopics) -> LiveFence:
 
 def is_live(wave: WaveTopics, plan: Plan) -> bool:
     """Returns whether an apply has made a part of the fence of a wave, by what a plan has read."""
-    topology = plan.inputs.topology
+    topology = plan.topology
     source = plan.inputs.observed.reachable(source_of(wave.cutover, topology))
     if source is None:
         return False
@@ -115,13 +115,13 @@ def warn_of_rules_that_stay(waves: Iterable[WaveTopics], progress: ProgressHandl
 
 
 def _rules_that_stay(wave: WaveTopics, plan: Plan) -> list[RegistryEntry]:
-    source = plan.inputs.observed.reachable(source_of(wave.cutover, plan.inputs.topology))
+    source = plan.inputs.observed.reachable(source_of(wave.cutover, plan.topology))
     return made_by_others(wave, source) if source is not None else []
 
 
 def check_jobs_may_write(waves: Iterable[WaveTopics], plan: Plan) -> None:
     """Failure where a rule that was there before a wave was fenced keeps the job from copying back."""
-    topology = plan.inputs.topology
+    topology = plan.topology
     for wave in waves:
         if not stops_jobs(wave, topology):
             continue

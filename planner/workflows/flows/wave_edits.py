@@ -151,7 +151,7 @@ def check_promotes_only(wave: WaveTopics, before: Topology, plan: Plan) -> None:
 
     Such a topic was created at the source a moment ago. Promoted, it would never be copied.
     """
-    edited = plan.inputs.topology
+    edited = plan.topology
     source = plan.inputs.observed.reachable(source_of(wave.cutover, edited))
     router = router_of(edited)
     strays = {

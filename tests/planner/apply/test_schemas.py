@@ -94,7 +94,7 @@ class Pair:
         failures = {}
         for step in plan.steps:
             if isinstance(step, ConfigureSubject | RegisterSchemas):
-                registries = plan.inputs.topology.registries
+                registries = plan.topology.registries
                 made = context(ClusterEndpoint("dc2", "127.0.0.1:1"), registries=registries)
                 (result,) = carried_out(made, step).values()
                 if result != DONE:
@@ -444,7 +444,7 @@ def test_a_plan_holds_no_text_of_a_schema(pair: Pair) -> None:
     pair.source.add(1, record("secret_field"), "orders-value", 1)
     plan = pair.plan(pair.topology("keep"))
     assert "secret_field" not in json_text(plan)
-    assert expand(plan.inputs.topology, plan.inputs.observed).subjects[0].name == "orders-value"
+    assert expand(plan.topology, plan.inputs.observed).subjects[0].name == "orders-value"
 
 
 def test_names_of_subjects_are_shown_without_control_characters(pair: Pair) -> None:

@@ -46,14 +46,14 @@ MIRROR = owned(mirror("orders"))
 def test_what_the_plan_was_made_from() -> None:
     want = desired(wanted("orders"), mirror("orders"), flows=(selecting(FLOW, "orders"),))
     made = plan_for(want, cluster(), DC2, shop=FLOWS)
-    assert (made.topology, made.inputs.topology.digest, made.created_at) == (
+    assert (made.topology.name, made.topology.digest, made.inputs.created_at) == (
         SHOP,
         "sha256:yaml",
         "2026-01-01T00:00:00Z",
     )
     assert made.clusters == {"dc1": "cluster-dc1", "dc2": "cluster-dc2"}
     assert made.connections.keys() == {"dc1", "dc2"}
-    assert made.flows == {"dc1-to-dc2": 1}
+    assert [flow.name for flow in made.job_flows] == ["dc1-to-dc2"]
     assert (made.complete, made.errored, made.applyable, made.changed) == (True, False, True, True)
     assert made.diagnostics == ()
 
@@ -77,7 +77,6 @@ def test_a_silent_cluster_leaves_the_rest_plannable_and_is_named_with_its_place(
     assert (made.complete, made.applyable) == (False, True)
     assert made.unknown == {"dc1": "connection refused"}
     assert [step.cluster for step in made.steps] == ["dc2", "dc2"]
-    assert made.flows == {"dc1-to-dc2": None}
     (found,) = [one for one in made.diagnostics if one.code == "unknown" and one.address == "dc1"]
     assert found.severity is Severity.WARNING
     assert str(found).startswith("shop.yaml:4:3: dc1 could not be read, so its part of the plan is unknown: ")
@@ -260,6 +259,13 @@ def test_required_by_policy(rule, want, have, passes) -> None:
     made = plan_for(desired(want), cluster(*([have] if have else [])), shop=shop)
     assert refused(made) == ([] if passes else [("policy", "topic.dc1.t", REFUSED)])
     assert refused(plan_for(desired(want), shop=shop)) == []  # a cluster that does not answer
+
+
+def test_a_policy_counts_what_a_topic_falls_back_to() -> None:
+    shop = topology(policies=Policies(require=(Requirement("retention.ms", "<", "10"),)))
+    before = owned(wanted("t", retention_ms="9"))
+    have = cluster(live("t", retention_ms="9"), owned=[before], defaults={"retention.ms": "10"})
+    assert refused(plan_for(desired(wanted("t")), have, shop=shop)) == [("policy", "topic.dc1.t", REFUSED)]
 
 
 # --target

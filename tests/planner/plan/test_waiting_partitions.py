@@ -76,7 +76,7 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
     monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
     clusters = [Cluster(name, bootstrap="127.0.0.1:9") for name in ("dc1", "dc2")]
     shop = topology(flow("one"), clusters=clusters)
-    plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))), flows={"one": 1})
+    plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))))
 
     found = DiagnosticCollector(silent)
     assert run(waiting(plan, 1, progress=found)) == ()

@@ -19,7 +19,7 @@ from planner.render.plan.words import (
     value_text,
 )
 from tests.fakes.replacing import replace
-from tests.fakes.states import cluster, desired, observed, with_inputs
+from tests.fakes.states import cluster, desired, observed, topology, with_inputs
 from tests.fakes.tables import cases
 from tests.planner.render.scenes import SCENES, drifted, everything, jobs, many, nothing, planned, silent
 
@@ -201,7 +201,7 @@ def test_special_pages() -> None:
     assert re.search(r'class="box silent" data-cluster="dc1"', html(silent()))
     assert "topics unknown" in html(silent())
     assert "was deleted and made again" in html(drifted())
-    assert "<svg" not in html(with_inputs(replace(nothing(), flows={}), observed=observed()))
+    assert "<svg" not in html(with_inputs(nothing(), observed=observed(), topology=topology()))
     assert "This plan is partial" in html(with_inputs(everything(), targets=("flow.dc1-to-dc2",)))
 
 
