@@ -43,6 +43,7 @@ from planner.model.observed import (
 )
 from runtime.contract.records.registry import ANNOUNCED
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 
 PARTITIONS = "partitions"
 REPLICATION = "replication"
@@ -129,6 +130,16 @@ def recorded_flow(entry: RegistryEntry | None) -> FlowSpec | None:
     try:
         return msgspec.json.decode(entry.spec.get(SPEC, ""), type=FlowSpec)
     except msgspec.DecodeError:
+        return None
+
+
+def recorded_launch(entry: RegistryEntry | None) -> LaunchSpec | None:
+    """Returns how a job was started; None where a newer release wrote it."""
+    if entry is None or LAUNCH not in entry.spec:
+        return LaunchSpec()
+    try:
+        return msgspec.json.decode(entry.spec[LAUNCH], type=LaunchSpec)
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from planner.diff.fields import displayed, displayed_values
 from planner.diff.values import as_brokers_read
 from planner.model.address import Kind
@@ -14,6 +16,8 @@ from planner.model.observed import CONFIG
 from planner.model.plain import KIND, plain
 from planner.model.plan import Mode, Plan, digest
 from planner.model.step import Step
+from planner.plan.steps.jobs import RunJob, StopJob
+from runtime.contract.spec import jobspec
 
 FORMAT_VERSION = "1.0"
 
@@ -98,6 +102,10 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
     """Returns a step with the reason of its change. Sensitive values are masked."""
     parts = plain(step)
     first = {name: parts.pop(name) for name in ("id", "address", "cluster", "needs") if name in parts}
+    if isinstance(step, RunJob):
+        parts["spec"] = jobspec.encode(step.spec).decode()
+    if isinstance(step, StopJob) and "launch" in parts:
+        parts["launch"] = msgspec.json.encode(step.launch).decode()
     tree: dict[str, Any] = {"step": parts.pop(KIND), **first, **parts}
     if change is None:
         return tree

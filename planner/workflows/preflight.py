@@ -7,7 +7,6 @@ are, also in the steps of a saved plan. A machine that launches a job needs its 
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePath
 
 from planner.graph.jobs import client_settings, registries_of, registry_specs
@@ -133,13 +132,10 @@ def missing_here(plan: Plan, severity: Callable[..., Diagnostic]) -> tuple[Diagn
 
 
 def _launched_here(plan: Plan) -> Iterator[JobSpec]:
-    """Yields the jobs that this machine would launch. A step whose spec can't be read fails, and says why."""
+    """Yields the jobs that this machine would launch."""
     for step in plan.steps:
-        if isinstance(step, LaunchJob):
-            with suppress(BadJobSpec):
-                spec = jobspec.decode(step.spec)
-                if spec.launch.launcher != "kubernetes":
-                    yield spec
+        if isinstance(step, LaunchJob) and step.spec.launch.launcher != "kubernetes":
+            yield step.spec
 
 
 def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
@@ -155,7 +151,8 @@ def check_jobs(plan: Plan, trusted: Sequence[Path]) -> None:
                 secrets.check_store(step.backup.folder, step.backup.client)
             if not isinstance(step, LaunchJob | ReconfigureJob):
                 continue
-            for _, check in checks_of(jobspec.decode(step.spec), secrets):
+            jobspec.check(step.spec)
+            for _, check in checks_of(step.spec, secrets):
                 check()
         except (ClientSettingsError, BadJobSpec) as wrong:
             problems.append(error(str(wrong), address=str(step.address), code="secret"))

@@ -24,7 +24,6 @@ from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.registry import Disown, Own
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from tests.fakes.replacing import replace
 
@@ -97,11 +96,11 @@ class SimulatedCluster:
                 assert self.owned.pop(step.address).topology == step.topology, step.id
             case LaunchJob():
                 assert not self.runs(step.job), step.id
-                spec = jobspec.decode(step.spec)
+                spec = step.spec
                 self.jobs[step.job] = running(spec, driver=f"made:{step.id}")
             case ReconfigureJob():
                 assert self.runs(step.job), step.id
-                self.jobs[step.job] = replace(self.jobs[step.job], spec=jobspec.decode(step.spec))
+                self.jobs[step.job] = replace(self.jobs[step.job], spec=step.spec)
             case StopJob():
                 if self.runs(step.job):
                     self.jobs[step.job] = replace(self.jobs[step.job], live=False, state="stopped")

@@ -18,7 +18,6 @@ from planner.workflows.preflight import check_jobs
 from runtime.contract.client.stores import Setting
 from runtime.contract.launching import LaunchError
 from runtime.contract.records.manifest import StoredSchemas, decode_schemas, encode
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
@@ -116,8 +115,7 @@ def test_no_job_is_launched_with_a_registry_that_is_not_allowed(tmp_path: Path, 
     }
 
     def check_plan(registry: RegistrySpec) -> None:
-        text = jobspec.encode(job(registry, syncs=syncs)).decode()
-        step = LaunchJob("1", job_address("dc2"), "dc2", "dc2", text)
+        step = LaunchJob("1", job_address("dc2"), "dc2", "dc2", job(registry, syncs=syncs))
         check_jobs(Plan(inputs(topology(), observed()), steps=(step,)), [tmp_path])
 
     check_references(job(OURS, syncs=syncs), environ)

@@ -14,7 +14,6 @@ from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.preflight import check_jobs
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from tests.fakes.states import inputs, observed, topology
@@ -46,7 +45,7 @@ def plan(client: dict[str, Setting], bootstrap: str = SILENT) -> Plan:
         clusters={"dc1": ClusterSpec(bootstrap=bootstrap, client=client)},
         flows=[],
     )
-    step = LaunchJob("1", job_address("dc1"), "dc1", "dc1", jobspec.encode(spec).decode())
+    step = LaunchJob("1", job_address("dc1"), "dc1", "dc1", spec)
     return Plan(inputs(topology(), observed()), steps=(step,))
 
 

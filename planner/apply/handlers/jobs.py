@@ -36,9 +36,7 @@ from runtime.contract.launching import Launcher, LaunchError, LaunchState, Launc
 from runtime.contract.records import control, job_status
 from runtime.contract.records.control import Reconfigure
 from runtime.contract.records.job_status import JobStatus, StatusKey
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.naming import STATUS
 
 LEFT_RUNNING = (
@@ -121,7 +119,7 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
             if (stop_reason := await context.guard.before_request()) is not None:
                 results[step.id] = StepResult(Result.NOT_STARTED, stop_reason)
                 continue
-            spec = jobspec.decode(step.spec)
+            spec = step.spec
             before = watch.job(step.job)
             start = JobStart(spec, watch.table, before.driver if before is not None else "")
             try:
@@ -177,7 +175,7 @@ async def reconfigure(context: ApplyContext, steps: Sequence[ReconfigureJob]) ->
     sent: list[tuple[ReconfigureJob, Reconfigure]] = []
     async with JobWatch(context.client) as watch:
         for step in steps:
-            command = Reconfigure(id=new_id(), spec=jobspec.decode(step.spec))
+            command = Reconfigure(id=new_id(), spec=step.spec)
             refusal = await _send_spec(context, step, command)
             if refusal is None:
                 sent.append((step, command))
@@ -283,9 +281,10 @@ async def _stop_job(context: ApplyContext, watch: JobWatch, step: StopJob) -> St
             context.timeouts.stopped_s,
             _until_heartbeats_stop(context, watch, step.job, context.timeouts.heartbeat_s),
         )
-    launch = msgspec.json.decode(step.launch, type=LaunchSpec) if step.launch else LaunchSpec()
+    if step.launch is None:
+        return failed("something may start it again: only a newer release can read how it was started")
     try:
-        launcher = context.launcher(launch)
+        launcher = context.launcher(step.launch)
         left = await asyncio.to_thread(launcher.stop, step.job, context.timeouts.kill_after_s)
     except LaunchError as failure:
         return failed(f"something may start it again: {failure.explained}")

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from planner.diff.jobs import with_files_of
 from planner.diff.record import (
     JOB,
-    LAUNCH,
     STATE,
     DestinationJobs,
     destination_jobs,
     elsewhere,
     flow_entry,
     job_entry,
+    recorded_launch,
     wanted_jobs,
 )
 from planner.diff.typed_values import launcher_values, new_job_values
@@ -29,7 +29,6 @@ from planner.model.observed import Observed, ObservedCluster, RegistryEntry
 from planner.model.step import Milestone, Step
 from planner.plan.object_kind import RUNS, ObjectKind, owner, recorded
 from planner.plan.steps.registry import NOT_READABLE, Disown, Own
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.flow import RUNNING
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -50,40 +49,35 @@ class JobStep(Step, frozen=True):
 
 
 class RunJob(JobStep, frozen=True):
-    """A step after which a job runs by `spec`, which is its job spec as JSON text.
+    """A step after which a job runs by `spec`.
 
     `topics`: how many topics the plan knows, by flow. The job copies when it has found as many.
     """
 
-    spec: str
+    spec: JobSpec
     topics: Mapping[str, int] = field(default_factory=dict)
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
-        yield NOT_READABLE if self._spec() is None else ""
+        yield ""
 
     def values(self) -> Mapping[str, Value]:
-        spec = self._spec()
-        return new_job_values(spec) if spec is not None else {}
+        return new_job_values(self.spec)
 
     @property
     def depends_on(self) -> Iterable[Address]:
         """The spec follows from all of the job's flows."""
-        return (self.address, *(flow_address(flow.name) for flow in jobspec.decode(self.spec).flows))
+        return (self.address, *(flow_address(flow.name) for flow in self.spec.flows))
 
     @property
     def noted(self) -> Step:
-        """Leaves out the job spec: a journal record has a size limit, and the registry holds it."""
-        return replace(self, spec="{}", needs=())
-
-    def _spec(self) -> JobSpec | None:
-        try:
-            return jobspec.decode(self.spec)
-        except jobspec.BadJobSpec:
-            return None
+        """Leaves out most of the job spec: a journal record has a size limit, and the registry holds it."""
+        job, topology, destination = self.job, self.spec.topology, self.spec.destination
+        spec = JobSpec(job=job, topology=topology, destination=destination, clusters={}, flows=[])
+        return replace(self, spec=spec, needs=())
 
     @property
     def left(self) -> Facts:
-        return {RUNS: True, ("spec",): jobspec.decode(self.spec)}
+        return {RUNS: True, ("spec",): self.spec}
 
 
 class LaunchJob(RunJob, frozen=True):
@@ -107,20 +101,21 @@ class ReconfigureJob(RunJob, frozen=True):
 
 
 class StopJob(JobStep, frozen=True):
-    """Stops a job. `launch` is how it was started, as JSON text: the same launcher stops it."""
+    """Stops a job. `launch` is how it was started: the same launcher stops it. None: only a newer release
+    can read that.
+    """
 
     verb = "stop"
     past = "stopped"
     in_progress = "stopping"
 
-    launch: str = ""
+    launch: LaunchSpec | None = LaunchSpec()
 
     def details(self, hidden: Collection[str]) -> Iterator[str]:
-        yield NOT_READABLE if launch_of(self.launch) is None else ""
+        yield NOT_READABLE if self.launch is None else ""
 
     def values(self) -> Mapping[str, Value]:
-        launch = launch_of(self.launch)
-        return launcher_values(launch) if launch is not None else {}
+        return launcher_values(self.launch) if self.launch is not None else {}
 
     @property
     def left(self) -> Facts:
@@ -164,23 +159,12 @@ class JobKind(ObjectKind):
         return {**runs, **recorded(entry)}
 
 
-def launch_that_runs(known_jobs: DestinationJobs, job: str) -> str:
+def launch_that_runs(known_jobs: DestinationJobs, job: str) -> LaunchSpec | None:
     """Returns how the running job was started: as it reports, else as the registry recorded it."""
     live = known_jobs.job(job)
     if live is not None and live.spec is not None:
-        return msgspec.json.encode(live.spec.launch).decode()
-    entry = known_jobs.job_entry(job)
-    return entry.spec.get(LAUNCH, "") if entry is not None else ""
-
-
-def launch_of(text: str) -> LaunchSpec | None:
-    """Returns how a job was started, from its JSON text; None if the text can't be read."""
-    if not text:
-        return LaunchSpec()
-    try:
-        return msgspec.json.decode(text, type=LaunchSpec)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+        return live.spec.launch
+    return recorded_launch(known_jobs.job_entry(job))
 
 
 def job_steps(
@@ -229,11 +213,10 @@ class _JobPlanner:
                 for selected in (self._selected.get(flow.name),)
             }
             needs = self._needed_steps(spec)
-            text = jobspec.encode(by).decode()
             step_id = f"{kind.verb}:{address}"
-            return kind(step_id, address, cluster, name, text, topics, needs=(*needs, *more))
+            return kind(step_id, address, cluster, name, by, topics, needs=(*needs, *more))
 
-        def stop(launch: str, *needs: str) -> StopJob:
+        def stop(launch: LaunchSpec | None, *needs: str) -> StopJob:
             return StopJob(f"stop:{address}", address, cluster, name, launch, needs=needs)
 
         match change.action if change is not None else Action.NO_OP:
@@ -258,7 +241,7 @@ class _JobPlanner:
                 if here.runs(name):
                     last = run(ReconfigureJob, _as_running_job_knows(spec, here))
                 elif any(self._ends(flow) for flow in job.flows):
-                    last, launch = run(LaunchJob, spec), msgspec.json.encode(spec.launch).decode()
+                    last, launch = run(LaunchJob, spec), spec.launch
                 if last is not None:
                     yield last
                 yield stop(launch, *((last.id,) if last is not None else ()))

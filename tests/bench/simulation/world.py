@@ -21,6 +21,7 @@ from planner.plan.steps.jobs import LaunchJob
 from planner.plan.steps.registry import Own
 from planner.state import planfile
 from planner.state.internal_topics import write_registry
+from runtime.contract.spec import jobspec
 from tests.bench.simulation.contents import ClusterSize
 
 SOURCE, DESTINATION = "dc1", "dc2"
@@ -57,7 +58,7 @@ def write_topology(file: Path, size: ClusterSize, bootstrap: Mapping[str, str]) 
 def job_spec(plan: Plan) -> str:
     """Returns the spec of the job that a plan launches."""
     (spec,) = (step.spec for step in plan.steps if isinstance(step, LaunchJob))
-    return spec
+    return jobspec.encode(spec).decode()
 
 
 def write_entries(plan: Plan, bootstrap: str) -> int:

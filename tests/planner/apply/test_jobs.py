@@ -4,7 +4,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -24,7 +23,6 @@ from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from runtime.contract.launching import LaunchState
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import JobStatus, PartitionState, PartitionStatus, StatusKey
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -77,19 +75,15 @@ class Here:
     ) -> StepResult:
         return carried_out(context or self.context(), step)[step.id]
 
-    def text(self, **changes: object) -> str:
-        return jobspec.encode(replace(self.spec, **changes)).decode()
-
     def launch(self, **more: object) -> LaunchJob:
         address = job_address(self.name)
-        return LaunchJob("launch", address, "dc1", self.name, self.text(), **more)  # type: ignore[arg-type]
+        return LaunchJob("launch", address, "dc1", self.name, self.spec, **more)  # type: ignore[arg-type]
 
     def tell(self, **changes: object) -> ReconfigureJob:
-        return ReconfigureJob("tell", job_address(self.name), "dc1", self.name, self.text(**changes))
+        return ReconfigureJob("tell", job_address(self.name), "dc1", self.name, replace(self.spec, **changes))
 
     def stop(self, launch: LaunchSpec | None = None) -> StopJob:
-        text = msgspec.json.encode(launch).decode() if launch is not None else ""
-        return StopJob("stop", job_address(self.name), "dc1", self.name, launch=text)
+        return StopJob("stop", job_address(self.name), "dc1", self.name, launch or LaunchSpec())
 
     def seen(self) -> tuple[bool, JobSpec | None]:
         async def read(client: ClusterClient) -> tuple[LiveJob, ...]:

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from planner.diff.fields import displayed
+from planner.diff.record import LAUNCH
 from planner.model.diagnostic import ExitCode
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, FileEndpoint, Flow, Policies, Selection, Topic, Topology
@@ -15,7 +16,6 @@ from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic
 from planner.render.plan.json import json_text
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.replacing import replace
@@ -25,6 +25,7 @@ from tests.fakes.tables import cases
 from tests.planner.plan.jobs import (
     NOTHING,
     applied,
+    at,
     changes,
     dead,
     destroyed,
@@ -49,7 +50,7 @@ def ids(made: Plan) -> list[str]:
 
 def launched(made: Plan, job: str = "dc2") -> tuple[LaunchJob, JobSpec]:
     (launch,) = [step for step in steps_of(made, LaunchJob) if step.job == job]
-    return launch, jobspec.decode(launch.spec)
+    return launch, launch.spec
 
 
 def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
@@ -143,8 +144,15 @@ def test_a_job_that_was_registered_before_its_apply_was_cut_is_known_and_goes_wi
     assert "launch:job.dc2" in ids(plan(topology(X), seen))
     gone = destroyed(seen, topology(X))
     (stop,) = steps_of(gone, StopJob)
-    assert (stop.job, bool(stop.launch)) == ("dc2", True)
+    assert (stop.job, stop.launch) == ("dc2", launched(plan(topology(X)))[1].launch)
     assert "disown:job.dc2" in ids(gone)
+
+
+def test_a_job_that_a_newer_release_started_is_stopped_by_no_guessed_launcher() -> None:
+    (entry,) = [step.entry for step in steps_of(plan(topology(X)), Own) if step.id == "own:job.dc2"]
+    newer = structs.replace(entry, spec={**entry.spec, LAUNCH: '{"launcher": "newer"}'})
+    (stop,) = steps_of(destroyed(at(NOTHING, "dc2", owned=(newer,)), topology(X)), StopJob)
+    assert (stop.launch, list(stop.details(())), stop.values()) == (None, ["(not readable)"], {})
 
 
 def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> None:
@@ -155,7 +163,7 @@ def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> N
     )
     new = flow("new", source_cluster="dc3", state=FAILED)
     (told,) = steps_of(plan(topology(GONE, new, clusters=moved), applied(topology(X))), ReconfigureJob)
-    spec = jobspec.decode(told.spec)
+    spec = told.spec
     addresses = {name: one.bootstrap for name, one in spec.clusters.items()}
     assert addresses == {"dc1": "dc1:9092", "dc2": "dc2:9092"}
     assert [(one.name, one.state) for one in spec.flows] == [("x", "failed_over")]

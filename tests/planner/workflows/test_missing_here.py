@@ -9,7 +9,6 @@ from planner.model.diagnostic import Severity, error, warning
 from planner.model.plan import Plan
 from planner.plan.steps.jobs import LaunchJob
 from planner.workflows.preflight import missing_here
-from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.flow import FlowState
@@ -32,10 +31,9 @@ def plan_of(
     launch = LaunchSpec(launcher=launcher)  # type: ignore[arg-type]
     clusters = {"b": ClusterSpec(bootstrap="h:1")}
     spec = JobSpec(job="j", topology="t", destination="b", clusters=clusters, flows=[flow], launch=launch)
-    text = jobspec.encode(spec).decode()
     return Plan(
         inputs(topology(), observed()),
-        steps=(LaunchJob("launch", job_address("j"), "b", "j", text),),
+        steps=(LaunchJob("launch", job_address("j"), "b", "j", spec),),
     )
 
 
