@@ -137,7 +137,8 @@ class OffsetsByTopic:
         for group in moved & groups.keys():
             for at, offset in groups[group].items():
                 changed[at.topic][GroupPartition(group, *at)] = offset
-        topics = {**self.topics, **changed}
+        news = {topic: offsets for topic, offsets in changed.items() if offsets != self.topics.get(topic, {})}
+        topics = {**self.topics, **news}
         self.topics = {topic: offsets for topic, offsets in topics.items() if offsets}
 
     def update_all(self, groups: Mapping[str, Committed]) -> None:
@@ -160,6 +161,7 @@ class CommittedOffsetsReader:
         self._offsets = OffsetsByTopic()
         self._decoded = (frozenset[str](), DecodedOffsets(_DECODED_BYTES))
         self._selects: dict[str, Selects] = {}
+        self._selected: dict[str, bool] = {}  # whether any flow selects a group
         self._newest: CommittedOffsetsSnapshot | None = None
         self._reading = asyncio.Lock()
 
@@ -167,6 +169,7 @@ class CommittedOffsetsReader:
         """Stops reading groups for the flow, unless a newer version of it has called since."""
         if self._selects.get(flow) == selects:
             del self._selects[flow]
+            self._selected.clear()
 
     async def read(
         self, cluster: KafkaCluster, flow: str, selects: Selects, at_most_s: float
@@ -183,20 +186,33 @@ class CommittedOffsetsReader:
                 or newest.cluster is not cluster
                 or now_s - newest.read_at > max(at_most_s, newest.valid_s)
             ):
-                self._selects[flow] = selects
+                self._add(flow, selects)
                 newest = await self._read(cluster, now_s)
             elif self._selects.get(flow) != selects:
                 missing = [group for group in newest.groups if group not in newest.covered and selects(group)]
                 newest = await self._added(newest, missing) if missing else newest
-                self._selects[flow] = selects
+                self._add(flow, selects)
             self._newest = newest
             return newest
 
+    def _add(self, flow: str, selects: Selects) -> None:
+        """Reads groups for the flow from now on."""
+        if self._selects.get(flow) != selects:
+            self._selects[flow] = selects
+            self._selected.clear()
+
+    def _is_selected(self, group: str) -> bool:
+        """Returns whether any flow selects the group. The flows of a job are asked once for each group."""
+        selected = self._selected.get(group)
+        if selected is None:
+            selected = self._selected[group] = any(select(group) for select in self._selects.values())
+        return selected
+
     async def _read(self, cluster: KafkaCluster, now_s: float) -> CommittedOffsetsSnapshot:
-        selects = list(self._selects.values())
         listed = await list_groups(cluster)
         groups = tuple(listed.every)
-        names = sorted(name for name in groups if any(select(name) for select in selects))
+        names = sorted(filter(self._is_selected, groups))
+        self._selected = {name: self._selected[name] for name in groups}  # without those that are gone
         failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
         empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), failed=tuple(failed))
         if self._decoded[0] != frozenset(names):  # responses for other groups are not repeated

@@ -57,7 +57,7 @@ class Syncing:
         empty: dict[str, list[InternalRecord]] = {naming.OFFSET_MAP: [], naming.CHECKPOINTS: []}
         self.source = GroupCluster({naming.LEDGER: [], **empty}, GROUPS)
         self.destination = CountedTopics({naming.LEDGER: ledger, **empty}, {})
-        flow = replace(flow_spec("flow"), groups=GroupsSpec(every_ms=1))
+        flow = replace(flow_spec("flow"), groups=GroupsSpec(every_ms=0))  # each pass reads anew
         clusters = {name: ClusterSpec(bootstrap="b:1") for name in ("dc1", "dc2")}
         job = JobSpec(job="job", topology="t", destination="dc2", clusters=clusters, flows=[flow])
         destination = cast(KafkaCluster, self.destination)
@@ -157,3 +157,20 @@ def test_offsets_of_more_groups_are_added() -> None:
     offsets.update({"g": {AT: CommittedOffset(1)}})
     offsets.update({"h": {AT: CommittedOffset(2)}})
     assert {item.group: one.offset for item, one in offsets.topics[TOPIC].items()} == {"g": 1, "h": 2}
+
+
+async def test_each_flow_is_asked_about_a_group_once() -> None:
+    """Regexes of many flows, tried for many groups in each read, would cost a driver most of its time."""
+    asked: list[str] = []
+
+    def selects(group: str) -> bool:
+        asked.append(group)
+        return group == "billing"
+
+    cluster, reader = cast(KafkaCluster, GroupCluster({}, GROUPS)), CommittedOffsetsReader()
+    for _ in range(3):
+        snapshot = await reader.read(cluster, "flow", selects, -1.0)
+    assert sorted(asked) == ["audit", "billing"]
+    assert snapshot.covered == {"billing"}
+    reader.leave("flow", selects)
+    assert (await reader.read(cluster, "other", lambda group: group == "audit", -1.0)).covered == {"audit"}
