@@ -44,7 +44,8 @@ _QUIET_S = 600.0  # a slot that was not replaced for so long has the shortest li
 _WRITTEN_S = 2.5  # after so long without any heartbeat, the status topic takes none
 _RELEASE_TIMEOUT_S = 45.0  # a slot that does not release a partition by then is restarted
 _PAUSE_S = 0.5
-_REPORTS_SHARE = 0.2  # of the event loop's time, for the reports of slots with very many partitions
+_SHARE = 0.2  # of the event loop's time, for the reports, and for the assignments, of very many partitions
+_MOST_REST_S = 5.0  # an assignment waits no longer for this
 
 
 class SlotManager:
@@ -108,15 +109,16 @@ class SlotManager:
     async def _assign(self) -> None:
         """Sends every slot its new assignment after each change; a WireError is retried.
 
-        Changes that come while assignments are sent, and for as long again, are sent together: the flows of a
-        large job start one after the other.
+        Changes that come while assignments are sent, and for as long again, are sent together, and those that
+        come within `rest_s`: the flows of a large job start one after the other, and each change costs as
+        much as all partitions.
         """
         membership = self._context.membership
         loop = asyncio.get_running_loop()
         while True:
             await self._changed.wait()
             self._changed.clear()
-            began = loop.time()
+            began, spent_s = loop.time(), -time.thread_time()
             active = [flow for flow in self._flows() if flow.active]
             flows = {
                 flow.name: AssignedFlow(for_slots(flow.spec), flow.generation, flow.spec.rate_limit)
@@ -133,7 +135,10 @@ class SlotManager:
                 await asyncio.sleep(_PAUSE_S)
                 self._changed.set()
             else:
-                await asyncio.sleep(min(loop.time() - began, _PAUSE_S))
+                spent_s += time.thread_time()
+                await asyncio.sleep(
+                    max(min(loop.time() - began, _PAUSE_S), min(rest_s(spent_s), _MOST_REST_S))
+                )
 
     async def _fetch_reports(self, offset: int) -> None:
         """Takes the heartbeats of slots, and keeps the newest report of each slot until it is read."""
@@ -220,7 +225,7 @@ class SlotManager:
             for slot, record in unread.items():
                 began = time.thread_time()  # a time in which the machine stood still does not count
                 self._read_report(slot, record.value or b"", record.offset)
-                await asyncio.sleep((time.thread_time() - began) * (1 / _REPORTS_SHARE - 1))
+                await asyncio.sleep(rest_s(time.thread_time() - began))
 
     def _read_report(self, slot: int, value: bytes, offset: int) -> None:
         """Processes the report of a slot; a report that can't be read is skipped."""
@@ -308,6 +313,11 @@ class SlotManager:
             await asyncio.sleep(_LEVEL_S)
             self._context.membership.rebalance()
             self.changed()
+
+
+def rest_s(spent_s: float) -> float:
+    """Returns for how long the event loop does other work after it spent CPU on very many partitions."""
+    return spent_s * (1 / _SHARE - 1)
 
 
 def partitions_in_loss(reports: Iterable[SlotReport]) -> list[PartitionKey]:
