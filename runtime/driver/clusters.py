@@ -51,7 +51,7 @@ class CountedTopics(Struct, frozen=True):
 class _Listing(Struct):
     """A listing of all topics. `fresh_until` is by the event loop's time."""
 
-    topics: dict[str, TopicMetadata]
+    topics: Mapping[str, TopicMetadata]
     fresh_until: float
     counted: CountedTopics | None = None
 
@@ -64,6 +64,7 @@ class _ClusterEntry(Struct, eq=False):
     cluster: KafkaCluster | None = None
     admin: TopicAdmin | None = None
     listing: _Listing | None = None
+    topics: Mapping[str, TopicMetadata] | None = None  # of which `counts` are
     counts: dict[str, int] = field(default_factory=dict)
     listings: int = 0  # how many of its listings were counted
     reading: Shared[_Listing] = field(default_factory=Shared)
@@ -158,7 +159,7 @@ class DriverClusters:
                 rules |= answer
         return rules
 
-    async def listing(self, name: str) -> dict[str, TopicMetadata]:
+    async def listing(self, name: str) -> Mapping[str, TopicMetadata]:
         """Returns all topics of a cluster, at most half a second old. Concurrent callers share one request.
 
         The response of a large cluster is used for 20 times as long as its request took, at most 30 seconds:
@@ -171,13 +172,15 @@ class DriverClusters:
         listing = await self._listing(name)
         if listing.counted is None:
             entry = self._entry(name)
-            counts = {
-                topic: len(metadata.partitions)
-                for topic, metadata in listing.topics.items()
-                if metadata.error is ErrorCode.NONE
-            }
-            if counts != entry.counts:
-                entry.counts = counts
+            if listing.topics is not entry.topics:
+                entry.topics = listing.topics
+                counts = {
+                    topic: len(metadata.partitions)
+                    for topic, metadata in listing.topics.items()
+                    if metadata.error is ErrorCode.NONE
+                }
+                if counts != entry.counts:
+                    entry.counts = counts
             entry.listings += 1
             listing.counted = CountedTopics(entry.listings, entry.counts)
         return listing.counted
@@ -202,7 +205,7 @@ class DriverClusters:
 
         return await reading.run(read)
 
-    def listed(self) -> dict[str, dict[str, TopicMetadata]]:
+    def listed(self) -> dict[str, Mapping[str, TopicMetadata]]:
         """Returns the newest listing of each cluster that was listed, by cluster name."""
         return {
             name: entry.listing.topics for name, entry in self._entries.items() if entry.listing is not None

@@ -69,6 +69,7 @@ class KafkaCluster:
         self._links = Links(self._dialer, lambda node: self.brokers.get(node))
         self._topics = TopicCache(settings.metadata_max_age_s)
         self.decoded: LastDecoded[DecodedTopics] = LastDecoded()
+        self._all: tuple[tuple[TopicMetadata, ...], Mapping[str, TopicMetadata]] = (), {}
         # The requests that several callers share, by kind of the request, and broker where one is meant.
         self.gathered: dict[Hashable, Gathered[Any, Any, Any]] = {}
         # The locks of connections that have one request under way, by broker and purpose.
@@ -205,9 +206,12 @@ class KafkaCluster:
                 await self.ask_any(MetadataRequest(sorted(self._watched), decoded=self.decoded))
         return {name: topic for name in wanted if (topic := self._topics.by_name(name)) is not None}
 
-    async def all_topics(self) -> dict[str, TopicMetadata]:
-        response = await self.ask_any(MetadataRequest(None, decoded=self.decoded))
-        return {topic.name: topic for topic in response.topics}
+    async def all_topics(self) -> Mapping[str, TopicMetadata]:
+        """Returns all topics by name: the same object as before where a broker repeats its response."""
+        topics = (await self.ask_any(MetadataRequest(None, decoded=self.decoded))).topics
+        if topics is not self._all[0]:
+            self._all = topics, {topic.name: topic for topic in topics}
+        return self._all[1]
 
     def topic(self, name: str) -> TopicMetadata | None:
         """Returns the topic from the cache, without a request."""
