@@ -24,8 +24,8 @@ def sentence(located: LocatedRecord) -> str:
             )
         case LocateResult.NEXT:
             return (
-                f"{record} was not copied (it is no record, was aborted, compacted away, or filtered); "
-                f"the next copied record is offset {located.other_offset} of {other_place}."
+                f"{record} was not copied (it is no record, was aborted, compacted away, filtered or "
+                f"quarantined); the next copied record is offset {located.other_offset} of {other_place}."
             )
         case LocateResult.END if located.other_offset is None:
             return f"{record} was not copied, and no later record either."
@@ -57,7 +57,7 @@ def _in_file(located: LocatedRecord, place: str) -> str:
         return f"offset {located.offset} of {place} is {where}."
     return (
         f"offset {located.offset} of {place} was not copied (it is no record, was aborted, compacted away, "
-        f"or filtered); the next copied record, offset {located.other_offset}, is {where}."
+        f"filtered or quarantined); the next copied record, offset {located.other_offset}, is {where}."
     )
 
 

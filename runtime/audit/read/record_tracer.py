@@ -31,6 +31,7 @@ from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
 from runtime.contract.results.records import ProvenanceHop, TracedRecord
+from runtime.contract.spec.transform import QUARANTINE_SUFFIX, quarantined_from
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.offsets import TopicPartition
@@ -80,6 +81,9 @@ class RecordOrigins(Struct, frozen=True):
         producer = self.producers.get(record.producer_id)
         if producer is None:
             return RecordOrigin(None, None, None, headers)
+        if self.topic.endswith(QUARANTINE_SUFFIX) and (bad := quarantined_from(record.headers)) is not None:
+            bad_record = self.hop(producer.source_cluster_id, *bad)
+            return RecordOrigin(producer.flow, bad_record, None, [*headers, bad_record])
         place, topic_id = self._mapped(record, producer.flow)
         home = producer.home(self.topic)
         if place is None and home is not None:  # the map was trimmed, or began anew, or never held the record

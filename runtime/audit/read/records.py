@@ -20,6 +20,7 @@ from runtime.contract.results.records import (
 )
 from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
 from runtime.contract.spec.route import is_reserved
+from runtime.contract.spec.transform import quarantine_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
@@ -186,6 +187,8 @@ async def read_cluster(known_cluster: KnownCluster, within_s: float) -> ClusterC
         into: dict[str, set[str]] = {}
         for mirror in copied:
             into.setdefault(mirror.destination_topic, set()).add(mirror.flow)
+            if mirror.quarantined:
+                into.setdefault(quarantine_topic(mirror.destination_topic), set()).add(mirror.flow)
         return ClusterContent(
             cluster=known_cluster.reach.cluster,
             cluster_id=cluster.cluster_id,
@@ -238,6 +241,7 @@ async def _copied(cluster: KafkaCluster, known_cluster: KnownCluster) -> list[Mi
                     records=made.records,
                     last_timestamp_ms=made.last_timestamp if made.last_timestamp > 0 else None,
                     last_commit_ms=made.written_at if made.written_at > 0 else None,
+                    quarantined=made.quarantined,
                 )
             )
     return copied

@@ -65,7 +65,10 @@ class TopicContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MirrorProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes how far a flow into this cluster has copied one partition."""
+    """Describes how far a flow into this cluster has copied one partition.
+
+    `quarantined`: bad records that it wrote to the quarantine topic of `destination_topic`.
+    """
 
     flow: str
     source: str
@@ -76,6 +79,7 @@ class MirrorProgress(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     last_timestamp_ms: int | None
     last_commit_ms: int | None
+    quarantined: int = 0
 
 
 class ClusterContent(msgspec.Struct, frozen=True, kw_only=True):

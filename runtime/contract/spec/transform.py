@@ -241,3 +241,15 @@ def quarantine_headers(
         (_TIMESTAMP, str(timestamp)),
     ):
         yield name.encode(), value.encode()
+
+
+def quarantined_from(headers: Iterable[tuple[str, bytes | None]] | None) -> tuple[str, int, int] | None:
+    """Returns topic, partition and offset at the source, of a record that a flow wrote to a quarantine topic.
+
+    The flow's own headers are the last ones: the source's record may have headers of the same names.
+    """
+    named = dict(headers or ())
+    topic, partition, offset = (named.get(name) for name in (_TOPIC, _PARTITION, _OFFSET))
+    if topic is None or partition is None or offset is None:
+        return None
+    return topic.decode(), int(partition), int(offset)

@@ -24,6 +24,7 @@ from runtime.contract.records.offset_map import OffsetMap, Run, Span, append
 from runtime.contract.records.provenance import HEADER, ClusterTopic, FlowProducer, Origin, encode, origins
 from runtime.contract.results.records import ProvenanceHop, TracedRecord
 from runtime.contract.spec.rename import Table, Template
+from runtime.contract.spec.transform import quarantine_headers
 from tests.fakes.progress import map_of, progress
 from tests.fakes.verification import fetched
 
@@ -350,3 +351,25 @@ def test_without_the_ledger_headers_are_all_there_is() -> None:
     ):
         seen = RecordTrail(record, AT, blind.origin_of(record)).view()
         assert (seen.provenance, [one.offset for one in seen.hops]) == (provenance, offsets)
+
+
+def test_a_quarantined_record_names_the_bad_record_at_the_source() -> None:
+    """The source's record may have headers of these names: those that the flow wrote are the last."""
+    own = [
+        (name.decode(), value)
+        for name, value in quarantine_headers("it is no JSON", "one", "orders", 2, 41, 9)
+    ]
+    forged = [(name.decode(), value) for name, value in quarantine_headers("", "x", "payments", 0, 1, 1)]
+    quarantine = replace(ORIGINS, topic="dc1.orders.quarantine", written={})
+    at = hop("dc2", "id-2", quarantine.topic, 0)
+
+    written_by_the_flow = fetched(3, producer=7, headers=[*forged, *own])
+    seen = RecordTrail(written_by_the_flow, at, quarantine.origin_of(written_by_the_flow)).view()
+    place = ProvenanceHop(
+        cluster_id="id-1", cluster="dc1", topic="orders", partition=2, offset=41, copied_at_ms=None
+    )
+    assert (seen.provenance, seen.flow, seen.hops) == ("headers", "one", [place])
+
+    written_by_a_client = fetched(4, headers=own)
+    seen = RecordTrail(written_by_a_client, at, quarantine.origin_of(written_by_a_client)).view()
+    assert (seen.provenance, seen.flow, seen.hops) == ("native", None, [])
