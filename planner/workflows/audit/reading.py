@@ -27,7 +27,7 @@ from planner.workflows.requests import (
     OffsetsRequest,
     TopologyRequest,
 )
-from planner.workflows.topology import checked, cluster_of, flow_of, launcher_home, written
+from planner.workflows.topology import checked, cluster_of, flow_of, job_flow_of, launcher_home, written
 from runtime.audit.offsets.locate import locate
 from runtime.audit.offsets.locate_file import locate_in_files
 from runtime.audit.offsets.offsets import group_offsets
@@ -96,7 +96,7 @@ async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow: at the destination, at the source, or in a file."""
     topology = written(request)
     within_s = request.timeout_s
-    into_files = topology.file_flows.get(request.flow)
+    into_files = topology.file_flows.get(job_flow_of(topology, request.flow).name)
     if into_files is None or into_files.from_files:
         flow = flow_of(topology, request.flow)
         (access,) = flow_accesses(topology, [flow], within_s)

@@ -82,3 +82,14 @@ def test_a_flow_that_is_not_there_names_those_that_are() -> None:
         said = repl(*command, "--path", "plans/examples/active-active.yaml")
         assert said.returncode == 1
         assert "there is no flow nope in this topology — its flows: dc1-to-dc2, dc2-to-dc1" in said.stderr
+
+
+def test_locate_names_flows_into_files_too(tmp_path: Path) -> None:
+    topology = tmp_path / "repl.yaml"
+    topology.write_text(
+        "apiVersion: repl/v1\nname: shop\nclusters: {dc1: {bootstrap: '127.0.0.1:1'}}\n"
+        "endpoints: {lake: {file: /data/lake, format: json}}\n"
+        "flows: [{name: to-lake, from: dc1, to: lake, topics: {include: orders}}]\n"
+    )
+    said = repl("locate", "nope", "orders:0:1", "--path", str(topology))
+    assert "there is no flow nope in this topology — its flows: to-lake" in said.stderr
