@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Final
 
 from runtime.batch.schema_ids import SchemaMissing
@@ -11,11 +10,9 @@ from runtime.kafka.errors import WireError
 from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.transaction_writer import is_fenced, may_succeed_later
 from runtime.replay.request import CopyStopped
-from runtime.slot.failpoints import from_environment
 
 PAUSE_S: Final = 0.5
 _AFTER_SCHEMAS: Final = "register the schema at the destination, or make both registries answer, then go on"
-failpoint = from_environment(os.environ)
 
 
 class RepeatedCopy:

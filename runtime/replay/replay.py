@@ -38,11 +38,12 @@ from runtime.ledger.ledger import Ledger, ProducerDirectory, register
 from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.positions import leave_orphans
 from runtime.ledger.transaction_writer import TransactionWriter
-from runtime.replay.repeated_copy import RepeatedCopy, failpoint
+from runtime.replay.repeated_copy import RepeatedCopy
 from runtime.replay.request import CopyStopped, ReplayRequest
 from runtime.replay.schemas import ReplayedSchemas
 from runtime.schemas.copier import SchemaCopier
 from runtime.schemas.id_map import SchemaIdMap
+from runtime.slot.failpoints import failpoint
 from runtime.slot.partition import Cursor, now_ms
 from runtime.slot.read.batch_filter import FilteredBatches, filter_batches, rewrite_spec, transformed
 

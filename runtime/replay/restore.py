@@ -58,10 +58,11 @@ from runtime.kafka.timing import RetryDeadline
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import TransactionWriter
-from runtime.replay.repeated_copy import PAUSE_S, RepeatedCopy, failpoint
+from runtime.replay.repeated_copy import PAUSE_S, RepeatedCopy
 from runtime.replay.request import RESTORED, CopyStopped, RestorePartition, RestoreRequest
 from runtime.replay.restore_target import earlier_restore
 from runtime.replay.schemas import with_restored_ids
+from runtime.slot.failpoints import failpoint
 from runtime.slot.partition import now_ms
 
 _GENERATION: Final = 1

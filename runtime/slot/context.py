@@ -14,7 +14,6 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.schemas.client import SchemaRegistry
 from runtime.slot.budget import ByteBudget, SessionShares
-from runtime.slot.failpoints import Failpoint
 from runtime.slot.idle_session import IdleSessions
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ class SlotContext(Struct, frozen=True):
     budget: ByteBudget
     shares: SessionShares
     idle_sessions: IdleSessions
-    failpoint: Failpoint
     spawn: Spawn
     confirm: Callable[[], Awaitable[None]]
     transformer: Transformer | None = None

@@ -1,7 +1,7 @@
 """A failpoint kills the process at a named step, for tests.
 
 `REPL_FAILPOINT=after_ledger:3` kills it at the third passage of `after_ledger`. Without the variable,
-it is a function that does nothing. The function is chosen once, when a slot is created.
+`failpoint` does nothing. It is chosen once for the process.
 """
 
 import os
@@ -19,7 +19,7 @@ def no_failpoint(_name: str) -> None:
     """Does nothing, for every run that is not a test."""
 
 
-def from_environment(environ: Mapping[str, str]) -> Failpoint:
+def _from_environment(environ: Mapping[str, str]) -> Failpoint:
     """Returns the function that kills this process at the nth passage of the failpoint in the environment.
 
     Without one, the returned function does nothing. Raises ValueError for an unknown failpoint.
@@ -45,3 +45,6 @@ class _Killing:
             self._left -= 1
             if self._left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+failpoint: Final = _from_environment(os.environ)

@@ -429,7 +429,6 @@ class FlowCopy:
                 self._ledger,
                 settings,
                 self.handle,
-                context.failpoint,
                 solo=number == solo,
             )
             for number, transactional_id in enumerate(ids)

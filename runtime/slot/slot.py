@@ -20,7 +20,7 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.timing import callback_failures, wait_at_most
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.schemas.client import SchemaRegistry
-from runtime.slot import failpoints, log
+from runtime.slot import log
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotEnd, SlotMustEnd
@@ -185,7 +185,6 @@ class Slot:
                     budget=self._budget,
                     shares=shares,
                     idle_sessions=IdleSessions(self._budget, shares, self._spawn),
-                    failpoint=failpoints.from_environment(self._environ),
                     spawn=self._spawn,
                     confirm=self._confirm,
                     transformer=self._transformer,

@@ -285,6 +285,5 @@ def lane_of(
         cast(FlowLedger, ledger or LedgerInMemory()),
         settings,
         emitted.emit,
-        lambda _: None,
         solo,
     )

@@ -7,7 +7,6 @@ cluster gets the progress after each commit, for people to look at; nothing resu
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -39,10 +38,9 @@ from runtime.files.manifest import (
 )
 from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
-from runtime.slot.failpoints import from_environment
+from runtime.slot.failpoints import failpoint
 from runtime.slot.log import log_event
 
-_failpoint = from_environment(os.environ)
 Positions = Mapping[PartitionKey, FilePosition]
 
 
@@ -205,13 +203,13 @@ class FilesSink(RecordSink[FilePosition]):
         await shared.leadership.ensure()
         stats = counted(self.stats, self._manifest.positions, moved)
         commit = replace(self._next_commit(), positions=list(moved), files=list(files))
-        _failpoint("before_end")
+        failpoint("before_end")
         await asyncio.to_thread(self._folder.add, self._manifest, commit)
-        _failpoint("after_end")
+        failpoint("after_end")
         await asyncio.to_thread(self._folder.publish, files)
         self._compaction.apply(commit)
         self.stats = stats
-        _failpoint("before_ledger")
+        failpoint("before_ledger")
         await shared.leadership.commit(self._changed_progress())
 
     def _next_commit(self) -> Commit:

@@ -41,11 +41,10 @@ from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.budget import TokenBucket
-from runtime.slot.failpoints import from_environment
+from runtime.slot.failpoints import failpoint
 
 _BATCH_BYTES: Final = 512 << 10
 _OVERHEAD: Final = 128  # of a record and its batch, at most
-_failpoint = from_environment(os.environ)
 
 
 class LoadFile(msgspec.Struct):
@@ -150,7 +149,7 @@ class FileLoad:
         """Copies until all files are read, or the round is over. Raises WireError, READ_FAILURES."""
         ticket = self.ticket
         until = time.monotonic() + ticket.round_s
-        writer = await TransactionWriter.open(cluster, ticket.transactional_id, failpoint=_failpoint)
+        writer = await TransactionWriter.open(cluster, ticket.transactional_id, failpoint=failpoint)
         await self._begin(cluster)
         bucket = TokenBucket(ticket.rate, time.monotonic)
         chunks = self._chunks()

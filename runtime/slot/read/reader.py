@@ -12,7 +12,7 @@ from msgspec import Struct
 from runtime.batch import BatchFailure, RewriteSpec, WalkedBatches, walk
 from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import CopySettings, FlowSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.naming import is_from_kafka
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, TimedOut, WireError
@@ -21,10 +21,10 @@ from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
 from runtime.kafka.trace import TRACE
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
-from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
+from runtime.slot.budget import ResponseMemory, TokenBucket
 from runtime.slot.context import SlotContext
 from runtime.slot.errors import ErrorAction, ErrorDecision, ErrorPhase, by_code, decide
-from runtime.slot.idle_session import IDLE_AFTER_S, IdleMember, IdleSessions, Start
+from runtime.slot.idle_session import IDLE_AFTER_S, IdleMember, Start
 from runtime.slot.partition import (
     PartitionCopy,
     QueuedBatch,
@@ -37,7 +37,7 @@ from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transfor
 from runtime.slot.read.schema_gate import SchemaGate
 
 if TYPE_CHECKING:
-    from runtime.sql.transformer import Transformer
+    pass
 
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
@@ -84,34 +84,30 @@ class BrokerIntake:
 
     def __init__(
         self,
+        context: SlotContext,
         node: int,
         cluster: KafkaCluster,
-        settings: CopySettings,
-        budget: ByteBudget,
-        shares: SessionShares,
-        idle_sessions: IdleSessions,
         bucket: TokenBucket,
         batch_filter: FlowFilter,
         emit: EmitFetchEvent,
         purpose: str,
-        transformer: Transformer | None = None,
         gate: SchemaGate | None = None,
     ) -> None:
         self.node = node
         self.copies: dict[tuple[bytes, int], PartitionCopy] = {}
         self._cluster = cluster
-        self._settings = settings
-        self._budget = budget
-        self._shares = shares
-        self._idle_sessions = idle_sessions
+        self._settings = settings = context.spec.copy
+        self._budget = context.budget
+        self._shares = context.shares
+        self._idle_sessions = context.idle_sessions
         self._idle: IdleMember | None = None
         self._bucket = bucket
         self._filter = batch_filter
         self._emit = emit
-        self._transformer = transformer
+        self._transformer = context.transformer
         self._gate = gate
         self._track = f"transform of {purpose}"
-        self._unchanged = transformer is None and gate is None
+        self._unchanged = context.transformer is None and gate is None
         limits = FetchLimits(settings.fetch_wait_ms, 1, settings.fetch_bytes)
         self._purpose = purpose
         self._session = FetchSession(cluster, node, limits, purpose=purpose)
@@ -557,19 +553,15 @@ class SourceReader:
     def _intake(self, node: int, share: int) -> BrokerIntake:
         """Returns the intake of a leader for a share of its partitions, and starts it where there is none."""
         if (node, share) not in self._intakes_of:
-            context = self._context
+            purpose = f"fetch {self._spec.name}{f' {share}' if share else ''}"
             intake = BrokerIntake(
+                self._context,
                 node,
                 self._source,
-                context.spec.copy,
-                context.budget,
-                context.shares,
-                context.idle_sessions,
                 self._bucket,
                 self._filter,
                 self._emit,
-                f"fetch {self._spec.name}{f' {share}' if share else ''}",
-                context.transformer,
+                purpose,
                 self._gate,
             )
             self._intakes_of[node, share] = intake

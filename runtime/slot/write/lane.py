@@ -18,7 +18,7 @@ from runtime.kafka.transactions import abort_late, add_partitions, end_transacti
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
-from runtime.slot.failpoints import Failpoint
+from runtime.slot.failpoints import failpoint
 from runtime.slot.partition import PartitionCopy, now_ms
 from runtime.slot.write.events import Aborted, Committed, EmitLaneEvent, LaneFreed, LaneStuck, Rewound, Sent
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
@@ -93,7 +93,6 @@ class Lane:
         ledger: FlowLedger,
         settings: LaneSettings,
         emit: EmitLaneEvent,
-        failpoint: Failpoint,
         solo: bool = False,
     ) -> None:
         self.transactional_id = transactional_id
@@ -105,7 +104,6 @@ class Lane:
         self._ledger = ledger
         self._settings = settings
         self._emit = emit
-        self._failpoint = failpoint
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
         self._timer = WakeTimer(self._wake.set)
@@ -389,13 +387,13 @@ class Lane:
 
     async def _end(self, tx: Transaction) -> None:
         """Commits what was written (R1). Raises TransactionFailure."""
-        self._failpoint("before_end")
+        failpoint("before_end")
         try:
             identity = self._sender.identity
             await end_transaction(self._cluster, self.transactional_id, identity, commit=True, within=_END_S)
         except WireError as error:
             raise TransactionFailure(ErrorPhase.END, error) from error
-        self._failpoint("after_end")
+        failpoint("after_end")
 
     async def _flush_and_write_ledger(self, tx: Transaction) -> None:
         """Writes the ledger records, and waits until they and all batches are acknowledged.
@@ -403,16 +401,16 @@ class Lane:
         Where every base offset is expected, both are in flight together. An acknowledgement that is not the
         expected one fails the transaction before it can be committed (R6).
         """
-        self._failpoint("before_flush")
+        failpoint("before_flush")
         if not tx.all_expected:
             await self._flush(tx)
         idle = self._idle.moved() if tx.parts or self._idle.is_due() else []
         tx.prepare_entries(idle, self._ledger.generation, now_ms())
         if tx.entries or tx.joined:
-            self._failpoint("before_ledger")
+            failpoint("before_ledger")
             await self._ledger.write(tx, self._sender, self.transactional_id)
         await self._flush(tx)
-        self._failpoint("after_ledger")
+        failpoint("after_ledger")
 
     async def _flush(self, tx: Transaction) -> None:
         """Waits until everything that was sent is acknowledged."""
@@ -421,7 +419,7 @@ class Lane:
             self._wake.clear()
             await self._wake.wait()
         tx.check()
-        self._failpoint("after_flush")
+        failpoint("after_flush")
 
     def _finish(self, tx: Transaction) -> None:
         """Applies a committed transaction to its partitions and notifies the flow."""

@@ -7,9 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import WireSettings, wire_settings
@@ -19,6 +21,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchResponse
 from runtime.slot.budget import ByteBudget, SessionShares, TokenBucket
+from runtime.slot.context import SlotContext
 from runtime.slot.idle_session import IdleSessions
 from runtime.slot.partition import PartitionCopy
 from runtime.slot.read.batch_filter import FlowFilter
@@ -26,7 +29,7 @@ from runtime.slot.read.reader import BrokerIntake, Fetched, FetchEvent, FetchFai
 from tests.fakes.clock import virtual
 from tests.fakes.partition import partition
 from tests.runtime.batch.forge import batch_bytes, record
-from tests.runtime.slot.world import flow_spec
+from tests.runtime.slot.world import SLOT, flow_spec
 
 TOPIC_ID = b"s" * 16
 HEARTBEATS = 99  # the partition that holds heartbeats, of every flow
@@ -123,13 +126,17 @@ class Slot:
         self.tasks = [asyncio.ensure_future(intake.run()) for intake in self.intakes]
 
     def intake(self, flow: int) -> BrokerIntake:
+        context = SimpleNamespace(
+            spec=replace(SLOT, copy=CopySettings(linger_ms=0)),
+            budget=self.budget,
+            shares=self.shares,
+            idle_sessions=self.idle_sessions,
+            transformer=None,
+        )
         intake = BrokerIntake(
+            cast(SlotContext, context),
             1,
             cast(KafkaCluster, self.broker),
-            CopySettings(linger_ms=0),
-            self.budget,
-            self.shares,
-            self.idle_sessions,
             self.buckets[flow],
             FlowFilter(flow_spec(f"flow{flow}"), "id-1", "id-2", None, MAX_UNPACKED),
             self.handle,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch, RewriteSpec
 from runtime.batch.spec import MAX_UNPACKED
@@ -84,18 +85,21 @@ def intake_of(
 ) -> BrokerIntake:
     """Its events are ignored."""
     shares = SessionShares(ByteBudget(1 << 20))
+    context = SimpleNamespace(
+        spec=replace(SLOT, copy=CopySettings(**{"linger_ms": 0, **settings})),
+        budget=budget or ByteBudget(1 << 20),
+        shares=shares,
+        idle_sessions=IdleSessions(ByteBudget(1 << 20), shares, asyncio.ensure_future),
+        transformer=transformer,
+    )
     return BrokerIntake(
+        cast(SlotContext, context),
         1,
         cast(KafkaCluster, leader),
-        CopySettings(**{"linger_ms": 0, **settings}),
-        budget or ByteBudget(1 << 20),
-        shares,
-        IdleSessions(ByteBudget(1 << 20), shares, asyncio.ensure_future),
         TokenBucket(None, lambda: 0.0),
         FlowFilter(flow_spec("flow"), "id-1", "id-2", None, MAX_UNPACKED),
         lambda _: None,
         "fetch",
-        transformer,
     )
 
 

@@ -44,7 +44,6 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.ledger.positions import commit_first_positions, first_positions
 from runtime.ledger.transaction_writer import TransactionWriter, fence
-from runtime.slot import failpoints
 from runtime.slot.budget import ByteBudget, SessionShares
 from runtime.slot.context import SlotContext
 from runtime.slot.idle_session import IdleSessions
@@ -201,7 +200,6 @@ def slot_context(destination: KafkaCluster, ledger: Ledger) -> SlotContext:
         budget=budget,
         shares=SessionShares(budget),
         idle_sessions=IdleSessions(budget, SessionShares(budget), asyncio.create_task),
-        failpoint=failpoints.from_environment({}),
         spawn=asyncio.create_task,
         confirm=confirm,
     )
