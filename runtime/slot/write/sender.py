@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -37,7 +36,12 @@ from runtime.ledger.transaction_writer import leader_of
 from runtime.slot.errors import ErrorPhase
 from runtime.slot.partition import PartitionCopy, QueuedBatch
 from runtime.slot.write.timer import WakeTimer
-from runtime.slot.write.transaction import Transaction, TransactionFailure, TransactionPartition
+from runtime.slot.write.transaction import (
+    SentBatch,
+    Transaction,
+    TransactionFailure,
+    TransactionPartition,
+)
 
 REQUESTS = 4
 _INITIAL = 256 << 10
@@ -100,15 +104,6 @@ class InFlightWindow:
 PRODUCE_TIMEOUT_MS = 10_000
 # Shorter than the transaction timeout: a late response makes the lane abort, before the broker fences it.
 ANSWER_WITHIN_S = 15.0
-
-
-class SentBatch(NamedTuple):
-    """A batch that was sent, its identity, and its expected base offset (None: not known)."""
-
-    part: TransactionPartition
-    queued: QueuedBatch
-    mark: BatchIdentity
-    expected: int | None
 
 
 class InFlightRequest(Struct, eq=False):
@@ -314,9 +309,8 @@ class ProduceSender:
                 break
         request = self._begin_request(tx, node, size)
         for copy, queued in taken:
-            part = tx.parts[copy]
             mark = self._stamp(request, copy.at, queued.out.batch)
-            request.batches.append(SentBatch(part, queued, mark, tx.batch_sent(part, queued, mark)))
+            request.batches.append(tx.batch_sent(tx.parts[copy], queued, mark))
         return [copy for copy, _ in taken]
 
     def _begin_request(self, tx: Transaction, node: int, size: int) -> InFlightRequest:
@@ -388,12 +382,13 @@ class ProduceSender:
     ) -> None:
         """Records for each batch its base offset, or the failure that its partition's response means."""
         answers = {(answer.topic, answer.partition): answer for answer in response.partitions}
-        for part, queued, mark, expected in request.batches:
-            answer = answers.get(part.copy.at)
-            if (error := self._error(part.copy.at, answer)) is not None:
-                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (part.copy,)))
+        for sent in request.batches:
+            copy = sent.part.copy
+            answer = answers.get(copy.at)
+            if (error := self._error(copy.at, answer)) is not None:
+                tx.fail(TransactionFailure(ErrorPhase.PRODUCE, error, (copy,)))
             elif answer is not None:
-                tx.acknowledged(part, queued, answer.base_offset, mark, expected)
+                tx.acknowledged(sent, answer.base_offset)
         for at in request.ledger:
             if (error := self._error(at, answers.get(at))) is not None:
                 self._cluster.doubt(at.topic)

@@ -51,6 +51,15 @@ class TransactionFailure(Exception):
         return decision
 
 
+class SentBatch(NamedTuple):
+    """A batch that was sent, its identity, and its expected base offset (None: not known)."""
+
+    part: TransactionPartition
+    queued: QueuedBatch
+    mark: BatchIdentity
+    expected: int | None
+
+
 class TransactionPartition:
     """A part is one partition's share of a transaction, from its first batch to the end.
 
@@ -91,8 +100,8 @@ class TransactionPartition:
         self._unexpected = 0  # batches in flight whose base offset is not expected
         self._acknowledged_end = self.destination_end
 
-    def sent(self, out: OutgoingBatch, mark: BatchIdentity) -> int | None:
-        """Records that a batch is in flight; returns its expected base offset, or None where there is none.
+    def sent(self, queued: QueuedBatch, mark: BatchIdentity) -> SentBatch:
+        """Records that a batch is in flight.
 
         Batches of one transaction lie side by side, because brokers keep their order.
         """
@@ -102,52 +111,42 @@ class TransactionPartition:
         if expected is None:
             self._unexpected += 1
         else:
-            self._record(out, expected, mark)
+            self._record(queued.out, expected, mark)
             self._next_base = self.destination_end
-        return expected
+        return SentBatch(self, queued, mark, expected)
 
-    def confirmed(self, out: OutgoingBatch, base_offset: int, expected: int) -> str | None:
-        """Confirms a recorded batch; returns an error text if its base offset is not the expected one.
+    def acknowledged(self, sent: SentBatch, base_offset: int) -> TransactionFailure | None:
+        """Records an acknowledged batch, unless its base offset fails the transaction.
 
-        `impossible` tells whether that offset can't be true (R4).
+        One below the acknowledged end can't be true (R4), and blames the partition. With one that is not the
+        expected one, the ledger records may say something else (R6).
         """
+        copy, expected, records = self.copy, sent.expected, sent.queued.out.batch.records
         if base_offset != expected:
-            self.copy.accounts.expected_wrongly()
-            return self.impossible(base_offset) or (
-                f"{self.copy.label} was acknowledged at {base_offset}, and {expected} was expected:"
-                " another producer has written to the partition, or it was truncated"
-            )
-        self._account(out, base_offset)
+            if expected is not None:
+                copy.accounts.expected_wrongly()
+            if base_offset < self._acknowledged_end:
+                why = (
+                    f"acknowledged at {base_offset}, but the destination already ended at"
+                    f" {self._acknowledged_end}: it was recreated or truncated"
+                )
+                return TransactionFailure(ErrorPhase.PRODUCE, None, (copy,), why)
+            if expected is not None:
+                why = (
+                    f"{copy.label} was acknowledged at {base_offset}, and {expected} was expected:"
+                    " another producer has written to the partition, or it was truncated"
+                )
+                return TransactionFailure(ErrorPhase.PRODUCE, None, (), why)
+        copy.accounts.acknowledged(base_offset, records, self._acknowledged_end)
+        self._acknowledged_end = base_offset + records
+        if expected is None:
+            self._record(sent.queued.out, base_offset, sent.mark)
+            self._unexpected -= 1
+            if not self._unexpected:
+                self._next_base = copy.next_base
         return None
 
-    def impossible(self, base_offset: int) -> str | None:
-        """Returns an error text if an acknowledged offset lies below the acknowledged end (R4)."""
-        if base_offset >= self._acknowledged_end:
-            return None
-        return (
-            f"acknowledged at {base_offset}, but the destination already ended at {self._acknowledged_end}:"
-            " it was recreated or truncated"
-        )
-
-    def _account(self, out: OutgoingBatch, base_offset: int) -> None:
-        """Accounts for the offsets of an acknowledged batch."""
-        self.copy.accounts.acknowledged(base_offset, out.batch.records, self._acknowledged_end)
-        self._acknowledged_end = base_offset + out.batch.records
-
-    def acknowledged(
-        self, out: OutgoingBatch, base_offset: int, mark: BatchIdentity | None = None
-    ) -> str | None:
-        """Records an acknowledged batch; returns an error text if its base offset can't be true (R4)."""
-        if why := self.impossible(base_offset):
-            return why
-        self._account(out, base_offset)
-        self._record(out, base_offset, mark)
-        self._unexpected -= 1
-        if not self._unexpected:
-            self._next_base = self.copy.next_base
-        return None
-
-    def _record(self, out: OutgoingBatch, base_offset: int, mark: BatchIdentity | None) -> None:
+    def _record(self, out: OutgoingBatch, base_offset: int, mark: BatchIdentity) -> None:
         """Adds a batch at its base offset to what the transaction commits."""
         for delta, source, records in out.runs:
             append(self.runs, Run(source, base_offset + delta, records))
@@ -275,38 +274,22 @@ class Transaction:
         if self.sent_at is None:
             self.sent_at = now
 
-    def batch_sent(self, part: TransactionPartition, queued: QueuedBatch, mark: BatchIdentity) -> int | None:
-        """Records a batch of a request in flight; returns its expected base offset, or None."""
-        expected = part.sent(queued.out, mark)
-        self._unexpected += expected is None
-        return expected
+    def batch_sent(self, part: TransactionPartition, queued: QueuedBatch, mark: BatchIdentity) -> SentBatch:
+        """Records a batch of a request in flight."""
+        sent = part.sent(queued, mark)
+        self._unexpected += sent.expected is None
+        return sent
 
     def answered(self) -> None:
         """Records that a produce request is in flight no more."""
         self.in_flight -= 1
 
-    def acknowledged(
-        self,
-        part: TransactionPartition,
-        queued: QueuedBatch,
-        base_offset: int,
-        mark: BatchIdentity,
-        expected: int | None,
-    ) -> None:
-        """Records an acknowledged batch.
-
-        A base offset that can't be true (R4), or that is not the expected one, fails the transaction: its
-        ledger records may say something else (R6).
-        """
-        out = queued.out
-        if expected is None:
-            self._unexpected -= 1
-            why = part.acknowledged(out, base_offset, mark)
-        else:
-            why = part.confirmed(out, base_offset, expected)
-        if why:
-            blamed_copies = (part.copy,) if part.impossible(base_offset) else ()
-            self.fail(TransactionFailure(ErrorPhase.PRODUCE, None, blamed_copies, why))
+    def acknowledged(self, sent: SentBatch, base_offset: int) -> None:
+        """Records an acknowledged batch, or the failure that its base offset means."""
+        part, out = sent.part, sent.queued.out
+        self._unexpected -= sent.expected is None
+        if failure := part.acknowledged(sent, base_offset):
+            self.fail(failure)
             return
         self.runs += len(out.runs)
         self.latencies.append((part.copy.key.topic, out.batch.max_timestamp, out.batch.records))

@@ -11,80 +11,96 @@ from runtime.kafka.errors import Disconnected, ErrorCode, PartitionsRefused, Wir
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.offset_accounts import OffsetRange
 from runtime.slot.partition import Cursor, QueuedBatch
-from runtime.slot.write.transaction import TransactionPartition, blamed, idle_step
+from runtime.slot.write.transaction import SentBatch, TransactionPartition, blamed, idle_step
 from tests.fakes.partition import outgoing, partition
 
 MARK = BatchIdentity(1, 2, 3)
 
 
-def acknowledge(part: TransactionPartition, first: int, source: tuple[int, int], base: int) -> str | None:
-    """Sends a batch and acknowledges it, as expected or not."""
-    out = outgoing(first, source, epoch=7)
-    expected = part.sent(out, MARK)
-    return part.acknowledged(out, base, MARK) if expected is None else part.confirmed(out, base, expected)
+def sent(part: TransactionPartition, *source: tuple[int, int], first: int = 0) -> SentBatch:
+    """Sends a batch of these source offsets."""
+    held = ResponseMemory(ByteBudget(1), 0)
+    return part.sent(QueuedBatch(outgoing(first, *source, epoch=7), held), MARK)
+
+
+def acknowledge(part: TransactionPartition, source: tuple[int, int], base: int) -> str | None:
+    """Sends a batch and acknowledges it, as expected or not; returns why that fails the transaction."""
+    failure = part.acknowledged(sent(part, source), base)
+    return None if failure is None else str(failure)
 
 
 def test_the_base_offset_is_expected_behind_own_batches_and_markers() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    assert acknowledge(part, 0, (10, 2), 100) is None
-    assert part.sent(outgoing(0, (12, 3), epoch=7), MARK) == 102  # side by side in a transaction
-    assert part.confirmed(outgoing(0, (12, 3)), 102, 102) is None
+    assert acknowledge(part, (10, 2), 100) is None
+    second = sent(part, (12, 3))
+    assert second.expected == 102  # side by side in a transaction
+    assert part.acknowledged(second, 102) is None
     for _ in range(2):
         copy.accounts.committed()
     part = TransactionPartition(copy, 1, 4)
-    assert part.sent(outgoing(0, (15, 1), epoch=7), MARK) == 107  # behind two markers
-    assert part.sent(outgoing(0, (16, 1), epoch=7), MARK) == 108  # both are in flight
+    third = sent(part, (15, 1))
+    assert third.expected == 107  # behind two markers
+    assert sent(part, (16, 1)).expected == 108  # both are in flight
     assert part.step().runs == (Run(15, 107, 2),)  # known before the acknowledgement
-    assert part.confirmed(outgoing(0, (15, 1)), 107, 107) is None
+    assert part.acknowledged(third, 107) is None
     copy.accounts.committed()
-    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (17, 1), epoch=7), MARK) == 109
+    assert sent(TransactionPartition(copy, 1, 4), (17, 1)).expected == 109
 
 
 def test_nothing_is_expected_before_an_acknowledgement_and_after_an_abort() -> None:
     copy = partition()
-    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (10, 1), epoch=7), MARK) is None
-    acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), 100)
+    assert sent(TransactionPartition(copy, 1, 4), (10, 1)).expected is None
+    acknowledge(TransactionPartition(copy, 1, 4), (10, 1), 100)
     copy.accounts.committed()
     copy.accounts.aborted()
-    assert TransactionPartition(copy, 1, 4).sent(outgoing(0, (11, 1), epoch=7), MARK) is None
+    assert sent(TransactionPartition(copy, 1, 4), (11, 1)).expected is None
 
 
 def test_after_a_wrong_expectation_nothing_is_expected_for_some_transactions() -> None:
     copy = partition()
     end, waited = 100, []
-    acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), end)
+    acknowledge(TransactionPartition(copy, 1, 4), (10, 1), end)
     for _ in range(3):
         copy.accounts.committed()
         part = TransactionPartition(copy, 1, 4)
-        assert part.sent(outgoing(0, (11, 1), epoch=7), MARK) == end + 2
-        assert "another producer" in str(part.confirmed(outgoing(0, (11, 1)), end + 5, end + 2))
+        batch = sent(part, (11, 1))
+        assert batch.expected == end + 2
+        failure = part.acknowledged(batch, end + 5)
+        assert "another producer" in str(failure)
+        assert failure is not None
+        assert failure.copies == ()
         copy.accounts.aborted()
         end, count = end + 10, 0
-        acknowledge(TransactionPartition(copy, 1, 4), 0, (11, 1), end)
+        acknowledge(TransactionPartition(copy, 1, 4), (11, 1), end)
         while copy.next_base is None:
             copy.accounts.committed()
             end, count = end + 2, count + 1
-            acknowledge(TransactionPartition(copy, 1, 4), 0, (11, 1), end)
+            acknowledge(TransactionPartition(copy, 1, 4), (11, 1), end)
         waited.append(count)
     assert waited == [64, 128, 256]
 
 
 def test_a_base_offset_below_the_acknowledged_end_can_not_be_true() -> None:
     copy = partition()
-    acknowledge(TransactionPartition(copy, 1, 4), 0, (10, 1), 100)
+    acknowledge(TransactionPartition(copy, 1, 4), (10, 1), 100)
     copy.accounts.committed()
     part = TransactionPartition(copy, 1, 4)
-    assert part.sent(outgoing(0, (11, 1), epoch=7), MARK) == 102
-    assert "recreated or truncated" in str(part.confirmed(outgoing(0, (11, 1)), 40, 102))
+    batch = sent(part, (11, 1))
+    assert batch.expected == 102
+    failure = part.acknowledged(batch, 40)
+    assert "recreated or truncated" in str(failure)
+    assert failure is not None
+    assert failure.copies == (copy,)
 
 
 def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    assert part.acknowledged(outgoing(0, (10, 2), (15, 1), epoch=7), 100, MARK) is None
+    assert part.acknowledged(sent(part, (10, 2), (15, 1)), 100) is None
     filtered = outgoing(1, (16, 3), epoch=7)._replace(tombstones=2)
-    assert part.acknowledged(filtered, 103, MARK) is None
+    batch = part.sent(QueuedBatch(filtered, ResponseMemory(ByteBudget(1), 0)), MARK)
+    assert part.acknowledged(batch, 103) is None
     copy.fetched([], Cursor(25, 8), ())
     assert part.step() == Advance(
         position=25,  # the tail behind the last record is decided, too
@@ -102,7 +118,7 @@ def test_acknowledged_base_offsets_become_runs() -> None:
 def test_queued_batches_are_not_in_the_progress() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
-    part.acknowledged(outgoing(0, (10, 2), epoch=7), 100, MARK)
+    acknowledge(part, (10, 2), 100)
     held = ResponseMemory(ByteBudget(1), 1).view()
     dropped = [DroppedRecords(11, 1), DroppedRecords(14, 2)]
     copy.fetched([QueuedBatch(outgoing(0, (12, 2), epoch=7), held)], Cursor(14, 7), dropped)
@@ -115,7 +131,7 @@ def test_queued_batches_are_not_in_the_progress() -> None:
 @pytest.mark.parametrize(("base", "refused"), [(99, True), (0, True), (100, False), (150, False)])
 def test_a_base_offset_below_the_destination_end_is_refused(base: int, refused: bool) -> None:
     part = TransactionPartition(partition(), 1, 4)
-    assert (part.acknowledged(outgoing(0, (10, 1), epoch=7), base, MARK) is not None) is refused
+    assert (acknowledge(part, (10, 1), base) is not None) is refused
 
 
 @pytest.mark.parametrize(
@@ -125,10 +141,10 @@ def test_a_base_offset_below_the_destination_end_is_refused(base: int, refused: 
 def test_offsets_before_and_between_own_batches_are_unexplained(
     bases: list[int], unexplained: list[OffsetRange]
 ) -> None:
-    copy = partition()
+    copy = partition(shared=True)  # no base offset is expected
     part = TransactionPartition(copy, 1, 4)
     for number, base in enumerate(bases):
-        part.acknowledged(outgoing(0, (10 + number, 1), epoch=7), base, MARK)
+        acknowledge(part, (10 + number, 1), base)
     assert copy.accounts.unexplained() == unexplained
 
 
