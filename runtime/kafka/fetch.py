@@ -197,11 +197,11 @@ class FetchSession:
         self._cluster = cluster
         self._purpose = purpose
         self._wanted: dict[Key, FetchFrom] = {}
-        self._told: dict[Key, FetchFrom] = {}
+        self._in_session: dict[Key, FetchFrom] = {}
         self._changed: set[Key] = set()
         self._session_id = NO_SESSION
         self._epoch = FULL_SESSION_EPOCH
-        self._anew = False
+        self._read_again = False
         self._by_name = False
         self._topics: dict[bytes, FetchedTopic] = {}
         # of these, the topics that the caller names by an id made of the name
@@ -217,7 +217,7 @@ class FetchSession:
         and wanted again between two fetches.
         """
         key = (topic_id, partition)
-        self._anew |= anew and key in self._told
+        self._read_again |= anew and key in self._in_session
         self._wanted[key] = start
         self._changed.add(key)
 
@@ -270,22 +270,22 @@ class FetchSession:
             return
 
     def _request(self) -> FetchRequest:
-        if self._anew:
+        if self._read_again:
             self._begin_anew()
         if self._epoch == FULL_SESSION_EPOCH:
-            self._told = dict(self._wanted)
+            self._in_session = dict(self._wanted)
             self._changed.clear()
-            return self._asked(FULL_SESSION_EPOCH, dict(self._told), ())
+            return self._asked(FULL_SESSION_EPOCH, dict(self._in_session), ())
         changed, self._changed = self._changed, set()
         news: dict[Key, FetchFrom] = {}
         forgotten: list[Key] = []
         for key in changed:
             start = self._wanted.get(key)
             if start is None:
-                if self._told.pop(key, None) is not None:
+                if self._in_session.pop(key, None) is not None:
                     forgotten.append(key)
-            elif self._told.get(key) != start:
-                news[key] = self._told[key] = start
+            elif self._in_session.get(key) != start:
+                news[key] = self._in_session[key] = start
         return self._asked(self._epoch, news, forgotten)
 
     def _asked(
@@ -297,7 +297,7 @@ class FetchSession:
             or epoch == FULL_SESSION_EPOCH
             or any(not is_from_kafka(key[0]) for key in partitions)
         ):
-            self._resolve_topics({key[0] for key in (*self._told, *partitions, *forgotten)})
+            self._resolve_topics({key[0] for key in (*self._in_session, *partitions, *forgotten)})
         return FetchRequest(
             limits.max_wait_ms,
             limits.min_bytes,
@@ -367,7 +367,7 @@ class FetchSession:
             key = (partition.topic_id, partition.partition)
             if partition.error or partition.diverging is not None:
                 # Unless the caller moved it meanwhile, it must not fail again at once.
-                if self._wanted.get(key) == self._told.get(key):
+                if self._wanted.get(key) == self._in_session.get(key):
                     self.forget(*key)
             elif self._session_id == NO_SESSION and partition.records and key in self._wanted:
                 self._wanted[key] = self._wanted.pop(key)
@@ -375,5 +375,5 @@ class FetchSession:
     def _begin_anew(self) -> None:
         """Makes the next fetch start a new session; the old session's id lets the broker drop that one."""
         self._epoch = FULL_SESSION_EPOCH
-        self._told = {}
-        self._anew = False
+        self._in_session = {}
+        self._read_again = False

@@ -342,7 +342,7 @@ class FlowCopy:
             if step is None:
                 self._supervisor.admit([copy])
             copy.settle()
-        self._lanes.committed(dict.fromkeys((*event.copies, *(entry.copy for entry in event.entries))))
+        self._lanes.rebalance_after(dict.fromkeys((*event.copies, *(entry.copy for entry in event.entries))))
 
     def _on_aborted(self, event: Aborted) -> None:
         """Stops, retries or inspects the partitions that a failure blames."""
@@ -360,7 +360,7 @@ class FlowCopy:
                     copy.mark_suspect()
                     self._supervisor.retry(copy, why)
                 case ErrorAction.INSPECT:
-                    self._supervisor.inspect_later(copy, why)
+                    self._supervisor.retry(copy, why)
 
     def _on_leader_change(self, copy: PartitionCopy) -> None:
         """Rewinds and inspects a partition whose leader at the destination has changed (R4)."""

@@ -43,15 +43,15 @@ class IdleMember:
 
     The session includes a new member in its next request. It is `watched` from then on; until then, the
     intake fetches by itself. It is in the session until it `left`: with an answer that is more than a
-    heartbeat, on an error, or because the intake takes it out. `wake` is set for each answer. `heard` is
+    heartbeat, on an error, or because the intake takes it out. `wake` is set for each answer. `on_answer` is
     called with the time when the broker answered for all partitions.
     """
 
-    def __init__(self, session: IdleSession, heard: Callable[[int], None], wake: asyncio.Event) -> None:
+    def __init__(self, session: IdleSession, on_answer: Callable[[int], None], wake: asyncio.Event) -> None:
         self.watched = False
         self.left = False
         self._session = session
-        self.heard = heard
+        self.on_answer = on_answer
         self._wake = wake
         self._arrived: deque[IdleAnswer] = deque()
         self._failure: WireError | None = None
@@ -62,7 +62,7 @@ class IdleMember:
         return self._session.wait_s
 
     @property
-    def behind(self) -> bool:
+    def has_answers(self) -> bool:
         """Whether the intake has not taken all answers yet."""
         return bool(self._arrived)
 
@@ -150,13 +150,13 @@ class IdleSession:
         self,
         starts: Mapping[Key, FetchFrom],
         heartbeats: Collection[Key],
-        heard: Callable[[int], None],
+        on_answer: Callable[[int], None],
         wake: asyncio.Event,
     ) -> IdleMember | None:
         """Adds an intake with its partitions; None where another member reads one from elsewhere."""
         if any(self.position(key) not in (None, start.offset) for key, start in starts.items()):
             return None
-        member = IdleMember(self, heard, wake)
+        member = IdleMember(self, on_answer, wake)
         self._members[member] = None
         self._keys[member] = list(starts)
         for key, start in starts.items():
@@ -213,8 +213,8 @@ class IdleSession:
             self._ends_at = 0.0
         for member in members:
             if not member.left:
-                member.heard(self._session.answered_ms)
-                if member.behind:
+                member.on_answer(self._session.answered_ms)
+                if member.has_answers:
                     self.remove(member)
         for partition in partitions:
             self._deliver(partition)
@@ -272,15 +272,15 @@ class IdleSessions:
         node: int,
         starts: Mapping[Key, FetchFrom],
         heartbeats: Collection[Key],
-        heard: Callable[[int], None],
+        on_answer: Callable[[int], None],
         wake: asyncio.Event,
     ) -> IdleMember | None:
         """Adds an intake to the session of its broker, which begins with the first one."""
         session = self._by_broker.get((cluster, node))
         if session is not None:
-            return session.join(starts, heartbeats, heard, wake)
+            return session.join(starts, heartbeats, on_answer, wake)
         session = self._by_broker[cluster, node] = IdleSession(cluster, node, self._budget, self._shares)
-        member = session.join(starts, heartbeats, heard, wake)
+        member = session.join(starts, heartbeats, on_answer, wake)
         self._spawn(self._run(cluster, node, session))
         return member
 

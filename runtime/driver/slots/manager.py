@@ -73,8 +73,8 @@ class SlotManager:
         self._releasing_since: dict[int, float] = {}
         self._out: set[int] = set()  # slots that get no partitions before they run again
         self._limits: dict[int, tuple[float, float]] = {}  # of silence in s, with when it was raised
-        self._heard_at = float("-inf")  # by the clock that the reads are counted by
-        self._heard = False
+        self._heartbeat_at = float("-inf")  # by the clock that the reads are counted by
+        self._got_heartbeat = False
         self.skipped = UnreadableRecordCounter(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
@@ -172,7 +172,7 @@ class SlotManager:
     def take_heartbeat(self, slot: int, heartbeat: SlotHeartbeat) -> None:
         """Takes a heartbeat that was read."""
         if 0 <= slot < len(self.supervisors) and self.supervisors[slot].take_heartbeat(heartbeat):
-            self._heard = True
+            self._got_heartbeat = True
 
     def end_read(self, now: float) -> None:
         """Counts the silence of each slot after a read, and replaces slots whose heartbeats have stopped.
@@ -181,9 +181,9 @@ class SlotManager:
         in sync, say), and silence says nothing of a slot. A slot that was only slow notices that it was
         fenced, and ends. So no record is copied twice (R3).
         """
-        if self._heard:
-            self._heard, self._heard_at = False, now
-        if min(now - self._heard_at, self._context.leadership.age_s) > _WRITTEN_S:
+        if self._got_heartbeat:
+            self._got_heartbeat, self._heartbeat_at = False, now
+        if min(now - self._heartbeat_at, self._context.leadership.age_s) > _WRITTEN_S:
             for supervisor in self.supervisors:
                 supervisor.silence.restart()
         for supervisor in self.supervisors:

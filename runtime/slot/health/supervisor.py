@@ -150,10 +150,6 @@ class PartitionSupervisor:
         else:
             self.retry(copy, why)
 
-    def inspect_later(self, copy: PartitionCopy, why: str) -> None:
-        """Stops a partition and inspects it soon, but no more often than the backoff allows."""
-        self.retry(copy, why)
-
     def inspect_now(self, copy: PartitionCopy) -> None:
         """Inspects a partition at once, before it continues; nothing is fetched for it meanwhile."""
         self.forget(copy)

@@ -236,10 +236,10 @@ class TopicWatch:
                 changed |= gone or (not mirror.error and other)
             if changed:
                 self._unsettled.append(copy)
-                self._supervisor.inspect_later(copy, "a topic's id changed")
+                self._supervisor.retry(copy, "a topic's id changed")
             elif _has_new_leader(topic, copy.key.partition, copy.fetched_epoch):
                 self._unsettled.append(copy)
-                self._supervisor.inspect_later(copy, f"{copy.key.at} has a new leader at the source")
+                self._supervisor.retry(copy, f"{copy.key.at} has a new leader at the source")
             elif copy.queue or copy.in_transaction:
                 self._unsettled.append(copy)
             elif _has_new_leader(mirror, copy.at.partition, copy.inspected_epoch):

@@ -65,7 +65,7 @@ class LaneSet:
         if lane is not None:
             lane.offer(copy)
 
-    def committed(self, copies: Collection[PartitionCopy]) -> None:
+    def rebalance_after(self, copies: Collection[PartitionCopy]) -> None:
         """Moves partitions whose transaction has ended, as the flow begins or ends to catch up."""
         if any(copy.behind for copy in copies):
             self._behind_at = self._loop.time()

@@ -746,21 +746,21 @@ async def test_the_first_lane_copies_a_quiet_flow_and_all_home_lanes_one_that_ca
     for copy in copies:
         copy.resume()
         lane_set.place(copy)
-    lane_set.committed(copies)
+    lane_set.rebalance_after(copies)
     assert shares() == [2, 2, 0]  # a flow that begins may be behind
     await asyncio.sleep(1.0)
-    lane_set.committed(copies)
+    lane_set.rebalance_after(copies)
     assert shares() == [4, 0, 0]
     copies[0].answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
     assert copies[0].behind
-    lane_set.committed(copies)
+    lane_set.rebalance_after(copies)
     assert shares() == [2, 2, 0]
     copies[0].answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
-    lane_set.committed(copies)
+    lane_set.rebalance_after(copies)
     assert shares() == [2, 2, 0]
     lanes[0].state = LaneState.STUCK
     await asyncio.sleep(1.0)
-    lane_set.committed(copies)
+    lane_set.rebalance_after(copies)
     assert shares() == [0, 4, 0]
 
 

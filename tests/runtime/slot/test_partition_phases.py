@@ -200,8 +200,7 @@ class Phases(VirtualTimeMachine):
             assert self.copy.phase is CopyPhase.RUNNING, self.copy.why
             self.copy.start_release()
         self.supervisor.forget(self.copy)
-        for late in (self.supervisor.retry, self.supervisor.inspect_later):
-            self.act(lambda late=late: late(self.copy, "its transaction failed"), 200.0)  # type: ignore[misc]
+        self.act(lambda: self.supervisor.retry(self.copy, "its transaction failed"), 200.0)
         self.supervisor.admit([self.copy])
         assert (self.copy.phase, self.copy.fetchable) == (CopyPhase.RELEASING, False)
         for task in self.tasks:

@@ -212,7 +212,7 @@ class Watched:
     async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
         return {"orders": self._topic}
 
-    def inspect_later(self, copy: PartitionCopy, why: str) -> None:
+    def retry(self, copy: PartitionCopy, why: str) -> None:
         self.seen.append(why)
 
     def leader_changed(self, copy: PartitionCopy) -> None:
