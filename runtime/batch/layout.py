@@ -34,7 +34,7 @@ class Codec(IntEnum):
 
 
 class Batch(NamedTuple):
-    """A Batch holds the header's fields in their order on the wire, then a view of the records.
+    """Holds the header's fields in their order on the wire, then a view of the records.
 
     The body is a view into the fetch response, which therefore stays in memory as long as any of its batches
     (R8).
@@ -104,7 +104,7 @@ class Batch(NamedTuple):
 
 
 class LegacySet(NamedTuple):
-    """A LegacySet holds neighbouring messages of format v0 or v1 with verified checksums.
+    """Holds neighbouring messages of format v0 or v1 with verified checksums.
 
     `convert` makes batches of them.
     """

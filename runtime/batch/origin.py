@@ -19,7 +19,7 @@ NAMED: Final = varint(len(NAME)) + NAME
 
 
 class OriginRule:
-    """An OriginRule holds the spec's provenance, prepared once for all records of a fetch.
+    """Holds the spec's provenance, prepared once for all records of a fetch.
 
     `header` is added to each record. Records that originated at `home` are dropped; with `native_only` all
     that were copied before.

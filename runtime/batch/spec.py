@@ -18,7 +18,7 @@ NO_END: Final = (1 << 63) - 1
 
 
 class Merge(Struct, frozen=True):
-    """A Merge says which batches are worth joining: a broker accepts one batch per partition and request.
+    """Says which batches are worth joining: a broker accepts one batch per partition and request.
 
     Joining costs some microseconds per record, a separate request some hundred microseconds.
     """

@@ -19,7 +19,7 @@ _NO_EPOCH: Final = -1
 
 
 class StampedBatch(NamedTuple):
-    """A StampedBatch holds what a produce request sends, in this order.
+    """Holds what a produce request sends, in this order.
 
     The body is still the fetched view.
     """

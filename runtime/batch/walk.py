@@ -162,7 +162,7 @@ _CONTROL_KEY: Final = Struct(">hh")  # version, type
 
 
 class AbortedTransactions:
-    """An AbortedTransactions holds the aborted transactions that a fetch response lists for one partition.
+    """Holds the aborted transactions that a fetch response lists for one partition.
 
     Brokers list (producer id, first offset) of each that overlaps the response. From that offset on, the id's
     transactional batches are void until its abort marker. An instance serves one response.

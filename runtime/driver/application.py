@@ -102,7 +102,7 @@ def start_application(
 
 
 class SparkSlotRunner:
-    """A SparkSlotRunner owns the Spark context of a job and submits its slots.
+    """Owns the Spark context of a job and submits its slots.
 
     It is created in a thread, because that takes seconds in which the driver can do other things. Requests to
     the JVM raise JvmSilent when the JVM does not answer in time.

@@ -71,7 +71,7 @@ class _ClusterEntry(Struct, eq=False):
 
 
 class DriverClusters:
-    """A DriverClusters owns the driver's connections to all clusters of the job and opens them on demand."""
+    """Owns the driver's connections to all clusters of the job and opens them on demand."""
 
     def __init__(
         self,

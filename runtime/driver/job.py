@@ -69,7 +69,7 @@ class StoppedMeanwhile(Exception):
 
 
 class JobRunner:
-    """A JobRunner runs until `stop`, a stop command or a fence, and returns how the process must exit.
+    """Runs until `stop`, a stop command or a fence, and returns how the process must exit.
 
     The clusters that it reaches, and how it reaches them, are those of the spec that it was started with. No
     record adds a cluster or changes how one is reached, and none changes that part of the spec's `file`.

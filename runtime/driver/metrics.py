@@ -26,7 +26,7 @@ _PORTS_TRIED = 100  # from the usual port on, where the topology declares none
 
 
 class JobMetrics:
-    """A JobMetrics object takes snapshots of the job until cancelled and owns the endpoint.
+    """Takes snapshots of the job until cancelled and owns the endpoint.
 
     `book` receives the slots' reports. If the topology declares a port, no other port is tried. Otherwise the
     endpoint listens on METRICS_PORT, or on the next free port.

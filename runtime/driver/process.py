@@ -81,7 +81,7 @@ class JvmSilent(Exception):
 
 
 class JvmCalls:
-    """A JvmCalls object runs blocking calls to the JVM in one thread.
+    """Runs blocking calls to the JVM in one thread.
 
     A call that missed its deadline is left to end, and the next call starts only after that.
     """

@@ -44,7 +44,7 @@ _NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 
 
 class Dialer:
-    """A Dialer holds what all connections of a cluster share: TLS context, token, and memory for responses.
+    """Holds what all connections of a cluster share: TLS context, token, and memory for responses.
 
     `old_brokers` accepts brokers older than Kafka 2.4, for callers whose requests have older versions.
     """

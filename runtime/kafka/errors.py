@@ -221,7 +221,7 @@ class Refusal(Struct, frozen=True):
 
 
 class WireError(Exception):
-    """A WireError says what happened, where, and why.
+    """Says what happened, where, and why.
 
     It never holds a secret, not even one that a broker sent back.
     """

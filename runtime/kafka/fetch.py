@@ -173,7 +173,7 @@ class FetchLimits(Struct, frozen=True):
 
 
 class FetchSession:
-    """A FetchSession runs one fetch at a time; `want` and `forget` change the next one.
+    """Runs one fetch at a time; `want` and `forget` change the next one.
 
     A partition stays wanted at its position until `want` moves it: after each response, the caller sets the
     next position. A partition that was answered with an error (or a diverging epoch) is no longer wanted, so

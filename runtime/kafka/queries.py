@@ -295,14 +295,14 @@ SHARE = "share"  # groups of this kind have start offsets in place of committed 
 
 
 class Read(Struct, frozen=True):
-    """A Read holds the committed offsets by group, and in `failed` the reasons by group."""
+    """Holds the committed offsets by group, and in `failed` the reasons by group."""
 
     offsets: dict[str, Committed] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
 
 class Listed(Struct, frozen=True):
-    """A Listed holds the groups with committed offsets, and the share groups.
+    """Holds the groups with committed offsets, and the share groups.
 
     `missing` has the reason of each broker whose groups are not included.
     """

@@ -343,7 +343,7 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 
 
 class BackgroundTasks:
-    """A BackgroundTasks owns the job's background tasks. `failed` gets the first exception of any of them."""
+    """Owns the job's background tasks. `failed` gets the first exception of any of them."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

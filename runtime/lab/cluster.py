@@ -133,7 +133,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class LabClusterSpec:
-    """A LabClusterSpec holds everything that can be chosen about one cluster."""
+    """Holds everything that can be chosen about one cluster."""
 
     name: str
     brokers: int = 1
@@ -180,7 +180,7 @@ class LabClusterSpec:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
-    """A BrokerPorts holds the ports of one broker."""
+    """Holds the ports of one broker."""
 
     id: int
     port: int

@@ -186,7 +186,7 @@ WAIT_S = 60.0  # start and down wait so long for another command on the lab; a s
 
 
 class Lab:
-    """A Lab runs the clusters of one folder. Its methods raise LabError."""
+    """Runs the clusters of one folder. Its methods raise LabError."""
 
     def __init__(self, home: Path, *, report: Report = silent) -> None:
         self.home = home.absolute()

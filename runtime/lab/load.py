@@ -47,7 +47,7 @@ def targets_of(words: Sequence[str]) -> list[LoadTarget]:
 
 @dataclass
 class OutageReporter:
-    """An OutageReporter reports the begin and the end of each cluster's outage in one line each."""
+    """Reports the begin and the end of each cluster's outage in one line each."""
 
     report: Callable[[str], None]
     _down: set[str] = field(default_factory=set)
@@ -67,7 +67,7 @@ class OutageReporter:
 
 @dataclass
 class LoadGenerator:
-    """A LoadGenerator writes records to its targets.
+    """Writes records to its targets.
 
     `run` writes until the time is over, or a Ctrl-C, and then flushes. `report` gets one line when a cluster
     stops answering, and one when it answers again. `passed` gets the seconds that are over.

@@ -129,7 +129,7 @@ _FIRST_ERRORS = 3
 
 
 class LogFile:
-    """A LogFile writes a rotated log.
+    """Writes a rotated log.
 
     With `own` it also receives this process's standard output and error.
     """

@@ -48,7 +48,7 @@ _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNe
 
 @dataclass(frozen=True, slots=True)
 class KubernetesLauncher:
-    """A KubernetesLauncher launches jobs in one namespace.
+    """Launches jobs in one namespace.
 
     `destination` is the cluster id of the jobs' destination: other topologies may have jobs of the same name
     in the namespace, for other clusters. Their objects are never changed. It is "" where jobs are only read.

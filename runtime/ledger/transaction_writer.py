@@ -182,7 +182,7 @@ class LedgerWriter(Protocol):
 
 
 class TransactionWriter:
-    """A TransactionWriter owns one transactional id and commits one transaction at a time under it.
+    """Owns one transactional id and commits one transaction at a time under it.
 
     A transaction adds its partitions, sends its batches, and ends. Opening the writer fences every older
     holder of the id. After a transaction that failed or was cancelled, the next one first aborts what is open

@@ -95,7 +95,7 @@ class Scrape(Struct, frozen=True, dict=True):
 
 
 class MetricFamily(Struct, frozen=True):
-    """A MetricFamily makes the gauge or the counter of one name, which for a counter ends in `_total`."""
+    """Makes the gauge or the counter of one name, which for a counter ends in `_total`."""
 
     name: str
     labels: Labels
@@ -268,7 +268,7 @@ def _of_groups(
 
 
 class LatencyHistogram:
-    """The LatencyHistogram makes the histogram of the latencies of records."""
+    """Makes the histogram of the latencies of records."""
 
     name: ClassVar = "repl_slot_record_latency_seconds"
     labels: ClassVar[Labels] = ("slot", "flow")

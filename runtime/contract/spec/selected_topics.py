@@ -14,7 +14,7 @@ NO_TOPICS: Mapping[str, str] = {}
 
 
 class SelectedTopics:
-    """A SelectedTopics object keeps, for each source, its newest topics and what each flow takes of them."""
+    """Keeps, for each source, its newest topics and what each flow takes of them."""
 
     def __init__(self) -> None:
         self._by_source: dict[str, tuple[Router, Mapping[str, object], dict[str, dict[str, str]]]] = {}

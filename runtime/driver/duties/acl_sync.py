@@ -132,7 +132,7 @@ def _is_mirrored(
 
 
 class ClusterRulesReader:
-    """A ClusterRulesReader reads the rules of each cluster for all flows of the job."""
+    """Reads the rules of each cluster for all flows of the job."""
 
     def __init__(self, clusters: DriverClusters) -> None:
         self._clusters = clusters
@@ -163,7 +163,7 @@ class ClusterRulesReader:
 
 
 class AclSync:
-    """An AclSync object syncs the rules of one flow. What fails is put into `notes` and retried."""
+    """Syncs the rules of one flow. What fails is put into `notes` and retried."""
 
     def __init__(
         self,

@@ -121,7 +121,7 @@ class _SlotPositions(Struct, frozen=True):
 
 
 class ReportedPositions:
-    """A ReportedPositions object finds the positions of a flow in the newest reports of all slots.
+    """Finds the positions of a flow in the newest reports of all slots.
 
     Of a newer report, only flows are looked at of which a partition is another object. The positions of a
     flow are the same object as long as none of them changes.
@@ -230,7 +230,7 @@ class _Duties(Struct):
 
 
 class FlowDuties:
-    """A FlowDuties object owns the side duties of all flows.
+    """Owns the side duties of all flows.
 
     `spec` and `reports` are called when they are needed, because both change while the job runs.
     `schema_actions` counts what became of schemas ahead of records, by flow and kind.

@@ -62,7 +62,7 @@ class GroupOffsetEntry(Struct):
 
 
 class GroupSyncState:
-    """A GroupSyncState holds the state of each committed offset and the counters of each group."""
+    """Holds the state of each committed offset and the counters of each group."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
@@ -158,7 +158,7 @@ def _few(names: Collection[str]) -> str:
 
 
 class GroupOffsetWriter:
-    """A GroupOffsetWriter object writes the translated offsets of one pass to the destination."""
+    """Writes the translated offsets of one pass to the destination."""
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ Offsets = Mapping[GroupPartition, CommittedOffset]
 
 
 class CommittedOffsetsSnapshot(Struct, frozen=True):
-    """A CommittedOffsetsSnapshot holds the committed offsets of one read, by topic.
+    """Holds the committed offsets of one read, by topic.
 
     So a flow goes through the offsets of its own topics alone (`OffsetsByTopic`). `failed` names what could
     not be read, and why. `groups` are all groups of the source, `share` its share groups, `covered` those
@@ -105,7 +105,7 @@ class CommittedOffsetsSnapshot(Struct, frozen=True):
 
 
 class OffsetsByTopic:
-    """An OffsetsByTopic holds the committed offsets of groups in `topics`, from one read to the next.
+    """Holds the committed offsets of groups in `topics`, from one read to the next.
 
     The mapping of a topic is the same object until one of its offsets changes, and `topics` is until any
     does. None of them is ever changed, so a flow sees without comparing offsets that its groups are idle.
@@ -147,7 +147,7 @@ class OffsetsByTopic:
 
 
 class CommittedOffsetsReader:
-    """A CommittedOffsetsReader reads the groups of all flows at one source.
+    """Reads the groups of all flows at one source.
 
     Concurrent callers share one read. `selected` finds the topics of each flow among those with offsets.
 
@@ -244,7 +244,7 @@ class CommittedOffsetsReader:
 
 
 class GroupSync:
-    """A GroupSync runs passes until cancelled.
+    """Runs passes until cancelled.
 
     Failures are noted in `notes` and retried, and never stop the flow.
     """
@@ -459,7 +459,7 @@ Translation = tuple[GroupOffsetSides, Mapping[GroupPartition, PlacedOffset]]
 
 
 class FinalGroupSync:
-    """A FinalGroupSync translates the groups of a flow once more, when it, or some of its topics, ended.
+    """Translates the groups of a flow once more, when it, or some of its topics, ended.
 
     `taken` returns those of the given topics that it covers. Once the flow has ended, nothing else moves the
     groups. So an offset whose broker does not answer, or refuses for now, is tried again for `patience_s`,

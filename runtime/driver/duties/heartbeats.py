@@ -30,7 +30,7 @@ _GroupKey = tuple[str, int]
 
 
 class FlowHeartbeats:
-    """A FlowHeartbeats object writes the heartbeats of all flows of a job.
+    """Writes the heartbeats of all flows of a job.
 
     What is denied or fails is noted in the notes of each flow concerned, and retried.
     """

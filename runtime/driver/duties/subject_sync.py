@@ -52,7 +52,7 @@ class _Pair(NamedTuple):
 
 
 class SubjectSync:
-    """A SubjectSync object brings the schemas of one flow. What fails is put into `notes` and retried.
+    """Brings the schemas of one flow. What fails is put into `notes` and retried.
 
     `actions` counts the versions that it registered (`schemas`), and the subjects that failed in a pass
     (`schema_failures`), by flow.

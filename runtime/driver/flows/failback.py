@@ -58,7 +58,7 @@ Records = dict[LedgerKey, LedgerValue | None]
 
 
 class OppositeFlowLedger(Struct, frozen=True):
-    """An OppositeFlowLedger holds the opposite flow's entries of the ledger at the flow's source.
+    """Holds the opposite flow's entries of the ledger at the flow's source.
 
     The keys are the flow's own partitions. `topics` are the opposite's own topics: the names at the flow's
     destination.

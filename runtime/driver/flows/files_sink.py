@@ -45,7 +45,7 @@ Positions = Mapping[PartitionKey, FilePosition]
 
 
 class FilesSink(RecordSink[FilePosition]):
-    """A FilesSink object writes the files and the manifest of one flow."""
+    """Writes the files and the manifest of one flow."""
 
     def __init__(self, flow: DriverFlow, files: FilesSpec) -> None:
         self.stats = FlowStats(flow.name)

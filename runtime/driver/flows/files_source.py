@@ -55,7 +55,7 @@ class _FilesLook(Look[Progress]):
 
 
 class FilesSource(RecordSource[Progress]):
-    """A FilesSource object reads the lines or rows of the files in one folder."""
+    """Reads the lines or rows of the files in one folder."""
 
     def __init__(self, flow: DriverFlow, sink: TopicSink) -> None:
         self._flow = flow

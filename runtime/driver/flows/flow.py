@@ -128,7 +128,7 @@ def retry_pause(failures: int, *, starting: bool) -> float:
 
 
 class Copier(ABC):
-    """A Copier does the passes of one flow: it knows the flow's source and sink."""
+    """Does the passes of one flow: it knows the flow's source and sink."""
 
     mirrors: ClassVar[bool] = False  # whether the sink mirrors topics, with their groups and rules
 
@@ -170,7 +170,7 @@ class Copier(ABC):
 
 
 class DriverFlow:
-    """A DriverFlow runs one flow until it is cancelled, paused, ended, or taken over by another job.
+    """Runs one flow until it is cancelled, paused, ended, or taken over by another job.
 
     The driver takes it over, which writes its generation (R3). Then its copier does passes; one that fails is
     repeated, and stops no other flow (R7). `phase` is how far it is. `taken` is the generation as this driver

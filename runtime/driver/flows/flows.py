@@ -27,7 +27,7 @@ _POLL_S = 0.05
 
 
 class FlowManager:
-    """A FlowManager object owns the flows of a job and applies each new spec to them.
+    """Owns the flows of a job and applies each new spec to them.
 
     `restart_duties` is called for each flow that starts, and for one that may not act any more.
     """

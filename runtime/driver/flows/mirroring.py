@@ -64,7 +64,7 @@ class _Compared(Struct, frozen=True):
 
 
 class MirrorCopier(Copier):
-    """A MirrorCopier keeps the partitions that slots copy, and the topics that they copy into."""
+    """Keeps the partitions that slots copy, and the topics that they copy into."""
 
     mirrors: ClassVar[bool] = True
 

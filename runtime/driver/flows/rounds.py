@@ -212,7 +212,7 @@ class RoundTasks:
 
 
 class RoundCopier(Copier, Generic[P]):
-    """A RoundCopier copies in rounds, at least one every interval.
+    """Copies in rounds, at least one every interval.
 
     Its status and its statistics stand in the place of a slot's.
     """

@@ -56,7 +56,7 @@ class FlowWaits(WireError):
 
 
 class DriverContext(Struct, frozen=True):
-    """A DriverContext holds what all flows and slots of a job use.
+    """Holds what all flows and slots of a job use.
 
     `spec` is the one that the job was started with: it says how slots reach clusters and schema registries.
     `generations` maps flows to their generations in the job's last heartbeat. `membership` says which slot

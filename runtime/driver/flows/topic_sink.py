@@ -34,7 +34,7 @@ Positions = Mapping[PartitionKey, Progress]
 
 
 class TopicSink(RecordSink[Progress]):
-    """A TopicSink object writes the topic of one flow. `topic` is the topic as it was last seen."""
+    """Writes the topic of one flow. `topic` is the topic as it was last seen."""
 
     topic: TopicMetadata
 

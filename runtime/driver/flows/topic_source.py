@@ -50,7 +50,7 @@ class SourcePartition(Struct, frozen=True):
 
 
 class TopicSource(RecordSource[FilePosition]):
-    """A TopicSource object reads the topics of one flow, up to their last stable offsets."""
+    """Reads the topics of one flow, up to their last stable offsets."""
 
     tried_again = frozenset({S.RECORD_CORRUPT, S.RECORD_INVALID, S.RETRYING})
 

@@ -90,7 +90,7 @@ class UnreadableRecordCounter:
 
 
 class TopicTail:
-    """A TopicTail reads the non-transactional records of a topic from an offset on, as the topic grows.
+    """Reads the non-transactional records of a topic from an offset on, as the topic grows.
 
     All commands and reports are such records. A read without news lasts `wait_ms`.
     """

@@ -49,7 +49,7 @@ _MOST_REST_S = 5.0  # an assignment waits no longer for this
 
 
 class SlotManager:
-    """A SlotManager owns the slots of a job and the newest report of each slot."""
+    """Owns the slots of a job and the newest report of each slot."""
 
     def __init__(
         self,

@@ -222,7 +222,7 @@ class _Measurement:
 
 
 class PartitionRates:
-    """A PartitionRates object holds the rate of each partition in the last report, in bytes a second.
+    """Holds the rate of each partition in the last report, in bytes a second.
 
     A rate is measured over many reports, because records come in bursts: no burst moves a partition.
     """
@@ -255,7 +255,7 @@ class _SlotEntry(Struct):
 
 
 class Membership:
-    """A Membership owns the assignment of each slot.
+    """Owns the assignment of each slot.
 
     It also records which slot may still write each partition.
 

@@ -28,7 +28,7 @@ _REPEAT_MS = 5_000  # an unchanged report is repeated: its age shows whether the
 
 
 class RoundReports:
-    """A RoundReports object reports the flows of a job without slots, each under a number of its own.
+    """Reports the flows of a job without slots, each under a number of its own.
 
     A flow keeps its number while the job has it: what a slot has counted goes by its number.
     """

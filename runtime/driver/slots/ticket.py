@@ -10,7 +10,7 @@ from runtime.contract.records.control import Assignment, SlotSpec
 
 
 class SlotStartRequest(msgspec.Struct, frozen=True):
-    """A SlotStartRequest holds everything that a slot starts with.
+    """Holds everything that a slot starts with.
 
     It is made for each submission, so it is never stale (fencing 3). Commands at or after `control_offset` in
     the control topic are newer than `first`.

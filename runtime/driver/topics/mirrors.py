@@ -79,7 +79,7 @@ def protecting_rules(
 
 
 class MirrorProtection:
-    """A MirrorProtection object protects the mirror topics that one flow creates.
+    """Protects the mirror topics that one flow creates.
 
     `unprotected` maps topics to the reason why they could not be protected. They are tried again.
     """

@@ -31,7 +31,7 @@ class UnreadableRows(Exception):
 
 
 class RowEncoder:
-    """A RowEncoder writes the rows of one schema."""
+    """Writes the rows of one schema."""
 
     def __init__(self, schema: pa.Schema, instants: Sequence[bool]) -> None:
         """Raises UnreadableRows.

@@ -111,7 +111,7 @@ class DescribeAclsRequest(Request[Annotated[Sequence[AclBinding], Nested(3)] | R
 
 
 class QuotaEntry(Struct, frozen=True):
-    """A QuotaEntry holds the quotas of one entity, by their keys.
+    """Holds the quotas of one entity, by their keys.
 
     `entity` maps a type (`user`, `client-id`, `ip`) to a name; None is the default entity of that type.
     """

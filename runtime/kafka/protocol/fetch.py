@@ -68,7 +68,7 @@ class LeaderHint(Struct, frozen=True):
 
 
 class FetchedPartition(Struct, frozen=True):
-    """A FetchedPartition holds the response for one partition.
+    """Holds the response for one partition.
 
     `records` is a writable view of the response: whole batches, the last one perhaps incomplete.
     """
@@ -102,7 +102,7 @@ class FetchedTopic(Struct, frozen=True):
 
 
 class FetchRequest(Request[FetchResponse], frozen=True):
-    """A FetchRequest lists the partitions in the order in which the broker fills the response.
+    """Lists the partitions in the order in which the broker fills the response.
 
     A broker that was upgraded, and still runs with the inter-broker protocol of Kafka 2.7, offers versions by
     id while its topics have none. So a request with such a topic is sent by name.

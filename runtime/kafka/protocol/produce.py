@@ -52,7 +52,7 @@ class ProduceResponse(Struct, frozen=True):
 
 
 class ProduceRequest(Request[ProduceResponse], frozen=True):
-    """A ProduceRequest lists the partitions of a topic together."""
+    """Lists the partitions of a topic together."""
 
     API = Api.PRODUCE
     FLEXIBLE = 9

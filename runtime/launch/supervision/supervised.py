@@ -33,7 +33,7 @@ _LINES_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class SupervisedLauncher:
-    """A SupervisedLauncher object launches supervised jobs below one home folder."""
+    """Launches supervised jobs below one home folder."""
 
     home: Path
     environ: dict[str, str] = field(default_factory=lambda: job_environment(os.environ))

@@ -44,7 +44,7 @@ _CHUNK = 64 << 10
 
 
 class SparkProcess:
-    """A SparkProcess owns the processes of one start of a job.
+    """Owns the processes of one start of a job.
 
     `output` is the descriptor of its output, to be read until it is empty; `ended_at` is readable once the
     process has ended.
@@ -183,7 +183,7 @@ class Backoff:
 
 
 class Supervisor:
-    """A Supervisor runs one job until it is stopped or ends for good."""
+    """Runs one job until it is stopped or ends for good."""
 
     def __init__(
         self, home: Path, job: str, lock: int, *, revived: bool = False, gives_way: bool = False
