@@ -287,6 +287,9 @@ def blocked(address: Address, job: str, known_jobs: DestinationJobs, topology: s
     )
 
 
+_OTHER_RELEASE = "plan and apply with the release that started the job; or stop the job with that release"
+
+
 def of_another_release(address: Address, job: str, places: Iterable[DestinationJobs]) -> Change | None:
     """Returns the change of a job, or of a flow that it has or had, where this release can't read the job
     that runs there; else None.
@@ -296,7 +299,8 @@ def of_another_release(address: Address, job: str, places: Iterable[DestinationJ
         for name in dict.fromkeys((job, entry.spec.get(JOB, job) if entry is not None else job)):
             live = place.job(name)
             if live is not None and live.live and live.unreadable:
-                return unknown(address, f"job.{name} runs at {place.cluster.name}, and {live.unreadable}")
+                change = unknown(address, f"job.{name} runs at {place.cluster.name}, and {live.unreadable}")
+                return replace(change, hint=_OTHER_RELEASE)
     return None
 
 

@@ -55,7 +55,8 @@ class Change:
     """What a plan does with one object.
 
     An object that exists and will only be managed from now on is a NO_OP that is `adopted`.
-    `unknown` says why an UNKNOWN object can't be known; `silent` is its cluster where that does not answer.
+    `unknown` says why an UNKNOWN object can't be known, and `hint` what helps, where a right to read does
+    not; `silent` is its cluster where that does not answer.
     """
 
     address: Address
@@ -68,6 +69,7 @@ class Change:
     adopted: bool = False  # exists already and will be managed from now on
     notes: tuple[str, ...] = ()  # consequences: keys move, records inside, …
     unknown: str = ""
+    hint: str = ""
     silent: str | None = None
 
     def field(self, *path: str) -> FieldChange | None:

@@ -31,7 +31,7 @@ from planner.model.desired import (
     QuarantineOf,
 )
 from planner.model.diagnostic import Diagnostic, error, note, warning
-from planner.model.observed import Observed, ObservedCluster, Unreachable
+from planner.model.observed import Observed, Unreachable
 from planner.model.plan import WAITS, Mode, Plan, PlanInputs
 from planner.model.topology import Cluster, Topology
 from planner.plan.guards import check, destroyed_topics
@@ -52,7 +52,7 @@ def consequences(
 ) -> tuple[Diagnostic, ...]:
     """Returns what a reader of the plan must know beside the changes."""
     return (
-        *_unknown_notes(unknown, desired, observed, declared),
+        *_unknown_notes(unknown, desired, observed, changes, declared),
         *_possibly_elsewhere(desired, observed, changes, unknown),
         *_growth(desired, changes),
         *_records_lost(changes),
@@ -62,27 +62,23 @@ def consequences(
 
 
 def _unknown_notes(
-    unknown: Mapping[str, str], desired: Desired, observed: Observed, declared: Mapping[str, Cluster]
+    unknown: Mapping[str, str],
+    desired: Desired,
+    observed: Observed,
+    changes: Iterable[Change],
+    declared: Mapping[str, Cluster],
 ) -> Iterator[Diagnostic]:
     """Warns about each unknown object once, unless the observer or the expansion reported it."""
     reported = {diagnostic.address for diagnostic in (*observed.diagnostics, *desired.diagnostics)}
-    other_release = tuple(
-        job.unreadable
-        for seen in observed.clusters.values()
-        if isinstance(seen, ObservedCluster)
-        for job in seen.jobs
-        if job.unreadable
-    )
+    hints = {str(change.address): change.hint for change in changes if change.hint}
     for what, why in sorted(unknown.items()):
         if what in reported:
             continue
         cluster = observed.clusters.get(what)
         if isinstance(cluster, Unreachable):
             hint = cluster.hint
-        elif why.endswith(other_release):
-            hint = "plan and apply with the release that started the job; or stop the job with that release"
         else:
-            hint = "give the principal of this plan the right to read it"
+            hint = hints.get(what, "give the principal of this plan the right to read it")
         source = declared[what].source if what in declared else None
         subject = f"{what} " if source is not None else ""
         yield warning(
