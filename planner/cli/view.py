@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from planner.cli.output import emit_event, print_lines, print_plan, say, show
-from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error
+from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, WorkProgress, error
 from planner.model.plan import Plan
 from planner.model.step import Result, StepsEnded, StepsSent
 from planner.render.plan.text import steps_text
@@ -33,7 +33,6 @@ from planner.workflows.interaction import (
     StepWaits,
     UnsentRecords,
     WorkEnded,
-    WorkProgress,
     approve_all,
 )
 

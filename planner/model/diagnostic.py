@@ -1,4 +1,7 @@
-"""Diagnostics are values: they are gathered, sorted and shown together, never printed where they arise."""
+"""Diagnostics are values: they are gathered, sorted and shown together, never printed where they arise.
+
+So is the progress of work that takes long.
+"""
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
@@ -86,3 +89,17 @@ def worst(diagnostics: Iterable[Diagnostic]) -> ExitCode:
         if code in codes:
             return code
     return ExitCode.DONE
+
+
+class WorkProgress(Struct, frozen=True):
+    """`done` of `total` parts of some work are complete; a total of 0 is not known.
+
+    `subject` is a cluster that is read, or the command that runs Spark. With `parts`, the count is news for a
+    log too: `compared 3 of 40 stretches`.
+    """
+
+    subject: str
+    what: str
+    done: int = 0
+    total: int = 0
+    parts: str = ""

@@ -1,7 +1,7 @@
 """Reads one cluster: its identity, the names of its topics, then the details that a plan needs."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from planner.kafka.log import ValueReader
 from planner.kafka.principals import read_acls, read_quotas, read_scram_users
 from planner.kafka.topics import config_values
 from planner.model.address import Kind
-from planner.model.diagnostic import Diagnostic, Failure, warning
+from planner.model.diagnostic import Diagnostic, Failure, WorkProgress, warning
 from planner.model.observed import (
     SCHEMAS,
     ClusterDetailsRequest,
@@ -53,18 +53,6 @@ from runtime.contract.spec.schemas import RegistrySpec
 from runtime.contract.spec.selection import GROUP_DENIALS, NamePatterns
 from runtime.schemas.client import NotInRegistry, RegistryRefused, RegistryUnavailable
 
-
-class ProgressCallback(Protocol):
-    """Is called while a cluster is read."""
-
-    def __call__(self, cluster: str, what: str, done: int, total: int) -> None:
-        """Receives that `done` of `total` parts are read."""
-
-
-def no_progress(cluster: str, what: str, done: int, total: int) -> None:
-    """Shows nothing."""
-
-
 Found = TypeVar("Found")
 ReadRegistry = Callable[[ClusterClient], Awaitable[tuple[RegistryEntry, ...]]]
 
@@ -82,7 +70,7 @@ class ReadOptions(Struct, frozen=True):
     """
 
     timeout_s: float = TIMEOUT_S
-    progress: ProgressCallback = no_progress
+    progress: Callable[[WorkProgress], None] = lambda _: None
     read_registry: ReadRegistry | None = None
     jobs_of: str | None = None
     flows: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -103,18 +91,18 @@ class ClusterReader:
 
     async def identify(self) -> ClusterIdentity:
         """Returns the cluster's id and brokers. Nothing else is asked: it may be the wrong cluster."""
-        self._options.progress(self.name, "connecting", 0, 1)
+        self._options.progress(WorkProgress(self.name, "connecting", 0, 1))
         self._identity = await identify(self._client)
-        self._options.progress(self.name, "connecting", 1, 1)
+        self._options.progress(WorkProgress(self.name, "connecting", 1, 1))
         return self._identity
 
     async def names(self, named: Collection[str]) -> ObservedCluster:
         """Returns every listed topic, and which of `named` are hidden; brokers, defaults and ownership."""
         self._client.add_brokers(self._identity.addresses.values())
-        self._options.progress(self.name, "listing topics", 0, 1)
+        self._options.progress(WorkProgress(self.name, "listing topics", 0, 1))
         listing = await list_topics(self._client)
         await self._look_up_missing(listing, {*named, REGISTRY})
-        self._options.progress(self.name, "listing topics", 1, 1)
+        self._options.progress(WorkProgress(self.name, "listing topics", 1, 1))
         self._brokers = await self._client.dial_each(self._identity.addresses, _BROKER_TIMEOUT_S, hurry=True)
         unreadable: dict[str, str] = {}
         defaults, partitions, replication = await self._defaults(unreadable)
@@ -173,13 +161,13 @@ class ClusterReader:
             )
         registry = self._options.registries.get(self.name)
         if registry is not None and (wanted.schemas or wanted.subjects):
-            self._options.progress(self.name, "reading schemas", 0, 1)
+            self._options.progress(WorkProgress(self.name, "reading schemas", 0, 1))
             try:
                 details["subjects"] = await read_subjects(registry, wanted)
                 details["imports_schemas"] = not wanted.subject_modes or await imports_schemas(registry)
             except (RegistryUnavailable, RegistryRefused, NotInRegistry) as failure:
                 unreadable[SCHEMAS] = str(failure)
-            self._options.progress(self.name, "reading schemas", 1, 1)
+            self._options.progress(WorkProgress(self.name, "reading schemas", 1, 1))
         return replace(
             cluster,
             topics=listing.topics,
@@ -207,7 +195,7 @@ class ClusterReader:
             return
 
         def progress(done: int) -> None:
-            self._options.progress(self.name, "reading configs", done, total)
+            self._options.progress(WorkProgress(self.name, "reading configs", done, total))
 
         progress(0)
         refused = await read_configs(self._client, listing, wanted, progress)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from msgspec import Struct
 
 from planner.graph.messages import few
-from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.diagnostic import Diagnostic, Failure, WorkProgress, error
 from planner.model.plan import ApplyResult as ApplyResult
 from planner.model.plan import Plan
 from planner.model.step import Step, StepsEnded, StepsSent
@@ -90,20 +90,6 @@ def approve_all(_question: Question) -> bool:
 
 # Events: what a caller may show while a workflow runs. A diagnostic is one too, which the workflow's result
 # holds as well, and a text: news in a line for people, such as which lease is waited for.
-
-
-class WorkProgress(Struct, frozen=True):
-    """`done` of `total` parts of some work are complete; a total of 0 is not known.
-
-    `subject` is a cluster that is read, or the command that runs Spark. With `parts`, the count is news for a
-    log too: `compared 3 of 40 stretches`.
-    """
-
-    subject: str
-    what: str
-    done: int = 0
-    total: int = 0
-    parts: str = ""
 
 
 class WorkEnded(Struct, frozen=True):

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from planner.diff.record import JOBS
@@ -34,7 +33,7 @@ from planner.observe.observer import DEFAULT_OPTIONS, Wanted, named_topics, name
 from planner.observe.observer import observe as observe_clusters
 from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
-from planner.workflows.interaction import ProgressHandler, WorkProgress, silent, under_way
+from planner.workflows.interaction import ProgressHandler, silent, under_way
 from planner.workflows.preflight import schema_registries
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
@@ -55,11 +54,7 @@ async def read_clusters(
     Failure: a secret is missing, or a cluster is not the pinned one.
     """
     endpoints = endpoints_of(clusters.values(), given_up=given_up)
-    reading = msgspec.structs.replace(
-        options,
-        timeout_s=timeout_ms / 1000,
-        progress=lambda cluster, what, done, total: progress(WorkProgress(cluster, what, done, total)),
-    )
+    reading = structs.replace(options, timeout_s=timeout_ms / 1000, progress=progress)
     with under_way(progress, clusters, "connecting"):
         return await observe_clusters(clusters, endpoints, wanted, reading, named)
 
@@ -210,7 +205,7 @@ async def _waits(
     request = StatusRequest(
         topology=plan.topology.name,
         clusters=endpoints_of(plan.connections[name] for name in sorted(clusters)),
-        flows=[msgspec.structs.replace(job.flow(flow.name), state=flow.state) for job, flow in running],
+        flows=[structs.replace(job.flow(flow.name), state=flow.state) for job, flow in running],
         router=Router({route.name: route for job, _ in running for route in routes_of(job)}.values()),
         jobs={flow.name: flow.job for _, flow in running},
     )

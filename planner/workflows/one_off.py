@@ -19,7 +19,7 @@ from planner.graph.jobs import destination_spec
 from planner.graph.routes import file_route, router_of
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address
-from planner.model.diagnostic import Diagnostic, Failure, error
+from planner.model.diagnostic import Diagnostic, Failure, WorkProgress, error
 from planner.model.observed import Observed
 from planner.model.plan import Plan
 from planner.model.step import DONE, StepResult, failed
@@ -31,7 +31,6 @@ from planner.workflows.edge import Workflow
 from planner.workflows.interaction import (
     ProgressEvent,
     ProgressHandler,
-    WorkProgress,
     silent,
     under_way,
 )

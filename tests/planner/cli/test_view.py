@@ -13,7 +13,7 @@ from rich.console import Console
 from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
 from planner.cli.view import TerminalView, ask, interaction, interruptible, print_ended
-from planner.model.diagnostic import Failure, warning
+from planner.model.diagnostic import Failure, WorkProgress, warning
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
 from planner.render.reports import applies
@@ -28,7 +28,6 @@ from planner.workflows.interaction import (
     StepWaits,
     UnsentRecords,
     WorkEnded,
-    WorkProgress,
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.results.groups import FlowLoss, GroupTopics
