@@ -21,7 +21,7 @@ from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Result, Step, StepResult, failed
 from planner.plan.steps.restores import RestoreStep
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.launching import Launcher, LaunchError
+from runtime.contract.launching import Launcher
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.schemas import RegistrySpec
 from runtime.kafka.errors import ErrorCode
@@ -139,20 +139,8 @@ Launchers = Callable[[LaunchSpec, str], Launcher]
 """Returns the launcher of a job whose destination has this cluster id."""
 
 
-def no_launchers(launch: LaunchSpec, _destination: str) -> Launcher:
-    """Refuses every launch, for applies that start no job."""
-    raise LaunchError(
-        f"nothing here can start a job with launcher {launch.launcher}", "run repl apply: this starts no job"
-    )
-
-
 Restore = Callable[[ClusterEndpoint, Sequence[RestoreStep]], Awaitable[dict[str, StepResult]]]
 """Restores records, group offsets or schemas of a backup into a cluster."""
-
-
-async def no_restore(_endpoint: ClusterEndpoint, steps: Sequence[RestoreStep]) -> dict[str, StepResult]:
-    """Refuses every restore, for applies without such steps."""
-    return {step.id: failed("nothing here can restore a backup") for step in steps}
 
 
 WriteRegistry = Callable[[Sequence[RegistryEntry], Sequence[Address]], Awaitable[None]]
@@ -174,8 +162,19 @@ class JobTimeouts:
     failing_s: float = 8.0  # until a flow whose attempts to start fail counts as one that can't start
 
 
-def ignore_waits(_step: Step, _what: str) -> None:
-    """Ignores what a step waits for."""
+@dataclass(frozen=True, slots=True)
+class ApplyTools:
+    """What the steps of an apply use beside Kafka, and what they do while they wait.
+
+    `registries` are the schema registries, by cluster. `wait`: for launched jobs, until they copy. `on_wait`
+    is called with what a long step waits for.
+    """
+
+    launchers: Launchers
+    restore: Restore
+    registries: Mapping[str, RegistrySpec]
+    wait: bool
+    on_wait: Callable[[Step, str], None]
 
 
 @dataclass(slots=True)
@@ -187,13 +186,9 @@ class ApplyContext:
     guard: RequestGuard
     plan_digest: str
     now_ms: Callable[[], int]
-    cluster_id: str = ""
-    launchers: Launchers = no_launchers
-    restore: Restore = no_restore
-    wait: bool = True  # whether to wait until launched jobs copy
+    cluster_id: str
+    tools: ApplyTools
     timeouts: JobTimeouts = field(default_factory=JobTimeouts)
-    on_wait: Callable[[Step, str], None] = ignore_waits  # called with what a long step waits for
-    registries: Mapping[str, RegistrySpec] = field(default_factory=dict)  # schema registries, by cluster
     client: ClusterClient = field(init=False)
     log: LogWriter = field(init=False)
     _brokers: dict[int, BrokerConnection] = field(default_factory=dict)
@@ -206,7 +201,7 @@ class ApplyContext:
 
     def launcher(self, launch: LaunchSpec) -> Launcher:
         """Returns the launcher of a job of this cluster. Raises LaunchError."""
-        return self.launchers(launch, self.cluster_id)
+        return self.tools.launchers(launch, self.cluster_id)
 
     def close(self) -> None:
         """Closes the connections to the cluster."""
@@ -220,7 +215,7 @@ class ApplyContext:
     def schema_registry(self, cluster: str) -> SchemaRegistry:
         """Returns the client of a cluster's schema registry."""
         if cluster not in self._schemas:
-            self._schemas[cluster] = SchemaRegistry(self.registries[cluster])
+            self._schemas[cluster] = SchemaRegistry(self.tools.registries[cluster])
         return self._schemas[cluster]
 
     async def send(self, steps: Sequence[Step]) -> Mapping[str, RequestRefused]:

@@ -18,7 +18,7 @@ Handler = Callable[[ApplyContext, Sequence[Any]], Awaitable[dict[str, StepResult
 
 
 async def _restore(context: ApplyContext, steps: Sequence[RestoreStep]) -> dict[str, StepResult]:
-    return await context.restore(context.endpoint, steps)
+    return await context.tools.restore(context.endpoint, steps)
 
 
 HANDLERS: dict[type[Step], Handler] = {

@@ -76,7 +76,7 @@ class LaunchedJob:
             context.timeouts.copying_s,
             first_of(self._until_process_ends(context), _while_refused(context, start, refused)),
             start.progress,
-            lambda what: context.on_wait(self.step, what),
+            lambda what: context.tools.on_wait(self.step, what),
         )
         if not why:
             return DONE
@@ -132,7 +132,7 @@ async def launch(context: ApplyContext, steps: Sequence[LaunchJob]) -> dict[str,
             launched.append(LaunchedJob(step, start, launcher, where, logged))
         for job in launched:
             results[job.step.id] = (
-                await _seen(job.wait_until_copying(context, watch)) if context.wait else DONE
+                await _seen(job.wait_until_copying(context, watch)) if context.tools.wait else DONE
             )
     return results
 
@@ -213,7 +213,7 @@ async def _wait_until_applied(
     def awaited() -> str:
         if missing := not_acknowledged(watch.job(step.job), command):
             return missing
-        return start.not_copying(step.topics) if context.wait else ""
+        return start.not_copying(step.topics) if context.tools.wait else ""
 
     async def refused() -> str:
         return denied(command.spec, watch.table)
@@ -224,10 +224,10 @@ async def _wait_until_applied(
         first_of(
             refusal_of(watch, step.job, command),
             _until_heartbeats_stop(context, watch, step.job, context.timeouts.silent_s),
-            *((_while_refused(context, start, refused),) if context.wait else ()),
+            *((_while_refused(context, start, refused),) if context.tools.wait else ()),
         ),
         start.progress,
-        lambda what: context.on_wait(step, what),
+        lambda what: context.tools.on_wait(step, what),
     )
     # Only a spec that the job took over: a new start by another one would do what no plan shows.
     taken_over = not not_acknowledged(watch.job(step.job), command)

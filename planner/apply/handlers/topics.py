@@ -233,7 +233,7 @@ async def await_moved(
         if silent_now != silent or time.monotonic() - shown_at > PROGRESS_SECONDS:
             silent, shown_at = silent_now, time.monotonic()
             for step in left.values():
-                context.on_wait(step, whys[step.id])
+                context.tools.on_wait(step, whys[step.id])
         if left:
             await asyncio.sleep(_MOVE_PAUSE)
     return results

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from planner.apply.context import Launchers
+from planner.apply.context import ApplyTools, Launchers
 from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity, error, note, worst
 from planner.model.plan import PREFIX, ApplyResult, Mode, Plan
@@ -26,6 +26,7 @@ from planner.workflows.interaction import (
     Interaction,
     PlanReady,
     ProgressHandler,
+    StepWaits,
     silent,
 )
 from planner.workflows.observing import (
@@ -248,11 +249,15 @@ async def execute(
         plan=plan,
         request=request,
         endpoints=endpoints,
+        tools=ApplyTools(
+            launchers=launchers(home),
+            restore=SparkRestorer(plan, registries, reported).restore,
+            registries=registries,
+            wait=request.wait,
+            on_wait=lambda step, what: reported(StepWaits(step, what)),
+        ),
         progress=reported,
         interrupts=interaction.interrupts,
-        launchers=launchers(home),
-        restore=SparkRestorer(plan, registries, reported).restore,
-        registries=registries,
         errors=home.parent / "errors",
         write=write,
     )

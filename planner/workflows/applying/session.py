@@ -11,17 +11,14 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from planner.apply.context import (
     ApplyContext,
-    Launchers,
+    ApplyTools,
     RequestGuard,
-    Restore,
-    no_launchers,
-    no_restore,
 )
 from planner.apply.executor import Interruption, Observer, execute
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure
@@ -60,7 +57,6 @@ from planner.workflows.interaction import (
     ApplyStarted,
     Interrupts,
     ProgressHandler,
-    StepWaits,
     traceback_reporter,
     without_signals,
 )
@@ -68,7 +64,6 @@ from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import folder_of
 from runtime.contract.records.record_values import printable
 from runtime.contract.spec import naming
-from runtime.contract.spec.schemas import RegistrySpec
 
 
 @asynccontextmanager
@@ -171,12 +166,10 @@ class ApplySession:
     plan: Plan
     request: ChangeRequest
     endpoints: Mapping[str, ClusterEndpoint]
+    tools: ApplyTools
     progress: ProgressHandler
     interrupts: Interrupts = without_signals
     lease_ttl_ms: int = TTL_MS
-    launchers: Launchers = no_launchers
-    restore: Restore = no_restore
-    registries: Mapping[str, RegistrySpec] = field(default_factory=dict)
     errors: Path | None = None
     write: Callable[[], None] | None = None
 
@@ -290,7 +283,7 @@ class ApplySession:
             self.request.timeout_s,
             read_registry=read_registry,
             jobs_of=plan.topology.name,
-            registries=self.registries,
+            registries=self.tools.registries,
         )
         observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)
         refuse_silent({name: observed.clusters[name] for name in self._written})
@@ -320,11 +313,7 @@ class ApplySession:
                 plan_digest=self._applied.plan,
                 now_ms=_now_ms,
                 cluster_id=self.plan.clusters.get(cluster, ""),
-                launchers=self.launchers,
-                restore=self.restore,
-                wait=self.request.wait,
-                registries=self.registries,
-                on_wait=lambda step, what: self.progress(StepWaits(step, what)),
+                tools=self.tools,
             )
             for cluster in leases
         }

@@ -22,6 +22,7 @@ from planner.workflows.interaction import ProgressEvent
 from planner.workflows.plans import observe_and_plan
 from planner.workflows.requests import ChangeRequest, TopologyRequest
 from planner.workflows.topology import checked
+from tests.fakes.applying import tools
 
 TIMEOUT_MS = 10_000
 
@@ -63,6 +64,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
         plan=plan,
         request=ChangeRequest(path, timeout_ms=TIMEOUT_MS),
         endpoints=endpoints_of(plan.connections.values()),
+        tools=tools(),
         progress=view,
         interrupts=interruptible,
         lease_ttl_ms=lease_ms,

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from planner.apply.context import ApplyContext, RequestGuard, WriteRegistry
+from planner.apply.context import ApplyContext, JobTimeouts, RequestGuard, WriteRegistry
 from planner.apply.handlers import HANDLERS
 from planner.kafka import ClusterEndpoint, run
 from planner.model.address import Address
 from planner.model.observed import RegistryEntry
 from planner.model.step import Step, StepResult
+from tests.fakes.applying import tools
 
 
 def guard(*reasons: str | None) -> RequestGuard:
@@ -30,7 +31,9 @@ def context(
     at: ClusterEndpoint, registry: WriteRegistry = no_registry, *stop_reasons: str | None, **more: Any
 ) -> ApplyContext:
     """The context of steps at one cluster, in an apply of the plan `digest`, at the time 42."""
-    return ApplyContext(at, registry, guard(*stop_reasons), "digest", lambda: 42, **more)
+    timeouts = more.pop("timeouts", JobTimeouts())
+    answers = guard(*stop_reasons)
+    return ApplyContext(at, registry, answers, "digest", lambda: 42, "", tools(**more), timeouts)
 
 
 def carried_out(context: ApplyContext, *steps: Step) -> dict[str, StepResult]:
