@@ -60,7 +60,7 @@ def stopped_partitions(table: JobStatusTable, job: str, flow: str) -> list[Parti
     stopped = [
         partition
         for partition in table.partitions(job)
-        if partition.flow == flow and partition.state.needs_someone
+        if partition.flow == flow and partition.state.needs_decision
     ]
     return sorted(stopped, key=lambda partition: (partition.topic, partition.partition))
 

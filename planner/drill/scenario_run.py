@@ -28,7 +28,7 @@ from planner.workflows.audit.reading import offsets
 from planner.workflows.audit.replication_status import status
 from planner.workflows.requests import OffsetsRequest, ReplicationStatusRequest
 from runtime.contract.records.group_records import CheckpointState
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import NEEDS_DECISION, PartitionState
 from runtime.contract.results.status import FlowHealth, ReplicationStatus
 
 _STOPPED_S = 20.0  # a partition that needs a decision for so long is waited for no more
@@ -38,7 +38,6 @@ _APPROVED = {"apply", "failover", "promote", "failback", "cutover", "pause", "re
 _APPROVED |= {"destroy", "restore"}
 # Where a group stands behind all records, its offset may be beyond a translation of later: past a marker.
 _SYNCED = {CheckpointState.TRANSLATED, CheckpointState.AHEAD, CheckpointState.OURS}
-_STOPPED = {state for state in PartitionState if state.needs_someone}
 Stopped = Mapping[tuple[str, str, int], float]  # since when a flow's partition stops, by topic and number
 _OUTPUT = 4_000  # characters of a command's output that are kept
 
@@ -339,7 +338,7 @@ def stopped_partitions(flows: Iterable[FlowHealth], before: Stopped, now: float)
     stopped: dict[tuple[str, str, int], float] = {}
     for flow in flows:
         for place in flow.partitions:
-            if place.state not in _STOPPED:
+            if place.state not in NEEDS_DECISION:
                 continue
             key = flow.name, place.topic, place.partition
             stopped[key] = before.get(key, now)

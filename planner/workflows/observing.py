@@ -35,7 +35,7 @@ from planner.state.internal_topics import read_registry
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import ProgressHandler, silent, under_way
 from planner.workflows.preflight import schema_registries
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import NEEDS_DECISION, PartitionState
 from runtime.contract.results.status import PartitionWaits, ReplicationStatus
 from runtime.contract.spec.jobspec import JobSpec
 
@@ -120,7 +120,7 @@ async def observe(
 REPORTED_S = 10.0  # by then a job has committed a command that it received
 _LOOK_S = 0.5
 # on_source_delete has decided about what is gone at the source: such a mirror stays, or a plan deletes it.
-_WAITS = frozenset(state for state in PartitionState if state.needs_someone) - {PartitionState.SOURCE_DELETED}
+_WAITS = NEEDS_DECISION - {PartitionState.SOURCE_DELETED}
 
 
 async def waiting(

@@ -40,7 +40,7 @@ Sample = tuple[Labels, float]
 Merge = Callable[[list[float]], float]
 
 _OLD_REPORT_MS = 15_000  # a slot reports at least every five seconds
-_ALARMING = [state for state in PartitionState if state.needs_someone]
+_ALARMING = [state for state in PartitionState if state.needs_decision]
 
 
 class PartitionSample(Struct, frozen=True):
@@ -126,7 +126,7 @@ def state_now(seen: ReportedPartition, slots: Mapping[int, SlotView]) -> Partiti
     A state that needs an operator is returned in any case.
     """
     slot = slots.get(seen.slot)
-    if seen.status.state.needs_someone:
+    if seen.status.state.needs_decision:
         return seen.status.state
     if slot is None or slot.state == "unscheduled":
         return PartitionState.UNSCHEDULED

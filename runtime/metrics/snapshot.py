@@ -326,7 +326,7 @@ class SlotMetrics:
         incident = before.incident if before is not None else None
         if status.state in _MOVES:
             incident = None
-        elif status.state.needs_someone:
+        elif status.state.needs_decision:
             incident = status.state
         if before is not None and status.position < 0:  # the slot has not read its ledger since its start
             status = replace(status, **{name: getattr(before.status, name) for name in _TOTALS})

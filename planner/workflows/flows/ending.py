@@ -18,7 +18,7 @@ from planner.model.topology import Flow, Topology
 from planner.plan.transitions import source_is_silent
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.interaction import ProgressHandler
-from runtime.contract.records.job_status import PartitionState
+from runtime.contract.records.job_status import NEEDS_DECISION
 
 if TYPE_CHECKING:
     from runtime.contract.results.failover import SchemaCheck
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 SILENT_MS = 10_000  # after this silence a cluster is unreachable
 _EVERY_S = 1.0
-_NEEDS_DECISION = frozenset(state for state in PartitionState if state.needs_someone)
 
 Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
 
@@ -220,7 +219,7 @@ def without_known_lag(topics: "Sequence[TopicHealth]") -> str:
 def _stopped(topics: "Sequence[TopicHealth]") -> "list[PartitionHealth]":
     """Returns the partitions with records left that wait for a decision, and copy nothing before it."""
     partitions = [partition for topic in topics for partition in topic.partitions]
-    return [part for part in partitions if part.state in _NEEDS_DECISION and part.lag_records != 0]
+    return [part for part in partitions if part.state in NEEDS_DECISION and part.lag_records != 0]
 
 
 def _reason_of(stopped: "Sequence[PartitionHealth]") -> str:

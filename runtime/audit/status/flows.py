@@ -22,7 +22,7 @@ from runtime.audit.status.facts import (
 )
 from runtime.audit.status.jobs import JobReports, duration
 from runtime.contract.records.failback import handed_over
-from runtime.contract.records.job_status import ANOTHER_LOG, PartitionStatus, SlotReport
+from runtime.contract.records.job_status import ANOTHER_LOG, NEEDS_DECISION, PartitionStatus, SlotReport
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.latency import TopicLatency, by_topic, quantile, summed
 from runtime.contract.records.ledger import PartitionKey, Progress
@@ -46,7 +46,7 @@ from runtime.kafka.protocol.offsets import TopicPartition
 # In order, the worst first: a topic, or a flow, has the worst state of its partitions.
 _WORST = (
     UNKNOWN,
-    *(state for state in S if state.needs_someone),
+    *(state for state in S if state.needs_decision),
     DOWN,
     STALLED,
     S.BLOCKED_AT_SOURCE,
@@ -60,7 +60,7 @@ _WORST = (
     S.PROMOTED,  # last: one topic that was promoted on its own says nothing about the flow
 )
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
-_NEEDS_DECISION = frozenset({DOWN, STALLED, *(str(state) for state in S if state.needs_someone)})
+_NEEDS_SOMEONE = NEEDS_DECISION | {DOWN, STALLED}
 _ENDED = (S.PROMOTED, S.FAILED_OVER)
 _HELD = ("paused", "promoted", "failed_over")
 _COPIES = (S.COPYING, S.CAUGHT_UP)
@@ -213,7 +213,7 @@ class FlowFacts:
         if not self.destination_read:
             verb = "can't be read" if destination.answers else "does not answer"
             reasons.append(f"destination {destination.name} {verb}: {destination.why}")
-        elif not job.seen.up and state in _NEEDS_DECISION and state != STALLED:
+        elif not job.seen.up and state in _NEEDS_SOMEONE and state != STALLED:
             reasons.append(f"job {job.seen.name}: {job.seen.why}")
         driver = job.flows.get(self.declared.name)
         if driver is not None and driver.why and job.seen.up:
@@ -388,7 +388,7 @@ class PartitionFacts:
             state=str(state),
             since_ms=since_ms,
             why=why,
-            needs_someone=state in _NEEDS_DECISION,
+            needs_someone=state in _NEEDS_SOMEONE,
             foreign_writes=report.foreign_writes if report is not None else False,
             slot=self.slot.slot if self.slot is not None and flow.job.seen.up else None,
             source_start=self.source_start,
@@ -440,7 +440,7 @@ class PartitionFacts:
             return self._reported()
         job, report = flow.job.seen, self.report
         why = f"job {job.name}: {job.why}"
-        if report is not None and report.state.needs_someone:
+        if report is not None and report.state.needs_decision:
             why += f"; before that {report.state}: {report.why}"
         return DOWN, job.heartbeat_ms, why
 

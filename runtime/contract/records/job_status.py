@@ -55,9 +55,9 @@ class PartitionState(StrEnum):
     FAILED_OVER = "failed_over"
 
     @property
-    def needs_someone(self) -> bool:
+    def needs_decision(self) -> bool:
         """Returns whether the partition waits for a decision: in the topology or by an operator."""
-        return self in _NEEDS_SOMEONE
+        return self in NEEDS_DECISION
 
     @property
     def over_loss(self) -> bool:
@@ -84,7 +84,7 @@ _OVER_LOSS = frozenset(
         PartitionState.FILE_VANISHED,
     }
 )
-_NEEDS_SOMEONE = _OVER_LOSS | {
+NEEDS_DECISION = _OVER_LOSS | {
     PartitionState.RECORD_TOO_LARGE,
     PartitionState.RECORD_REFUSED,
     PartitionState.RECORD_CORRUPT,

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from runtime.contract.records.job_status import NEEDS_DECISION
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.results.groups import FlowLoss, loss_of
 from runtime.contract.results.status import (
@@ -24,8 +25,7 @@ from runtime.contract.results.status import (
 _MAY_FAIL_OVER = ("active", "paused")
 # In these states nothing is copied: records that are produced from now on would be lost too.
 _NOT_COPYING = frozenset(
-    {DOWN, STALLED, UNKNOWN, S.PAUSED, S.RETRYING, S.UNSCHEDULED, S.BLOCKED_AT_SOURCE}
-    | {state for state in S if state.needs_someone}
+    {DOWN, STALLED, UNKNOWN, S.PAUSED, S.RETRYING, S.UNSCHEDULED, S.BLOCKED_AT_SOURCE} | NEEDS_DECISION
 )
 _MOST = 4  # reasons of one kind; the others are counted
 

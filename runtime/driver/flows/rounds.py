@@ -270,7 +270,7 @@ class RoundCopier(Copier, Generic[P]):
         self._sink.forget()
         self._source.forget()
         for key, status in self._states.items():
-            if lost or not status.state.needs_someone:
+            if lost or not status.state.needs_decision:
                 state = S.LEDGER_MISSING if lost else S.RETRYING
                 self._states[key] = entered(status, state, why)
 

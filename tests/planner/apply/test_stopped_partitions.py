@@ -21,7 +21,7 @@ def test_only_what_is_lost_can_be_accepted(state: State) -> None:
     found = stopped_partitions(table(slot=report(partition(0), partition(1, state))), "dc2", "x")
 
     assert [one.state for one in lost_of(found)] == ([state] if state in LOST else [])
-    assert [one.state for one in found] == ([state] if state.needs_someone else [])
+    assert [one.state for one in found] == ([state] if state.needs_decision else [])
 
 
 def test_partitions_stand_in_order_and_another_flows_do_not_count() -> None:

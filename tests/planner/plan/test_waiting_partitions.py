@@ -59,7 +59,7 @@ def test_a_mirror_that_was_made_again_waits_whatever_its_job_says() -> None:
 def test_what_a_job_says_waits_where_nothing_else_decides(state: S) -> None:
     found = [one.state for one in waits_of(seen(state))]
 
-    assert found == ([state] if state.needs_someone and state is not S.SOURCE_DELETED else [])
+    assert found == ([state] if state.needs_decision and state is not S.SOURCE_DELETED else [])
 
 
 def test_what_is_gone_at_the_source_is_decided() -> None:

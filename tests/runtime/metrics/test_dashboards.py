@@ -83,7 +83,7 @@ def _left_out(given: Any, read: Any, at: str = "") -> Iterator[str]:
 
 
 def test_states_that_need_someone_are_all_named():
-    wanted = "|".join(state for state in PartitionState if state.needs_someone)
+    wanted = "|".join(state for state in PartitionState if state.needs_decision)
     overview = next(board for board in BOARDS if board.stem == "overview")
     assert f'state=~"{wanted}"' in ALERTS.read_text()
     assert f'state=~\\"{wanted}\\"' in overview.read_text()
@@ -116,7 +116,7 @@ def test_every_state_means_and_asks_for_what_the_table_says(state: str):
 
 def test_every_state_is_in_the_table_and_each_that_needs_someone_has_a_next_step():
     assert set(STATES) == {*PartitionState, DOWN, STALLED, UNKNOWN}
-    waits = [one for one in PartitionState if one.needs_someone] + [DOWN, STALLED]
+    waits = [one for one in PartitionState if one.needs_decision] + [DOWN, STALLED]
     assert all(next_step(state, "f", "t", 0) for state in waits)
     lost = [one for one in PartitionState if one.over_loss]
     assert {next_step(state, "f", "t", 0) for state in lost} == {"repl resume f --accept-loss"}
@@ -129,7 +129,7 @@ def test_no_step_of_a_flow_with_files_uses_a_key_that_it_lacks():
     assert all(step and "restart_from" not in step for step in steps)
 
 
-@pytest.mark.parametrize("state", [one for one in PartitionState if one.needs_someone])
+@pytest.mark.parametrize("state", [one for one in PartitionState if one.needs_decision])
 def test_the_alert_names_the_next_step(state: PartitionState):
     """As Prometheus's template does: the words behind the branch of the state."""
     (rule,) = [one for one in alerts() if one["alert"] == "ReplPartitionNeedsSomeone"]

@@ -184,7 +184,7 @@ class Phases(VirtualTimeMachine):
         copy, status = self.copy, self.copy.status()
         assert (copy.replacement is not None) == (copy.phase is CopyPhase.REPLACING)
         assert (status.caught_up_since_ms > 0) == (copy.state is State.CAUGHT_UP)
-        assert not (copy.fetchable and copy.state.needs_someone)
+        assert not (copy.fetchable and copy.state.needs_decision)
 
     def teardown(self) -> None:
         if self.leaves_at_once:
