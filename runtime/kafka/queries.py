@@ -503,30 +503,34 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
 async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose: str) -> Outcome:
     """Commits without leader epochs, because the source's epochs have no meaning here.
 
-    Of a share group it sets the start offsets.
+    Of a share group it sets the start offsets. Metadata that are too large for this cluster are left out:
+    they are a comment, and the group must not stay behind because of it. Raises WireError.
     """
-    request: Request[Mapping[TopicPartition, ErrorCode] | ErrorCode]
+
+    async def send(request: Request[R]) -> R:
+        return await coordinated(
+            cluster,
+            CoordinatorKind.GROUP,
+            group,
+            request,
+            within=_WITHIN_S,
+            resend=True,
+            purpose=purpose,
+        )
+
     if any(committed.of_share_group for committed in offsets.values()):
         starts = {at: committed.offset for at, committed in offsets.items()}
-        request = AlterShareOffsetsRequest(group, starts)
-    else:
-        request = OffsetCommitRequest(
-            group,
-            {
-                at: CommittedOffset(committed.offset, -1, committed.metadata)
-                for at, committed in offsets.items()
-            },
-        )
-    outcome = await coordinated(
-        cluster,
-        CoordinatorKind.GROUP,
-        group,
-        request,
-        within=_WITHIN_S,
-        resend=True,
-        purpose=purpose,
-    )
-    return dict.fromkeys(offsets, outcome) if isinstance(outcome, ErrorCode) else outcome
+        outcome = await send(AlterShareOffsetsRequest(group, starts))
+        return dict.fromkeys(offsets, outcome) if isinstance(outcome, ErrorCode) else outcome
+    without_epochs = {
+        at: CommittedOffset(committed.offset, -1, committed.metadata) for at, committed in offsets.items()
+    }
+    codes = await send(OffsetCommitRequest(group, without_epochs))
+    too_large = [at for at, code in codes.items() if code is ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    if not too_large:
+        return codes
+    without_metadata = {at: CommittedOffset(offsets[at].offset) for at in too_large}
+    return {**codes, **await send(OffsetCommitRequest(group, without_metadata))}
 
 
 def _parts(items: Sequence[T], most: int) -> list[Sequence[T]]:

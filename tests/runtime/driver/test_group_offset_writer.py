@@ -78,6 +78,19 @@ class Refusing(Destination):
         return await super().call(node, request, purpose, within)
 
 
+class ShortMetadata(Destination):
+    """Its `offset.metadata.max.bytes` is smaller than that of the source."""
+
+    async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
+        codes = await super().call(node, request, purpose, within)
+        if not isinstance(request, OffsetCommitRequest):
+            return codes
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return {
+            at: too_large if offset.metadata else ErrorCode.NONE for at, offset in request.offsets.items()
+        }
+
+
 class SharedCheckpoints(GroupOffsetWriter):
     """Another flow of the job reads the checkpoints as soon as they are written."""
 
@@ -114,6 +127,12 @@ def written(destination: Destination) -> list[Any]:
 def test_a_commit_has_the_metadata_and_no_leader_epoch_and_its_checkpoint_comes_first() -> None:
     commit = {THERE: CommittedOffset(5, -1, "kept")}
     assert written(Destination("Empty")) == ["leads", "checkpoint", "leads", commit]
+
+
+def test_an_offset_is_committed_without_metadata_where_these_are_too_large() -> None:
+    """A group must not stay behind at a failover because of its consumers' comments."""
+    commits = [{THERE: CommittedOffset(5, -1, metadata)} for metadata in ("kept", None)]
+    assert written(ShortMetadata("Empty")) == ["leads", "checkpoint", "leads", *commits]
 
 
 def test_nothing_is_committed_while_a_member_is_connected() -> None:
