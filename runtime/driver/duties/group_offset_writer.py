@@ -44,14 +44,15 @@ DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
 class GroupOffsetEntry(Struct):
     """An entry holds the state of one committed offset.
 
-    `seen_at` is when this offset was first read at the source, in seconds of the event loop's clock.
+    `seen_at` is when this offset was first read at the source, and `posted_at` when its last checkpoint was
+    written, in seconds of the event loop's clock.
     """
 
     source: int
     seen_at: float
     position: Position | None = None
     state: State | None = None
-    posted_ms: int = 0
+    posted_at: float = 0.0
     posted_state: State | None = None
 
     @property
@@ -323,7 +324,7 @@ class GroupOffsetWriter:
             entry = self._entry(item)
             entry.state = checkpoint.state
             new = entry.posted_state is not checkpoint.state or checkpoint.state is State.PENDING
-            if every_ms is not None and (new or checkpoint.at_ms - entry.posted_ms >= every_ms):
+            if every_ms is not None and (new or _now_s() - entry.posted_at >= every_ms / 1000):
                 due[item] = checkpoint
         await self._post_and_note(due)
 
@@ -339,7 +340,7 @@ class GroupOffsetWriter:
     def _note_posted(self, item: GroupPartition, checkpoint: Checkpoint) -> GroupOffsetEntry:
         entry = self._entry(item)
         entry.state = entry.posted_state = checkpoint.state
-        entry.posted_ms = checkpoint.at_ms
+        entry.posted_at = _now_s()
         return entry
 
     async def _post(self, checkpoints: Mapping[GroupPartition, Checkpoint]) -> None:

@@ -11,6 +11,7 @@ from runtime.contract.groups import TranslatedOffset
 from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
+from runtime.driver.duties import group_offset_writer
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter, GroupSyncState
 from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.groups.translation import GroupOffsetSides, PlacedOffset
@@ -27,10 +28,12 @@ from runtime.kafka.protocol.groups import (
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind
+from tests.fakes.clock import jumping
 from tests.fakes.internal_topics import TransactionalTopics
 from tests.runtime.slot.world import flow_spec
 
 THERE = TopicPartition("dc1.orders", 0)
+NOW = 1_800_000_000_000
 ITEM = GroupPartition("billing", "orders", 0)
 
 
@@ -133,6 +136,28 @@ def test_an_offset_is_committed_without_metadata_where_these_are_too_large() -> 
     """A group must not stay behind at a failover because of its consumers' comments."""
     commits = [{THERE: CommittedOffset(5, -1, metadata)} for metadata in ("kept", None)]
     assert written(ShortMetadata("Empty")) == ["leads", "checkpoint", "leads", *commits]
+
+
+@jumping
+async def test_checkpoints_go_on_at_their_interval_after_the_wall_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    destination, wall_ms = Destination("Stable"), NOW
+    monkeypatch.setattr(group_offset_writer, "_now_ms", lambda: wall_ms)
+    sides = SimpleNamespace(destination=destination, last=lambda _: None, wrote=lambda *_: ())
+    flow, state = flow_spec("flow", checkpoints_every_ms=60_000), GroupSyncState("flow")
+    for posted, pause_s in ((1, 30.0), (1, 31.0), (2, 0.0)):
+        writer = GroupOffsetWriter(
+            flow,
+            cast(Leadership, destination),
+            cast(GroupOffsetSides, sides),
+            state,
+            {ITEM: CommittedOffset(7, 31, "kept")},
+        )
+        await writer.commit_offsets({ITEM: PlacedOffset(THERE, TranslatedOffset(5))})
+        assert destination.done.count("checkpoint") == posted
+        wall_ms -= 3_600_000
+        await asyncio.sleep(pause_s)
 
 
 def test_nothing_is_committed_while_a_member_is_connected() -> None:
