@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.batch import Batch, records, walk
-from runtime.kafka.errors import ErrorCode
+from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
     CommittedOffset,
@@ -31,6 +31,7 @@ class GroupCluster(TransactionalTopics):
 
     `refusals` are the answers to the next commits of a group, `unreadable` those to the next reads of its
     offsets: first an error, and no error once the list is used up. `commits` lists the groups of the commits.
+    `silent` brokers list no groups.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class GroupCluster(TransactionalTopics):
         self.refusals: defaultdict[str, list[ErrorCode]] = defaultdict(list)
         self.unreadable: defaultdict[str, list[ErrorCode]] = defaultdict(list)
         self.commits: list[str] = []
+        self.silent: set[int] = set()
 
     def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None: ...
 
@@ -63,6 +65,8 @@ class GroupCluster(TransactionalTopics):
 
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         match request:
+            case ListGroupsRequest() if node in self.silent:
+                raise Disconnected(f"broker {node}", "it is silent", sent=True)
             case ListGroupsRequest():
                 return [ListedGroup(group, "", "Empty") for group in self.committed]
             case OffsetCommitRequest():

@@ -79,11 +79,12 @@ class GroupSyncState:
             entry.source, entry.seen_at, entry.position, entry.state = source, now_s, None, None
         return entry
 
-    def retain_only(self, items: Collection[GroupPartition]) -> None:
-        """Removes entries and groups that are gone from the source."""
+    def retain_only(self, items: Collection[GroupPartition], unread: Collection[str] = ()) -> None:
+        """Removes entries and groups that are gone from the source. The groups in `unread` may be there."""
         for gone in self._entries.keys() - set(items):
-            del self._entries[gone]
-        for group in self._groups.keys() - {item.group for item in items}:
+            if gone.group not in unread:
+                del self._entries[gone]
+        for group in self._groups.keys() - {item.group for item in items} - set(unread):
             del self._groups[group]
 
     def recheck_all(self) -> None:

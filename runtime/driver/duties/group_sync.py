@@ -88,9 +88,10 @@ Offsets = Mapping[GroupPartition, CommittedOffset]
 class CommittedOffsetsSnapshot(Struct, frozen=True):
     """Holds the committed offsets of one read, by topic.
 
-    So a flow goes through the offsets of its own topics alone (`OffsetsByTopic`). `failed` names what could
-    not be read, and why. `groups` are all groups of the source, `share` its share groups, `covered` those
-    whose offsets were read, or tried.
+    So a flow goes through the offsets of its own topics alone (`OffsetsByTopic`). `missing` has the reason of
+    each broker whose groups are not listed, `failed` that of each group whose offsets could not be read.
+    `groups` are all groups of the source, `share` its share groups, `covered` those whose offsets were read,
+    or tried.
     `valid_s`: how long the snapshot is used at least, because the read took long.
     """
 
@@ -100,7 +101,8 @@ class CommittedOffsetsSnapshot(Struct, frozen=True):
     share: Collection[str] = ()
     covered: Set[str] = frozenset()
     offsets: Mapping[str, Offsets] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()
+    missing: Mapping[int, str] = {}
+    failed: Mapping[str, str] = {}
     valid_s: float = 0.0
 
 
@@ -213,8 +215,7 @@ class CommittedOffsetsReader:
         groups = tuple(listed.every)
         names = sorted(filter(self._is_selected, groups))
         self._selected = {name: self._selected[name] for name in groups}  # without those that are gone
-        failed = [f"broker {node}: {why}" for node, why in listed.missing.items()]
-        empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), failed=tuple(failed))
+        empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), missing=listed.missing)
         if self._decoded[0] != frozenset(names):  # responses for other groups are not repeated
             self._decoded = frozenset(names), DecodedOffsets(_DECODED_BYTES)
         read = await committed_by(cluster, names, share=empty.share, decoded=self._decoded[1])
@@ -239,7 +240,7 @@ class CommittedOffsetsReader:
             snapshot,
             covered=snapshot.covered | set(groups),
             offsets=self._offsets.topics,
-            failed=(*snapshot.failed, *(f"{group}: {why}" for group, why in read.failed.items())),
+            failed={**snapshot.failed, **read.failed},
         )
 
 
@@ -404,9 +405,10 @@ class GroupSync:
         assert sides.source is not None
         fresh_s = self._flow.groups.every_ms / 2000
         read = await self._reader.read(sides.source, self._flow.name, self._selects, fresh_s)
-        if read.failed:
-            what = f"{len(read.failed)} could not be read at {self._flow.source}, as {read.failed[0]}"
-            self.notes[NOTE] = what
+        unread = {**{f"broker {node}": why for node, why in read.missing.items()}, **read.failed}
+        if unread:
+            what, why = next(iter(unread.items()))
+            self.notes[NOTE] = f"{len(unread)} could not be read at {self._flow.source}, as {what}: {why}"
         names = self._reader.selected.of(self._router, self._flow.name, self._flow.source, read.offsets)
         taken = not_promoted(self._flow, names, self._draining.topics)
         by_topic = {topic: read.offsets[topic] for topic in taken}
@@ -420,9 +422,9 @@ class GroupSync:
                 for item, offset in offsets.items()
                 if selects(item.group)
             }
-        if not read.failed and self._retained is not self._offsets:
-            self._state.retain_only(self._offsets)
-        self._retained = self._offsets if not read.failed else None
+        if not read.missing and (read.failed or self._retained is not self._offsets):
+            self._state.retain_only(self._offsets, read.failed)
+        self._retained = self._offsets if not unread else None
 
     def _without_ours(
         self, sides: GroupOffsetSides, waiting: Iterable[GroupPartition]

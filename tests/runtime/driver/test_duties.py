@@ -15,18 +15,22 @@ from runtime.contract.records.group_records import GroupPartition
 from runtime.contract.records.job_status import PartitionState, PartitionStatus, SlotReport
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import OriginCommitsSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.duties import heartbeats
 from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions, commit_at_origin
 from runtime.driver.duties.group_offset_writer import GroupSyncState
-from runtime.driver.duties.group_sync import DrainingTopics
+from runtime.driver.duties.group_sync import CommittedOffsetsReader, DrainingTopics, GroupSync
 from runtime.driver.duties.heartbeats import MAX_PER_S, NOTE, FlowHeartbeats, interval_s
 from runtime.driver.flows.flow import DriverFlow, FlowPhase
+from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverFenced, Leadership
-from runtime.kafka.errors import Disconnected
+from runtime.groups.translation import GroupOffsetSides
+from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
 from tests.fakes import permits
+from tests.fakes.clock import jumping
 from tests.fakes.groups import GroupCluster
 from tests.runtime.metrics.given import flow_spec, picture
 
@@ -291,6 +295,33 @@ def test_what_is_gone_from_the_source_is_not_counted() -> None:
     book.retain_only([OTHER])
     book.record_pass(0.0)
     assert [one.group for one in book.snapshots()] == ["h"]
+
+
+@jumping
+async def test_a_dead_group_is_not_counted_though_another_one_cannot_be_read() -> None:
+    """What an unreadable group had committed stays, and so does everything while a broker lists no group."""
+    at = TopicPartition("orders", 0)
+    source = GroupCluster({}, {"billing": {at: 3}, "dead": {at: 1}, "hidden": {at: 2}})
+    flow = flow_spec("f")
+    job = JobSpec(job="j", topology="t", destination=flow.destination, clusters={}, flows=[flow])
+    sync = GroupSync(job, flow, cast(DriverContext, None), CommittedOffsetsReader(), {})
+
+    async def counted() -> set[str]:
+        await asyncio.sleep(60)  # a later read
+        await sync._read(cast(GroupOffsetSides, SimpleNamespace(source=source)))
+        for item, offset in sync._offsets.items():
+            sync._state.entry(item, offset.offset, 0.0).state = State.TRANSLATED
+        sync._state.record_pass(0.0)
+        return {snapshot.group for snapshot in sync.snapshots()}
+
+    assert await counted() == {"billing", "dead", "hidden"}
+    source.unreadable["hidden"] = [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 9
+    del source.committed["dead"]
+    source.brokers[2] = ("localhost", 2)
+    source.silent.add(2)
+    assert await counted() == {"billing", "dead", "hidden"}
+    source.silent.clear()
+    assert await counted() == {"billing", "hidden"}
 
 
 class Unreached:
