@@ -176,7 +176,7 @@ class FlowRun:
             await asyncio.wait([self._reconciling])
         await self._end_flow()
 
-    def partitions(self) -> list[PartitionStatus]:
+    def partitions(self, rates: Mapping[PartitionKey, int]) -> list[PartitionStatus]:
         """Returns the status of every assigned partition, also of those that are not copied yet."""
         flow = self.flow
         copies = flow.copies if flow is not None else {}
@@ -185,7 +185,7 @@ class FlowRun:
         statuses = []
         for key, assigned in self._partitions.items():
             if (copy := copies.get(key)) is not None:
-                statuses.append(copy.status())
+                statuses.append(copy.status(rates.get(key, -1)))
                 continue
             if (lost := missing.get(key)) is not None and lost[0] == assigned:
                 state, why = State.LEDGER_MISSING, lost[1]

@@ -163,6 +163,7 @@ class PartitionCopy:
         self.aborts = 0
         self._last_fetch_ms = 0
         self._session: SessionAnswers | None = None
+        self._reported: tuple[tuple[object, ...], PartitionStatus] | None = None  # and what it was made of
 
     @property
     def label(self) -> str:
@@ -455,8 +456,33 @@ class PartitionCopy:
             decision="resume from the committed position",
         )
 
-    def status(self) -> PartitionStatus:
-        """Returns the status record of the partition."""
+    def status(self, rate: int = -1) -> PartitionStatus:
+        """Returns the status record of the partition, with its rate in bytes a second.
+
+        Most partitions of a large slot are idle, and only the time of their last fetch moves. So the record
+        is made anew only where something else has changed.
+        """
+        facts = (
+            rate,
+            self.progress,
+            self.source,
+            self.state,
+            self.since_ms,
+            self.why,
+            self.abort_reason,
+            self.foreign_writes,
+            self.shared,
+            self.last_commit_ms,
+            self.transactions,
+            self.aborts,
+            self.blocked_by,
+        )
+        if self._reported is None or self._reported[0] != facts:
+            self._reported = facts, self._status(rate)
+        status, fetched_ms = self._reported[1], self.last_fetch_ms
+        return status if status.last_fetch_ms == fetched_ms else replace(status, last_fetch_ms=fetched_ms)
+
+    def _status(self, rate: int) -> PartitionStatus:
         progress = self.progress
         return PartitionStatus(
             flow=self.key.flow,
@@ -484,6 +510,7 @@ class PartitionCopy:
             blocked_by=self.blocked_by,
             quarantined=progress.quarantined,
             tombstones=progress.tombstones,
+            rate=rate,
         )
 
 

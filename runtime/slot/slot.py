@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _OPEN_PAUSE_S = 1.0
 
+NO_RATES: Mapping[PartitionKey, int] = {}
+
 
 class Slot:
     """A slot owns the clients, flows and tasks of one process, starting with its first assignment.
@@ -137,8 +139,11 @@ class Slot:
             return 0
         return min((run.version for run in self._runs.values()), default=self._assignment.version)
 
-    def status(self) -> SlotReport:
-        """Returns the status of the slot, its flows and its partitions. The sender adds the attempt."""
+    def status(self, rates: Mapping[PartitionKey, int] = NO_RATES) -> SlotReport:
+        """Returns the status of the slot, its flows and its partitions. The sender adds the attempt.
+
+        `rates` are bytes a second of partitions, as they were measured.
+        """
         runs = list(self._runs.values())
         return SlotReport(
             slot=self._spec.slot,
@@ -149,7 +154,7 @@ class Slot:
             rss_bytes=_resident_bytes(),
             buffered_bytes=self._budget.used,
             flows=[run.flow.stats() for run in runs if run.flow is not None],
-            partitions=[status for run in runs for status in run.partitions()] + self._starting(),
+            partitions=[status for run in runs for status in run.partitions(rates)] + self._starting(),
         )
 
     def _starting(self) -> list[PartitionStatus]:

@@ -222,16 +222,24 @@ class _Measurement:
 
 
 class PartitionRates:
-    """Holds the rate of each partition in the last report, in bytes a second.
+    """Holds the rate of each partition of a slot, in bytes a second.
 
-    A rate is measured over many reports, because records come in bursts: no burst moves a partition.
+    A rate is measured over many reports, because records come in bursts: no burst moves a partition. `known`
+    has the rates of the last update, -1 for partitions that were not measured for long enough.
     """
 
     def __init__(self) -> None:
+        self.known: Mapping[PartitionKey, int] = {}
         self._measured: dict[PartitionKey, _Measurement] = {}
+        self._updated_ms = 0
 
-    def update(self, at_ms: int, partitions: Sequence[PartitionStatus]) -> dict[PartitionKey, float]:
-        """Takes a report of all partitions of the slot that measures. Returns the rates, -1 if not known."""
+    def update_if_due(self, at_ms: int, partitions: Sequence[PartitionStatus]) -> None:
+        """Updates the rates for a report where partitions came or left, or a measurement may be complete."""
+        if len(partitions) != len(self._measured) or at_ms - self._updated_ms >= MEASURED_MS:
+            self.update(at_ms, partitions)
+
+    def update(self, at_ms: int, partitions: Sequence[PartitionStatus]) -> None:
+        """Takes a report of all partitions of the slot that measures."""
         measured = {}
         for partition in partitions:
             key = partition.key
@@ -240,8 +248,8 @@ class PartitionRates:
             else:
                 measurement.add(at_ms, partition.bytes)
             measured[key] = measurement
-        self._measured = measured
-        return {key: measurement.rate for key, measurement in measured.items()}
+        self._measured, self._updated_ms = measured, at_ms
+        self.known = {key: round(measurement.rate) for key, measurement in measured.items()}
 
 
 class _SlotEntry(Struct):

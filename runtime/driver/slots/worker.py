@@ -228,23 +228,15 @@ class _ControlChannel:
             now = loop.time()
             is_new = sent is None or sent.assignment != self.slot.assignment_in_force
             if is_new or now - compared_at >= pause_s:  # a status of many partitions takes long to make
-                status = self.slot.status()
+                status = self.slot.status(rates.known)
                 interval_s = report_interval_s(len(status.partitions))
                 starts = any(partition.state is PartitionState.STARTING for partition in status.partitions)
                 pause_s = interval_s / _LOOKS_AT_START if starts else interval_s
                 is_due = not starts or now - sent_at >= interval_s
                 differs = sent is None or (status.flows, status.partitions) != (sent.flows, sent.partitions)
                 if is_new or now - sent_at >= _REPEAT_S or (is_due and differs):
-                    measured = rates.update(int(now * 1000), status.partitions)
-                    report = replace(
-                        status,
-                        driver=self._ticket.driver,
-                        attempt=self._ticket.attempt,
-                        partitions=[
-                            replace(partition, rate=round(measured[partition.key]))
-                            for partition in status.partitions
-                        ],
-                    )
+                    rates.update_if_due(int(now * 1000), status.partitions)
+                    report = replace(status, driver=self._ticket.driver, attempt=self._ticket.attempt)
                     record = InternalRecord(key, job_status.encode(report))
                     try:
                         await post(cluster, naming.STATUS, [record])

@@ -348,8 +348,8 @@ KEY = PartitionKey("f", "t", 0)
 def measured(rates: PartitionRates, *reports: tuple[int, int]) -> Mapping[PartitionKey, float]:
     """Each report is a time in ms, and the bytes of the partition until then."""
     for at_ms, count in reports:
-        found = rates.update(at_ms, [PartitionStatus(*KEY, PartitionState.COPYING, 0, bytes=count)])
-    return found
+        rates.update(at_ms, [PartitionStatus(*KEY, PartitionState.COPYING, 0, bytes=count)])
+    return rates.known
 
 
 def test_an_older_measurement_counts_half() -> None:
@@ -361,8 +361,28 @@ def test_an_older_measurement_counts_half() -> None:
 def test_the_rates_of_partitions_that_left_the_slot_are_forgotten() -> None:
     rates = PartitionRates()
     measured(rates, (0, 0), (MEASURED_MS, 20_000))
-    assert rates.update(MEASURED_MS, []) == {}
+    rates.update(MEASURED_MS, [])
+    assert rates.known == {}
     assert measured(rates, (2 * MEASURED_MS, 20_000)) == {KEY: -1}
+
+
+class CountedRates(PartitionRates):
+    updates = 0
+
+    def update(self, at_ms: int, partitions: Sequence[PartitionStatus]) -> None:
+        self.updates += 1
+        super().update(at_ms, partitions)
+
+
+def test_rates_are_updated_when_partitions_come_or_leave_and_when_they_are_measured() -> None:
+    """A report each second looks at no partition in between."""
+    rates = CountedRates()
+    two = [PartitionStatus("f", "t", number, PartitionState.COPYING, 0, bytes=0) for number in range(2)]
+    updates = []
+    for second, partitions in [(0, two), (1, two), (19, two), (20, two), (21, two[:1]), (39, two[:1])]:
+        rates.update_if_due(second * 1000, partitions)
+        updates.append(rates.updates)
+    assert updates == [1, 1, 1, 2, 3, 3]
 
 
 # A flow with a transform has slots of its own; the others share the rest

@@ -407,7 +407,7 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     async def post(cluster: Any, topic: str, records: Any) -> None:
         reports.put_nowait(job_status.decode_slot(records[0].value))
 
-    def status() -> SlotReport:
+    def status(_: object) -> SlotReport:
         numbered = enumerate(states)
         partitions = [PartitionStatus("flow", "orders", number, state, 0) for number, state in numbered]
         return SlotReport(0, 0, 1, partitions=partitions)

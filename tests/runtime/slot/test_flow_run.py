@@ -60,7 +60,7 @@ async def test_partitions_of_a_flow_that_cannot_begin_are_released_at_once(openi
     async with running(opening) as run:
         await asyncio.sleep(0)
         run.set_assignment(2, FLOW, {})
-        assert (run.version, run.partitions()) == (2, [])
+        assert (run.version, run.partitions({})) == (2, [])
 
 
 async def test_a_flow_that_is_about_to_begin_when_the_slot_stops_does_not_begin() -> None:
@@ -84,7 +84,7 @@ async def test_a_flow_that_is_about_to_begin_when_the_slot_stops_does_not_begin(
 async def test_a_flow_that_waits_for_its_next_attempt_when_the_slot_stops_makes_none() -> None:
     run = new_run(refuses)
     task = asyncio.create_task(run.run())
-    await until(lambda: bool(run.partitions()[0].why))
+    await until(lambda: bool(run.partitions({})[0].why))
     await run.drain()
     await asyncio.wait_for(task, 20)
 
@@ -115,8 +115,8 @@ async def test_a_source_is_reached_as_the_slot_was_started_and_no_assignment_add
     async with running(notes) as run:
         await until(lambda: asked == [THERE])
         run.set_assignment(2, AssignedFlow(flow_spec("flow", source="elsewhere"), 1), PARTITIONS)
-        await until(lambda: "not in the spec" in run.partitions()[0].why)
-        (status,) = run.partitions()
+        await until(lambda: "not in the spec" in run.partitions({})[0].why)
+        (status,) = run.partitions({})
         assert (status.state, run.version) == (State.RETRYING, 2)
         assert set(map(id, asked)) == {id(THERE)}
 
@@ -162,7 +162,7 @@ async def test_a_flow_whose_ledger_cannot_be_read_ends_with_a_named_state_and_be
         run.set_assignment(3, FLOW, PARTITIONS)
         await asyncio.wait_for(stuck.drained.wait(), 20)
         await until(lambda: len(begun) > 1)
-        (status,) = run.partitions()
+        (status,) = run.partitions({})
         assert (status.state, run.version) == (State.LEDGER_MISSING, 3)
         assert "value of version 02" in status.why
 

@@ -1,8 +1,10 @@
 """The state of a partition: its states, its queue, and its position."""
 
 import pytest
+from msgspec.structs import replace
 
 from runtime.batch import DroppedRecords
+from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
@@ -93,3 +95,38 @@ def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     copy.rewind()
     assert (copy.cursor, list(copy.queue), copy.queued_bytes, budget.left) == (Cursor(10, -1), [], 0, 100)
     assert (copy.rewinds, copy.dropped_before(12)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"progress": replace(partition().progress, records=7)},
+        {"source": SourceLog(1, 2, 3)},
+        {"state": State.DATA_LOSS},
+        {"since_ms": 1},
+        {"why": "a reason"},
+        {"abort_reason": "broker 3: gone", "state": State.COPYING},
+        {"foreign_writes": True},
+        {"foreign_writes": True, "shared": True},
+        {"last_commit_ms": 5},
+        {"transactions": 5},
+        {"aborts": 5},
+        {"blocked_by": OpenTransaction(1, 2)},
+    ],
+)
+def test_the_status_of_an_idle_partition_is_the_same_object_until_something_changes(
+    copy: PartitionCopy, change: dict[str, object]
+) -> None:
+    before = copy.status(5)
+    assert copy.status(5) is before
+    assert copy.status(6).rate == 6
+    for name, value in change.items():
+        setattr(copy, name, value)
+    assert copy.status(5) == copy._status(5)
+
+
+def test_the_time_of_the_last_fetch_moves_in_a_status_that_stays_the_same(copy: PartitionCopy) -> None:
+    copy.answered(SourceLog(0, 11, 11), SessionAnswers(), 1)
+    before = copy.status()
+    copy.answered(SourceLog(0, 11, 11), SessionAnswers(), 9)
+    assert copy.status() == replace(before, last_fetch_ms=9)
