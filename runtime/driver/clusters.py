@@ -35,7 +35,7 @@ from runtime.schemas.client import SchemaRegistry
 from runtime.slot.log import log_driver_message
 
 _LISTING_S = 0.5  # flows that list the topics of the same cluster within this time share one response
-_LISTING_TIMES, _LISTING_MAX_S = 20, 30.0  # of the time that the request took
+_LISTING_TIMES, LISTING_MAX_S = 20, 30.0  # of the time that the request took
 
 
 class CountedTopics(Struct, frozen=True):
@@ -197,7 +197,7 @@ class DriverClusters:
             began = loop.time()
             topics = await cluster.all_topics()
             ended = loop.time()
-            valid_s = min(max(_LISTING_S, _LISTING_TIMES * (ended - began)), _LISTING_MAX_S)
+            valid_s = min(max(_LISTING_S, _LISTING_TIMES * (ended - began)), LISTING_MAX_S)
             listing = _Listing(topics, ended + valid_s)
             if entry.reading is reading:  # no change was made meanwhile
                 entry.listing = listing

@@ -311,8 +311,8 @@ class SlotManager:
         """Levels the loads of slots by the measured rates every 30 s."""
         while True:
             await asyncio.sleep(_LEVEL_S)
-            self._context.membership.rebalance()
-            self.changed()
+            if self._context.membership.rebalance():
+                self.changed()
 
 
 def rest_s(spent_s: float) -> float:

@@ -303,14 +303,16 @@ class Membership:
         """Updates the measured weights of wanted partitions, in bytes a second. A late report has others."""
         self._weights.update((key, weight) for key, weight in weights.items() if key in self._partitions)
 
-    def rebalance(self) -> None:
-        """Moves partitions where the loads are far apart.
+    def rebalance(self) -> bool:
+        """Moves partitions where the loads are far apart, and returns whether any moved.
 
         It waits while partitions that are not measured yet could weigh more than the tolerance.
         """
         unmeasured = sum(key not in self._weights for key in self._partitions)
+        before = self._homes
         if unmeasured * len(self._usable) <= TOLERANCE * len(self._partitions):
             self._assign_homes(move=True, min_gap=MIN_GAP)
+        return self._homes != before
 
     def set_usable(self, slots: Sequence[int]) -> bool:
         """Sets the slots that can run and returns whether they changed.

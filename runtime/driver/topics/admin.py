@@ -103,7 +103,9 @@ T = TypeVar("T")
 _TIMEOUT_S = 20.0
 _TIMEOUT_MS = int(_TIMEOUT_S * 1000)
 _PER_REQUEST = 200  # topics in one request
-_WATCHED_S = 15.0  # settings that no caller of `recent_settings` wanted for so long are not read again
+# Settings that no caller of `recent_settings` wanted for so long are not read again. Flows of a large cluster
+# use one listing of it for half a minute, and read no settings meanwhile.
+WATCHED_S = 120.0
 _DECODED_BYTES = 256 << 20  # of responses, of which only the digests are kept
 _MOST_POOLED = 1_000
 
@@ -195,7 +197,7 @@ class TopicAdmin:
         return {name: self._recent[name] for name in wanted if name in self._recent}
 
     async def _read_watched(self, now: float) -> None:
-        self._watched = {name: at for name, at in self._watched.items() if now - at < _WATCHED_S}
+        self._watched = {name: at for name, at in self._watched.items() if now - at < WATCHED_S}
         names = frozenset(self._watched)
         if self._decoded[0] != names:  # responses for other topics are not repeated
             self._decoded = names, DecodedConfigs(_DECODED_BYTES, digests=True)

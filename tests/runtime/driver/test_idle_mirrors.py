@@ -25,11 +25,11 @@ from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selected_topics import SelectedTopics
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import BOUNDS, TopicSettings
-from runtime.driver.clusters import CountedTopics, DriverClusters
+from runtime.driver.clusters import LISTING_MAX_S, CountedTopics, DriverClusters
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.mirroring import MirrorCopier
 from runtime.driver.flows.start import selection
-from runtime.driver.topics.admin import TopicAdmin
+from runtime.driver.topics.admin import WATCHED_S, TopicAdmin
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.configs import DYNAMIC_TOPIC, ConfigEntry, DescribeConfigsRequest, Described
@@ -85,6 +85,11 @@ async def test_flows_that_look_again_share_a_read_of_all_their_topics() -> None:
         )
     assert broker.asked[2:] == [["a", "b", "c"]]
     assert (list(first), list(second)) == (["b", "a"], ["c"])
+
+
+def test_settings_are_watched_for_longer_than_a_listing_is_used() -> None:
+    """Flows of a large cluster would read them as new ones each time otherwise."""
+    assert WATCHED_S > 2 * LISTING_MAX_S
 
 
 async def test_only_settings_that_changed_are_other_objects() -> None:

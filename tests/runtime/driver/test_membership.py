@@ -104,10 +104,11 @@ def test_rebalancing_waits_until_nearly_all_partitions_are_measured() -> None:
     membership = made(0, 1, 2, 3)
     assert [numbers(membership.publish(slot)) for slot in (0, 1)] == [[0, 2], [1, 3]]
     membership.update_weights(dict.fromkeys(partitions(0, 2), 1e6))
-    membership.rebalance()
+    assert not membership.rebalance()
     assert membership.publish(0) is None
     membership.update_weights(dict.fromkeys(partitions(1, 3), 0.0))
-    membership.rebalance()
+    assert membership.rebalance()
+    assert not membership.rebalance()
     assert numbers(membership.publish(0)) == [2]
 
 
