@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
@@ -403,8 +404,9 @@ class Membership:
         measured = [self._weights[key] for key in self._partitions if key in self._weights]
         usual = sum(measured) / len(measured) if measured else MIN_WEIGHT
         by_slots: dict[tuple[int, ...], dict[PartitionKey, float]] = {}
+        usable_for = cache(self._usable_for)
         for key in self._partitions:
-            by_slots.setdefault(self._usable_for(key.flow), {})[key] = self._weights.get(key, usual)
+            by_slots.setdefault(usable_for(key.flow), {})[key] = self._weights.get(key, usual)
         homes: dict[PartitionKey, int] = {}
         for slots, weights in by_slots.items():
             homes |= balance(

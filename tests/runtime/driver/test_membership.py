@@ -112,6 +112,17 @@ def test_rebalancing_waits_until_nearly_all_partitions_are_measured() -> None:
     assert numbers(membership.publish(0)) == [2]
 
 
+def test_the_slots_of_a_flow_are_found_once_for_all_its_partitions() -> None:
+    asked: list[str] = []
+
+    def slots_of(flow: str) -> Sequence[int]:
+        asked.append(flow)
+        return range(2)
+
+    want(Membership(range(2), slots_of), partitions(*range(50)))
+    assert asked == ["f"]
+
+
 def test_the_weights_of_partitions_that_left_are_forgotten_also_after_a_late_report() -> None:
     weights = {0: 1e6, 1: 1.0, 2: 1e6, 3: 1.0}
     membership = made(0, 1, 2, 3)
