@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
+    ConsumerGroupTopicPartitions,  # noqa: TID251 - commits alone
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -138,11 +138,20 @@ def commit_group(
 
 
 def group_offsets(client: Mapping[str, Any], group: str) -> dict[tuple[str, int], int]:
-    """All that the group has committed."""
-    asked = ConsumerGroupTopicPartitions(group)
-    (done,) = admin_of(client).list_consumer_group_offsets([asked]).values()
-    found = done.result(PATIENCE_S).topic_partitions
-    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+    """All that the group has committed, as its consumers read it.
+
+    librdkafka's admin client ends the process where a broker answers NOT_COORDINATOR.
+    """
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False, "log_level": 2})
+    try:
+        topics = consumer.list_topics(timeout=PATIENCE_S).topics
+        places = [
+            TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions
+        ]
+        committed = consumer.committed(places, timeout=PATIENCE_S)
+        return {(place.topic, place.partition): place.offset for place in committed if place.offset >= 0}
+    finally:
+        consumer.close()
 
 
 def known_everywhere(client: Mapping[str, Any], topics: Mapping[str, int]) -> None:

@@ -144,11 +144,14 @@ class CanaryDrill:
                 self._send(run, flow)
             with run.step(f"a scratch group of {flow.name} stops in the middle and is translated"):
                 group = topic = self.run.topic(flow.name)
+                source, destination = (
+                    self._endpoints[name] for name in (flow.source_cluster, flow.destination_cluster)
+                )
                 run.read(group, CANARIES // 2, [topic], flow.source_cluster)
-                committed = self._offsets(flow.source_cluster, group).keys()
+                committed = committed_offsets(source, group).keys()
                 run.wait_while(
-                    lambda flow=flow, group=group, committed=committed: (  # type: ignore[misc]
-                        committed - self._offsets(flow.destination_cluster, group).keys()
+                    lambda destination=destination, group=group, committed=committed: (  # type: ignore[misc]
+                        committed - committed_offsets(destination, group).keys()
                         and f"{group} is not translated yet: look at repl status"
                     ),
                     f"group {group} was not translated to {flow.destination_cluster}",
@@ -226,9 +229,6 @@ class CanaryDrill:
             ]
         why = "the next drill with canaries removes it"
         run.promise("nothing of the drill is left", "nothing", ", ".join(left) or "nothing", why)
-
-    def _offsets(self, cluster: str, group: str) -> dict[int, int]:
-        return committed_offsets(self._endpoints[cluster], group)
 
     def _topics_at(self, cluster: str) -> list[str]:
         return sorted({topic.name for topic in self._scratch.topics if topic.cluster == cluster})

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from planner.graph.routes import route_of
@@ -32,12 +32,13 @@ from planner.plan.steps.registry import Disown
 from planner.plan.steps.topics import DeleteTopic
 from planner.state.internal_topics import read_registry
 from planner.workflows.applying.apply import execute, launchers
-from planner.workflows.audit.access import endpoints_of
+from planner.workflows.audit.access import answered, endpoints_of
 from planner.workflows.interaction import UNATTENDED
 from planner.workflows.observing import observe
 from planner.workflows.plans import observe_and_plan, plan_now
 from planner.workflows.requests import ChangeRequest
 from planner.workflows.topology import launcher_home
+from runtime.audit.ledger import open_cluster
 from runtime.batch import Record
 from runtime.contract.launching import LaunchError
 from runtime.contract.records import ledger
@@ -46,6 +47,8 @@ from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.route import CompiledRoute
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
+from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.queries import Read, committed_by
 
 PREFIX = "__drill."
 PARTITIONS = 2
@@ -331,18 +334,20 @@ def left_at(endpoint: ClusterEndpoint, run: ScratchRun, topology: str) -> list[s
     ]
 
 
-def committed_offsets(endpoint: ClusterEndpoint, group: str) -> dict[int, int]:
-    """Returns the offsets that a group has at a cluster, by partition of its one topic."""
-    client = admin(endpoint)  # lives until the answer is there
-    wanted = [ConsumerGroupTopicPartitions(group)]
-    answers = client.list_consumer_group_offsets(wanted, request_timeout=_REQUEST_S)
-    try:
-        places = answers[group].result(_REQUEST_S).topic_partitions or []
-    except (KafkaException, TimeoutError) as failure:
-        raise Failure(
-            error(f"group {group} at {endpoint.cluster} can't be read: {explain(failure)}")
-        ) from None
-    return {place.partition: place.offset for place in places if place.offset >= 0}
+def committed_offsets(endpoint: ClusterEndpoint, group: str) -> dict[TopicPartition, int]:
+    """Returns the offsets that a group has committed at a cluster.
+
+    librdkafka's admin client can't be asked: it ends the process where a broker answers NOT_COORDINATOR.
+    """
+
+    async def read() -> Read:
+        async with open_cluster(endpoint, _REQUEST_S) as cluster:
+            return await committed_by(cluster, [group])
+
+    answer = run_workflow(answered(read()))
+    if group in answer.failed:
+        raise Failure(error(f"group {group} at {endpoint.cluster} can't be read: {answer.failed[group]}"))
+    return {at: committed.offset for at, committed in answer.offsets.get(group, {}).items()}
 
 
 def forget(endpoint: ClusterEndpoint, run: ScratchRun, flows: Collection[str]) -> None:

@@ -1,9 +1,9 @@
 """Consumers of a scenario: real clients that read a number of records and commit, and where they stand."""
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer
 
 from tests.bdd.running import Town, eventually
-from tests.records import PATIENCE_S
+from tests.records import group_offsets
 
 
 def consumer_of(town: Town, group: str, cluster: str, word: str = "orders") -> Consumer:
@@ -29,13 +29,8 @@ def eat(consumer: Consumer, count: int) -> list[bytes]:
 
 
 def place(town: Town, group: str, cluster: str, word: str = "orders") -> dict[int, int]:
-    admin = town.admin(cluster)
-    asked = ConsumerGroupTopicPartitions(town.name(group))
-    (answer,) = admin.list_consumer_group_offsets([asked]).values()
-    partitions = answer.result(PATIENCE_S).topic_partitions
-    return {
-        one.partition: one.offset for one in partitions if one.topic == town.name(word) and one.offset >= 0
-    }
+    offsets = group_offsets(town.client(cluster), town.name(group))
+    return {partition: offset for (topic, partition), offset in offsets.items() if topic == town.name(word)}
 
 
 def read_before(town: Town, group: str, cluster: str, word: str = "orders") -> list[bytes]:

@@ -22,14 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,  # noqa: TID251 - commits alone
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.bench.lab import bench_lab, run_repl
 from tests.bench.results import keep
-from tests.records import create_topic, read, wait_for
+from tests.records import create_topic, group_offsets, read, wait_for
 from tests.topologies import at
 
 RESULTS = Path("build/bench-failover.json")
@@ -109,12 +113,9 @@ class World:
 
     def wrong(self) -> int:
         """Offsets that do not stand at dc2 where they stood at dc1."""
-        admin = AdminClient(self.lab.clusters["dc2"].client)
         wrong = 0
         for number in range(self.groups):
-            asked = ConsumerGroupTopicPartitions(self._group(number))
-            (answer,) = admin.list_consumer_group_offsets([asked], request_timeout=30).values()
-            stand = {(one.topic, one.partition): one.offset for one in answer.result(60).topic_partitions}
+            stand = group_offsets(self.lab.clusters["dc2"].client, self._group(number))
             for one in self._places(number):
                 at = (one.topic, one.partition)
                 wrong += stand.get(at) != self.there[at][one.offset]  # markers lie between dc2's records

@@ -8,18 +8,13 @@ import subprocess
 import sys
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions as Offsets
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import ConfigResource
 from pytest_bdd import given
 
 from planner.drill.scenario_run import ScenarioRun
+from planner.drill.scratch import committed_offsets
 
 TOPIC = ConfigResource.Type.TOPIC
-
-
-def group_offsets(admin: AdminClient, name: str) -> dict[tuple[str, int], int]:
-    (found,) = admin.list_consumer_group_offsets([Offsets(name)]).values()
-    return {(one.topic, one.partition): one.offset for one in found.result().topic_partitions}
 
 
 def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
@@ -36,7 +31,7 @@ def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
             one.name: {key: entry.value for key, entry in found.result().items()}
             for one, found in configs.items()
         },
-        "offsets": {name: group_offsets(admin, name) for name in groups},
+        "offsets": {name: committed_offsets(drill.endpoint(cluster), name) for name in groups},
         "payments": sorted(drill.values(cluster, "payments")),
         "others": [one for one in drill.values(cluster, "orders") if "drill" not in json.loads(one)],
     }
@@ -44,10 +39,10 @@ def content(drill: ScenarioRun, cluster: str) -> dict[str, Any]:
 
 @given("a live drill is killed, and another changes nothing")
 def _(drill: ScenarioRun) -> None:
-    clusters = {name: drill.admin(name) for name in ("paris", "tokyo")}
+    clusters = ("paris", "tokyo")
 
     def not_synced() -> bool:
-        paris, tokyo = (set(group_offsets(admin, "billing")) for admin in clusters.values())
+        paris, tokyo = (committed_offsets(drill.endpoint(name), "billing").keys() for name in clusters)
         return not paris == tokyo != set()
 
     drill.wait_while(not_synced, "the group billing was not translated")

@@ -19,11 +19,11 @@ from runtime.lab.lab import Lab
 from tests.bench.copy.processes import Running
 from tests.bench.copy.run import Side
 from tests.bench.lab import bench_lab
-from tests.bench.offsets.count import Count, committed, counted
+from tests.bench.offsets.count import Count, counted
 from tests.bench.offsets.pattern import PARTITIONS, SHAPES, Source
 from tests.bench.offsets.sides import destination_topic, run_of, sides
 from tests.labs import WITH_PARENT
-from tests.records import read, wait_for
+from tests.records import group_offsets, read, wait_for
 
 JSON: Final = Path("build/bench-offsets.json")
 QUIET_S: Final = 20.0  # many times what either side waits between two looks
@@ -44,7 +44,7 @@ def measure(lab: Lab, folder: Path) -> list[Count]:
         application.write_half()
         arrived(both, running, source, destination)
         application.commit(1)
-        settled(running, lambda: [committed(destination, shape.group) for shape in SHAPES])
+        settled(running, lambda: [group_offsets(destination, shape.group) for shape in SHAPES])
     finally:
         for one in running:
             one.stop()

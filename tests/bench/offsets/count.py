@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
-
 from tests.bench.offsets.pattern import PARTITIONS, Shape, Written
-from tests.records import Record, read
+from tests.records import Record, group_offsets, read
 
 Offsets = dict[tuple[str, int], int]
 
@@ -29,13 +26,6 @@ class Count:
     untranslated: int
 
 
-def committed(client: Mapping[str, Any], group: str) -> Offsets:
-    admin = AdminClient(dict(client))
-    (done,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    found = done.result(30).topic_partitions
-    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
-
-
 def counted(
     side: str,
     shape: Shape,
@@ -44,7 +34,7 @@ def counted(
     destination: Mapping[str, Any],
     written: Written,
 ) -> Count:
-    stands_here, stands_there = (committed(client, shape.group) for client in (source, destination))
+    stands_here, stands_there = (group_offsets(client, shape.group) for client in (source, destination))
     here, mirrored = read(source, shape.topic, timeout=120), read(destination, there, timeout=120)
     again = skipped = untranslated = done = 0
     for partition in range(PARTITIONS):

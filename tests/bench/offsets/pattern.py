@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,  # noqa: TID251 - commits alone
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from tests.records import create_topic, wait_for
