@@ -30,12 +30,9 @@ from runtime.sql.formats.encoded import BadSchema
 from runtime.sql.functions import RefusedExpression
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from runtime.sql.query_input import QueryInput
+    from runtime.sql.evaluator import MakeEvaluator
     from runtime.sql.transformer import Evaluates
 
-_RESULT = "result"  # the column of the result, where a query has a transform
 
 Group = TypeVar("Group")
 Result = TypeVar("Result")
@@ -126,11 +123,11 @@ def _in_task(
     # Most flows do not need Spark SQL.
     from runtime.sql.query import STANDING, output_of, session_of, standing_query
 
-    collect = functools.partial(_work_with_sql, work, group, transform)
+    collect = functools.partial(_work_with_sql, work, group)
     output = output_of(transform, files) if files is not None else "edits"
     session = session_of(context, STANDING)
-    (pickled,) = standing_query(session, transform, collect, f"{_RESULT} BINARY", output)
-    result: Result = pickle.loads(bytes(pickled))  # noqa: S301 - Spark writes the results of tasks so, too
+    (pickled,) = standing_query(session, transform, collect, output)
+    result: Result = pickle.loads(pickled)  # noqa: S301 - Spark writes the results of tasks so, too
     return result
 
 
@@ -140,22 +137,13 @@ def _work(work: Work[Group, Result], groups: Iterable[Group]) -> Iterator[Result
             yield runner.run(work(group, None))
 
 
-def _work_with_sql(
-    work: Work[Group, Result],
-    group: Group,
-    transform: TransformSpec,
-    token: str,
-    wanted: QueryInput,
-    answers: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Works on a group as the collecting worker of the query that evaluates the transform."""
-    import pyarrow as pa
-
+def _work_with_sql(work: Work[Group, Result], group: Group, make: MakeEvaluator) -> bytes:
+    """Works on a group in the collecting worker of a query; returns the pickled result."""
     from runtime.sql.evaluator import serving_evaluator
 
     async def with_evaluator(group: Group, _: Evaluates | None) -> Result:
-        async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        async with serving_evaluator(make) as evaluator:
             return await work(group, evaluator)
 
     (result,) = _work(with_evaluator, [group])
-    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], [_RESULT])
+    return pickle.dumps(result)

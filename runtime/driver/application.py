@@ -31,7 +31,7 @@ from runtime.contract.spec.transform import TransformSpec
 from runtime.driver.kubernetes import KubernetesExecutors
 from runtime.driver.process import JvmCalls
 from runtime.driver.slots.ticket import SlotStartRequest, encode
-from runtime.driver.task import RESULT, run_sql_export, run_sql_task, run_task
+from runtime.driver.task import run_sql_export, run_sql_task, run_task
 from runtime.driver.yarn import YarnApplications
 from runtime.kafka.trace import VARIABLE as TRACE_KEY
 from runtime.slot.errors import SlotEnd
@@ -40,6 +40,8 @@ from runtime.sql.functions import RefusedExpression
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from runtime.sql.evaluator import MakeEvaluator
 
 T = TypeVar("T")
 # What a task of a round does: it gets the tickets of its partition, and yields a result for each.
@@ -240,7 +242,7 @@ class SparkSlotRunner:
         self,
         group: str,
         transform: TransformSpec,
-        collect: Callable[..., Any],
+        collect: Callable[[MakeEvaluator], bytes],
         form: Literal["json", "parquet"] | None = None,
         tasks: int = 1,
     ) -> list[bytes]:
@@ -257,8 +259,7 @@ class SparkSlotRunner:
                 if self._session is None:
                     self._session = session_of(self._context, STANDING)
             output = output_of(transform, form) if form is not None else "edits"
-            results = standing_query(self._session, transform, collect, f"{RESULT} BINARY", output, tasks)
-            return [bytes(result) for result in results]
+            return standing_query(self._session, transform, collect, output, tasks)
 
         return self._run(group, run)
 

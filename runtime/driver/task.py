@@ -21,11 +21,7 @@ from runtime.slot import log
 from runtime.slot.errors import SlotEnd
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from runtime.sql.query_input import QueryInput
-
-RESULT = "result"  # the column of a task's result, in the output of run_sql_task and run_sql_export
+    from runtime.sql.evaluator import MakeEvaluator
 
 
 def _begin() -> None:
@@ -52,13 +48,6 @@ def _run_slot(copy: Callable[[], Coroutine[Any, Any, SlotEnd]]) -> bytes:
         return msgspec.json.encode(runner.run(copy()))
 
 
-def _batch(result: bytes) -> pa.RecordBatch:
-    """Returns the output of a task of a query (mapInArrow)."""
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [RESULT])
-
-
 def run_task(text: bytes, _: Iterable[bytes]) -> Iterator[bytes]:
     """Runs a slot in a task of mapPartitions and yields its encoded end."""
     from runtime.driver.slots.worker import copy
@@ -66,16 +55,11 @@ def run_task(text: bytes, _: Iterable[bytes]) -> Iterator[bytes]:
     yield _run_slot(lambda: copy(decode(text)))
 
 
-def run_sql_task(
-    text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Runs a slot that evaluates a transform, as the collecting worker of the query's task (mapInArrow).
-
-    It yields its encoded end, as `run_task` does. `answers` are what Spark answers to the slot's rows.
-    """
+def run_sql_task(text: bytes, make: MakeEvaluator) -> bytes:
+    """Runs a slot that evaluates a transform in the collecting worker of a query; returns its encoded end."""
     from runtime.driver.slots.worker import copy_with_sql
 
-    yield _batch(_run_slot(lambda: copy_with_sql(decode(text), token, wanted, answers)))
+    return _run_slot(lambda: copy_with_sql(decode(text), make))
 
 
 def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
@@ -86,12 +70,10 @@ def run_export(tickets: Iterable[bytes]) -> Iterator[bytes]:
     yield from export(tickets)
 
 
-def run_sql_export(
-    tickets: Sequence[bytes], token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Runs a task of a flow with a transform into files, as the collecting worker of its query (mapInArrow).
+def run_sql_export(tickets: Sequence[bytes], make: MakeEvaluator) -> bytes:
+    """Runs a task of a flow with a transform into files in the collecting worker of its query.
 
-    Each task of the query has one of the tickets. It yields its encoded result. One that Spark repeats by
+    Each task of the query has one of the tickets. It returns its encoded result. One that Spark repeats by
     itself stages its files anew.
     """
     from runtime.files.export import export_with_sql
@@ -99,7 +81,7 @@ def run_sql_export(
     _begin()
     context = TaskContext.get()
     assert context is not None
-    yield _batch(export_with_sql(tickets[context.partitionId()], token, wanted, answers))
+    return export_with_sql(tickets[context.partitionId()], make)
 
 
 def run_compact(tickets: Iterable[bytes]) -> Iterator[bytes]:

@@ -40,10 +40,8 @@ from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from runtime.files.transformed import FileTransform, Window
-    from runtime.sql.query_input import QueryInput
+    from runtime.sql.evaluator import MakeEvaluator
 
 _FETCH_BYTES: Final = 8 << 20
 _AT_A_TIME: Final = 4  # partitions of a task: while one writes, others fetch
@@ -81,7 +79,7 @@ def export(tickets: Iterable[bytes]) -> Iterator[bytes]:
         yield EXPORT.run(text, _export)
 
 
-def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]) -> bytes:
+def export_with_sql(text: bytes, make: MakeEvaluator) -> bytes:
     """Carries out the ticket of a flow with a transform, as the collecting worker of a query.
 
     Returns its encoded result.
@@ -92,7 +90,7 @@ def export_with_sql(text: bytes, token: str, wanted: QueryInput, answers: Iterab
     async def exported(ticket: ExportTicket, done: list[ExportPartition]) -> None:
         transform = ticket.transform
         assert transform is not None, "export copies without a transform"
-        async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+        async with serving_evaluator(make) as evaluator:
             await _export(ticket, done, FileTransform(transform, evaluator))
 
     return EXPORT.run(text, exported)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import PySparkException
@@ -60,9 +60,7 @@ from runtime.sql.query import (
 from runtime.sql.rows import DDL
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from runtime.sql.query_input import QueryInput
+    from runtime.sql.evaluator import MakeEvaluator
 
 _POSITION = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _COLUMNS = (  # the types of columns in files, beside structs, arrays and maps
@@ -204,24 +202,14 @@ def _place(error: PySparkException, text: str) -> tuple[int, int]:
     return 0, 0
 
 
-RESULT = "results"
-
-
-def run_trial(
-    text: bytes, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the encoded results of a request. `answers` are Spark's answers to the rows of its records."""
-    import pyarrow as pa
-
+def run_trial(text: bytes, make: MakeEvaluator) -> bytes:
+    """Returns the encoded results of a request, in the collecting worker of a query."""
     request = decode_request(text)
     assert isinstance(request, TryRequest)
-    results = encode(asyncio.run(_tried(request, token, wanted, answers)))
-    yield pa.RecordBatch.from_arrays([pa.array([results], pa.binary())], [RESULT])
+    return encode(asyncio.run(_tried(request, make)))
 
 
-async def _tried(
-    request: TryRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> list[TrialResult]:
+async def _tried(request: TryRequest, make: MakeEvaluator) -> list[TrialResult]:
     """Returns what a slot would decide about the records, in their order. Raises EvaluationEnded."""
     from runtime.sql.evaluator import serving_evaluator
     from runtime.sql.transformer import Transformer
@@ -229,7 +217,7 @@ async def _tried(
     transform = request.transform
     bad: Decision = "quarantined" if transform.quarantines else "stops"
     results: list[TrialResult] = []
-    async with serving_evaluator(token, transform, wanted, answers) as evaluator:
+    async with serving_evaluator(make) as evaluator:
         transformer = Transformer(transform, evaluator)
         evaluated = await transformer.evaluate(request.records)
         for record, answer in zip(request.records, evaluated.to_pylist(), strict=True):

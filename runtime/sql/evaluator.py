@@ -13,7 +13,7 @@ import shutil
 import socket
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -233,17 +233,18 @@ class Evaluator:
             self._ended.set_result(None)
 
 
+MakeEvaluator = Callable[[], Evaluator]  # of a task of a query, in the loop that runs when it is called
+
+
 def _sizes(rows: pa.RecordBatch) -> Integers:
     """Returns how many bytes of keys and values stand before each row, and at the end."""
     return np.append(0, np.cumsum(lengths_of(rows.column(KEY)) + lengths_of(rows.column(VALUE))))
 
 
 @contextlib.asynccontextmanager
-async def serving_evaluator(
-    token: str, transform: TransformSpec, wanted: QueryInput, batches: Iterable[pa.RecordBatch]
-) -> AsyncIterator[Evaluator]:
+async def serving_evaluator(make: MakeEvaluator) -> AsyncIterator[Evaluator]:
     """Yields an evaluator that serves until the block ends; then the query ends, too."""
-    evaluator = Evaluator(token, transform, wanted, batches)
+    evaluator = make()
     serving = asyncio.create_task(evaluator.run())
     try:
         yield evaluator

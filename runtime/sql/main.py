@@ -28,7 +28,7 @@ from runtime.contract.results.transforms import (  # noqa: E402
     decode_results,
     encode,
 )
-from runtime.sql.check import RESULT, problems, run_trial  # noqa: E402
+from runtime.sql.check import problems, run_trial  # noqa: E402
 from runtime.sql.query import SETTINGS, STANDING, session_of, standing_query  # noqa: E402
 
 
@@ -58,8 +58,8 @@ def _outcome(context: SparkContext, request: CheckRequest | TryRequest) -> SqlOu
     if refusals or isinstance(request, CheckRequest):
         return SqlOutcome(refusals)
     collect = functools.partial(run_trial, encode(request))
-    (answer,) = standing_query(session_of(context, STANDING), request.transform, collect, f"{RESULT} BINARY")
-    return SqlOutcome([], decode_results(bytes(answer)))
+    (answer,) = standing_query(session_of(context, STANDING), request.transform, collect)
+    return SqlOutcome([], decode_results(answer))
 
 
 if __name__ == "__main__":

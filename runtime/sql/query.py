@@ -9,10 +9,11 @@ The collecting worker is the slot: it gets an answer for every row, so it knows 
 
 from __future__ import annotations
 
+import functools
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext
@@ -58,6 +59,9 @@ from runtime.sql.rows import (
     VALUE,
     feed,
 )
+
+if TYPE_CHECKING:
+    from runtime.sql.evaluator import MakeEvaluator
 
 ANSWER = "answer"
 _PARSED = "__parsed"
@@ -339,18 +343,19 @@ def _ddl(transform: TransformSpec, wanted: QueryInput) -> StructType:
     return StructType(columns)
 
 
+_RESULT = "result"  # the column of the result of a task
+
+
 def standing_query(
     session: SparkSession,
     transform: TransformSpec,
-    collect: Callable[[str, QueryInput, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    result: str,
+    collect: Callable[[MakeEvaluator], bytes],
     output: Output = "edits",
     tasks: int = 1,
-) -> list[Any]:
-    """Runs the query in so many tasks until `collect` ends in each, and returns the values that it yields.
+) -> list[bytes]:
+    """Runs the query in so many tasks until `collect` ends in each, and returns what it returned there.
 
-    `session` has the settings STANDING, and `result` is the schema of a value. `collect` gets the name of the
-    socket between its task's two workers, what the query reads of each row, and the answers.
+    `session` has the settings STANDING. `collect` runs in the collecting worker of its task.
     """
     forms = [form for form in (transform.value, transform.key) if form.format in FIELDS]
     wanted = replace(
@@ -370,8 +375,11 @@ def standing_query(
         return feed(token(), inputs)
 
     def collecting(answered: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return collect(token(), wanted, answered)
+        from runtime.sql.evaluator import Evaluator
+
+        result = collect(functools.partial(Evaluator, token(), transform, wanted, answered))
+        yield pa.RecordBatch.from_arrays([pa.array([result], pa.binary())], [_RESULT])
 
     rows = session.range(0, tasks, 1, tasks).mapInArrow(feeding, _ddl(transform, wanted))
     answered = answers(rows, transform, wanted, output)
-    return [value for (value,) in answered.mapInArrow(collecting, result).collect()]
+    return [bytes(result) for (result,) in answered.mapInArrow(collecting, f"{_RESULT} BINARY").collect()]

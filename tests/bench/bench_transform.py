@@ -17,7 +17,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -26,15 +25,11 @@ import psutil
 import uvloop
 
 from runtime.batch import Codec, OutgoingBatch, RewriteSpec, prepare
-from runtime.contract.spec.transform import TransformSpec
 from tests.bench.bench_sql import HASH, MASK, Customers
 from tests.runtime.batch.forge import HERE, START, batch_bytes, record, sets
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from runtime.sql.evaluator import Evaluator
-    from runtime.sql.query_input import QueryInput
+    from runtime.sql.evaluator import Evaluator, MakeEvaluator
 
 RECORDS, BATCHES, CALLERS = 400, 8, 2
 WARM, WARM_S = 1_000_000, 60.0
@@ -58,25 +53,14 @@ def prepared(first: int) -> list[OutgoingBatch]:
     return list(prepare(sets(*parts), SPEC, START).outgoing)
 
 
-def collect(
-    transform: TransformSpec,
-    seconds: float,
-    profile: str,
-    token: str,
-    wanted: QueryInput,
-    answers: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
+def collect(seconds: float, profile: str, make: MakeEvaluator) -> bytes:
     from runtime.sql.columns import keep_freed_memory
     from runtime.sql.evaluator import serving_evaluator
 
     gc.freeze()
     gc.set_threshold(50_000)
     keep_freed_memory()
-    serving = serving_evaluator(token, transform, wanted, answers)
-    found = uvloop.run(measured(serving, seconds, profile))
-    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)], pa.string())], ["result"])
+    return json.dumps(uvloop.run(measured(serving_evaluator(make), seconds, profile))).encode()
 
 
 async def measured(
@@ -136,9 +120,9 @@ def main() -> None:
     context = SparkContext(conf=SparkConf().setAll(list(settings.items())))
     context.setLogLevel("ERROR")
     for name in options.only:
-        run = functools.partial(collect, TRANSFORMS[name], options.seconds, options.profile)
+        run = functools.partial(collect, options.seconds, options.profile)
         session = session_of(context, STANDING)
-        found = json.loads(*standing_query(session, TRANSFORMS[name], run, "result STRING"))
+        found = json.loads(*standing_query(session, TRANSFORMS[name], run))
         print(f"{name:8}", "  ".join(f"{key} {value:,.2f}" for key, value in found.items()), flush=True)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -33,9 +33,7 @@ from runtime.slot.errors import SlotEnd, SlotMustEnd
 from runtime.slot.slot import Slot
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from runtime.sql.query_input import QueryInput
+    from runtime.sql.evaluator import MakeEvaluator
 
 _POLL_S = 0.1  # for a version that came into force: the driver waits for its acknowledgement
 _REPORT_S = 1.0
@@ -48,22 +46,19 @@ _HEARTBEAT_PURPOSE = "heartbeat"  # they have a connection of their own
 _THROTTLE_S = 1.0  # a heartbeat waits no longer for the end of a throttle
 
 
-async def copy_with_sql(
-    ticket: SlotStartRequest, token: str, wanted: QueryInput, answers: Iterable[pa.RecordBatch]
-) -> SlotEnd:
+async def copy_with_sql(ticket: SlotStartRequest, make: MakeEvaluator) -> SlotEnd:
     """Runs the slot of a ticket with its channel and the evaluator of its transform.
 
     The slot ends when the query ends, and the query when the slot ends.
     """
     from runtime.sql.columns import keep_freed_memory
-    from runtime.sql.evaluator import Evaluator
     from runtime.sql.transformer import Transformer
 
     transform = ticket.spec.transform
     assert transform is not None, "run_task copies without a transform"
     collect_rarely()
     keep_freed_memory()
-    evaluator = Evaluator(token, transform, wanted, answers)
+    evaluator = make()
     channel = _ControlChannel(ticket)
     slot = Slot(ticket.spec, ticket.first, None, Transformer(transform, evaluator), channel.read_commands)
     channel.slot = slot
