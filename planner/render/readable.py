@@ -123,9 +123,12 @@ def moment(ms: int | None) -> str:
     return utc(ms)
 
 
-def sparkline(values: Sequence[float | None], width: int = 20) -> str:
+_SPARKLINE = 20  # values
+
+
+def sparkline(values: Sequence[float | None]) -> str:
     """Returns a sparkline, the newest value at the right; a space where the value is unknown."""
-    shown = list(values)[-width:]
+    shown = list(values)[-_SPARKLINE:]
     top = max((value for value in shown if value is not None), default=0)
     bars = ""
     for value in shown:
@@ -134,7 +137,7 @@ def sparkline(values: Sequence[float | None], width: int = 20) -> str:
         else:
             height = int(value / top * len(_BARS)) if top > 0 and value > 0 else 0
             bars += _BARS[min(height, len(_BARS) - 1)]
-    return bars.rjust(width)
+    return bars.rjust(_SPARKLINE)
 
 
 def plural(number: int, word: str) -> str:

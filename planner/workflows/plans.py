@@ -7,7 +7,7 @@ import asyncio
 import datetime
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,9 +48,9 @@ _WHAT = {
 }
 
 
-def check_operator(environ: Mapping[str, str] | None = None) -> None:
+def check_operator() -> None:
     """Failure names every list that the operator has not set: without one, everything would be allowed."""
-    missing = not_set(os.environ if environ is None else environ)
+    missing = not_set(os.environ)
     if missing:
         raise Failure(
             [

@@ -147,7 +147,7 @@ async def log_start(cluster: KafkaCluster, at: TopicPartition, within: float = D
 
 
 async def epoch_ends(
-    cluster: KafkaCluster, leader_epochs: Mapping[TopicPartition, int], within: float = DEFAULT_S
+    cluster: KafkaCluster, leader_epochs: Mapping[TopicPartition, int], within: float
 ) -> dict[TopicPartition, EpochEnd | ErrorCode]:
     """Returns the end offset of a leader epoch of each partition."""
     return await by_leader(cluster, leader_epochs, EpochEndsRequest, EpochEndsRequest, within)
@@ -270,11 +270,11 @@ async def coordinated(
 
 
 async def offset_commit(
-    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], within: float = DEFAULT_S
+    cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, ErrorCode]:
     """Commits without being a member of the group, and without leader epochs."""
     request = OffsetCommitRequest(group, {key: CommittedOffset(offset) for key, offset in offsets.items()})
-    errors = await coordinated(cluster, CoordinatorKind.GROUP, group, request, within=within, resend=True)
+    errors = await coordinated(cluster, CoordinatorKind.GROUP, group, request, within=DEFAULT_S, resend=True)
     return dict(errors)
 
 

@@ -99,7 +99,10 @@ class LabStatus:
     format_version: int = 1
 
 
-def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: float = 3.0) -> LabStatus:
+_ANSWERS_WITHIN_S = 3.0
+
+
+def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster]) -> LabStatus:
     """Inspects all brokers in parallel and returns the lab's state."""
     running = processes.find([mark for cluster in clusters for mark in cluster.marks])
 
@@ -109,7 +112,7 @@ def probe_clusters(home: Path, clusters: Sequence[LabKafkaCluster], *, timeout: 
         return BrokerStatus(
             node=node.id,
             address=cluster.address(node),
-            state=_state(cluster, node, process, timeout),
+            state=_state(cluster, node, process),
             pid=process.pid if process else None,
             memory_bytes=process.memory if process else 0,
             log=str(cluster.log_file(node)),
@@ -145,16 +148,14 @@ def _kdc(kdc: Kdc) -> KdcStatus | None:
     )
 
 
-def _state(
-    cluster: LabKafkaCluster, node: BrokerPorts, process: LabProcess | None, timeout: float
-) -> LabState:
+def _state(cluster: LabKafkaCluster, node: BrokerPorts, process: LabProcess | None) -> LabState:
     if process is None:
         return LabState.DOWN
     if process.paused:
         return LabState.PAUSED
     if node.id == ZOOKEEPER:
         return LabState.UP if zookeeper.serves(cluster, node) else LabState.SILENT
-    return LabState.UP if answers(cluster, node, timeout) else LabState.SILENT
+    return LabState.UP if answers(cluster, node, _ANSWERS_WITHIN_S) else LabState.SILENT
 
 
 def _cluster(cluster: LabKafkaCluster, nodes: tuple[BrokerStatus, ...]) -> ClusterStatus:

@@ -110,11 +110,11 @@ def send(process: LabProcess, number: signal.Signals) -> None:
         raise LabError(f"process {process.pid} belongs to another user", "run this as that user") from None
 
 
-def freeze(stopped: Sequence[LabProcess], timeout: float = 10.0) -> None:
-    """Sends SIGSTOP, and returns when all threads have stopped or the timeout has passed."""
+def freeze(stopped: Sequence[LabProcess]) -> None:
+    """Sends SIGSTOP, and returns when all threads have stopped, or after 10 s."""
     for process in stopped:
         send(process, signal.SIGSTOP)
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + 10
     while not all(_all_stopped(process) for process in stopped) and time.monotonic() < deadline:
         time.sleep(0.005)
 
@@ -147,7 +147,10 @@ def stop(marks: Collection[str], *, grace: float) -> None:
     kill(marks)
 
 
-def kill(marks: Collection[str], timeout: float = 30) -> None:
+_GONE_S = 30.0
+
+
+def kill(marks: Collection[str], timeout: float = _GONE_S) -> None:
     """Kills these processes with SIGKILL, and returns when they are gone or the timeout has passed."""
 
     def left() -> Collection[LabProcess]:
@@ -156,7 +159,7 @@ def kill(marks: Collection[str], timeout: float = 30) -> None:
             send(process, signal.SIGKILL)
         return running
 
-    _wait_gone(left, timeout)
+    _wait_gone(left, _GONE_S)
 
 
 def _wait_gone(left: Callable[[], Collection[LabProcess]], timeout: float) -> bool:
@@ -178,7 +181,7 @@ def _reap() -> None:
             del _children[pid]
 
 
-def kill_with_variable(variable: str, timeout: float = 30, *, prefix: bool = False) -> None:
+def kill_with_variable(variable: str, *, prefix: bool = False) -> None:
     """Kills every process that has NAME=VALUE in its environment, and returns when none is left.
 
     With `prefix`, more characters may follow VALUE.
@@ -199,4 +202,4 @@ def kill_with_variable(variable: str, timeout: float = 30, *, prefix: bool = Fal
             send(process, signal.SIGKILL)
         return running
 
-    _wait_gone(left, timeout)
+    _wait_gone(left, _GONE_S)

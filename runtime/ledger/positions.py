@@ -152,8 +152,6 @@ async def leave_orphans(
     destination: KafkaCluster,
     why: str,
     partitions: Sequence[AssignedPartition] | None = None,
-    *,
-    within_s: float = _WITHIN_S,
 ) -> None:
     """Marks the source's records beyond the flow's positions as orphaned, and moves the positions there.
 
@@ -170,7 +168,7 @@ async def leave_orphans(
     """
     ledger = await Ledger.open(destination)
     writer = await TransactionWriter.open(destination, orphans_transactional_id(flow))
-    mine = await _take_over(flow, ledger, writer, destination, within_s)
+    mine = await _take_over(flow, ledger, writer, destination)
     copied = {
         key: progress for key, progress in ledger.all_progress(flow).items() if not is_reserved(key.topic)
     }
@@ -178,7 +176,7 @@ async def leave_orphans(
         new = [part for part in partitions if part.key not in copied]
         copied = {part.key: copied[part.key] for part in partitions if part.key in copied}
         copied |= await _never_copied(source, destination, new, mine.number)
-    ends = await _ends(source, copied, within_s)
+    ends = await _ends(source, copied)
     marks: dict[LedgerKey, LedgerValue | None] = {}
     now_ms = int(time.time() * 1000)
     for key, end in ends.items():
@@ -200,14 +198,14 @@ async def _never_copied(
 
 
 async def _take_over(
-    flow: str, ledger: Ledger, writer: TransactionWriter, destination: KafkaCluster, within_s: float
+    flow: str, ledger: Ledger, writer: TransactionWriter, destination: KafkaCluster
 ) -> Generation:
     """Takes the flow over: no other process writes its progress any more, and `ledger` has all of it.
 
     Raises FlowNotEnded, WireError.
     """
     transactional_id = orphans_transactional_id(flow)
-    await ledger.decided(flow, within_s)
+    await ledger.decided(flow, _WITHIN_S)
     before = _require_ended(flow, ledger.generation(flow))
     older = [other_id for other_id in before.transactional_ids if other_id != transactional_id]
     taken = replace(
@@ -217,8 +215,8 @@ async def _take_over(
         written_at=int(time.time() * 1000),
     )
     await writer.commit({GenerationKey(flow): taken})
-    await _fence(destination, older, within_s)
-    await ledger.decided(flow, within_s)
+    await _fence(destination, older)
+    await ledger.decided(flow, _WITHIN_S)
     now = ledger.generation(flow)
     if now != taken:
         raise FlowNotEnded(f"{flow} was taken over by {now.job if now is not None else 'nobody'} meanwhile")
@@ -236,11 +234,11 @@ def _require_ended(flow: str, generation: Generation | None) -> Generation:
     return generation
 
 
-async def _fence(destination: KafkaCluster, ids: Sequence[str], within_s: float) -> None:
+async def _fence(destination: KafkaCluster, ids: Sequence[str]) -> None:
     """Fences ids until none of them can write any more. Raises TimedOut."""
     stuck: Mapping[str, str] = dict.fromkeys(ids, "its coordinator does not answer")
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(_WITHIN_S):
             while stuck:
                 stuck = await fence(destination, stuck)
     except TimeoutError:
@@ -248,9 +246,7 @@ async def _fence(destination: KafkaCluster, ids: Sequence[str], within_s: float)
         raise TimedOut(transactional_id, f"it is not fenced: {why}", sent=True) from None
 
 
-async def _ends(
-    source: KafkaCluster, progress: Mapping[PartitionKey, Progress], within_s: float
-) -> dict[PartitionKey, int]:
+async def _ends(source: KafkaCluster, progress: Mapping[PartitionKey, Progress]) -> dict[PartitionKey, int]:
     """Returns the source's log ends, for topics that are still the ones that were copied."""
     topics = await source.topics({key.topic for key in progress}, fresh=True)
     same = {
@@ -258,5 +254,5 @@ async def _ends(
         for key, state in progress.items()
         if not topics[key.topic].error and not is_other_topic(state.source_topic_id, topics[key.topic].id)
     }
-    ends = await offsets_of(source, dict.fromkeys(same, LATEST), within=within_s)
+    ends = await offsets_of(source, dict.fromkeys(same, LATEST), within=_WITHIN_S)
     return {same[at]: end for at, end in ends.items()}

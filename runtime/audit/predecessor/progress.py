@@ -74,6 +74,7 @@ def _json(raw: bytes) -> Any:
 
 Positions = Mapping[TopicPartition, int]
 _FLOWS_AT_ONCE = 8
+_BETWEEN_LOOKS_S = 2.0
 _Read = Callable[[], Awaitable[Positions]]
 # The tool's positions at one time, and the log's bounds of each mirror partition that exists.
 _Inspection = tuple[Positions, Mapping[TopicPartition, LogBounds]]
@@ -87,22 +88,22 @@ class PredecessorProgress(Struct, frozen=True):
 
 
 async def progress_of_all(
-    flows: Iterable[tuple[FlowAccess, StoredPositions]], watch_s: float = 2.0
+    flows: Iterable[tuple[FlowAccess, StoredPositions]],
 ) -> list[PredecessorProgress]:
     """Reads the positions of every partition that the flows select, of a few flows at a time.
 
-    `watch_s` is the time between the two looks. Raises AuditFailure.
+    Raises AuditFailure.
     """
     turns = asyncio.Semaphore(_FLOWS_AT_ONCE)
 
     async def read(access: FlowAccess, positions: StoredPositions) -> PredecessorProgress:
         async with turns:
-            return await _progress(access, positions, watch_s)
+            return await _progress(access, positions)
 
     return await asyncio.gather(*(read(*flow) for flow in flows))
 
 
-async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: float) -> PredecessorProgress:
+async def _progress(access: FlowAccess, positions: StoredPositions) -> PredecessorProgress:
     async with (
         open_cluster(access.source, access.within_s) as source,
         open_cluster(access.destination, access.within_s) as destination,
@@ -117,7 +118,7 @@ async def _progress(access: FlowAccess, positions: StoredPositions, watch_s: flo
             assert mirror is not None, "the flow takes the topic"
             mirrors[at] = TopicPartition(mirror, at.partition)
         first = await _inspect(access, read, destination, mirrors.values())
-        await asyncio.sleep(watch_s)
+        await asyncio.sleep(_BETWEEN_LOOKS_S)
         last = await _inspect(access, read, destination, mirrors.values())
         with as_audit_failure(access.source.cluster):
             bounds = await bounds_of(source, partitions, access.within_s)

@@ -50,9 +50,9 @@ def serves(cluster: LabKafkaCluster, node: BrokerPorts) -> bool:
     return _ask(cluster, node, "srvr").startswith("Zookeeper version")
 
 
-def wait_ready(cluster: LabKafkaCluster, node: BrokerPorts, timeout: float = _READY_S) -> None:
+def wait_ready(cluster: LabKafkaCluster, node: BrokerPorts) -> None:
     """Waits until ZooKeeper serves. Raises LabError."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _READY_S
     while not serves(cluster, node):
         if time.monotonic() > deadline or not processes.find(cluster.marks):
             raise LabError(
@@ -63,14 +63,14 @@ def wait_ready(cluster: LabKafkaCluster, node: BrokerPorts, timeout: float = _RE
         time.sleep(0.1)
 
 
-def wait_unregistered(cluster: LabKafkaCluster, brokers: Collection[int], timeout: float = _READY_S) -> None:
+def wait_unregistered(cluster: LabKafkaCluster, brokers: Collection[int]) -> None:
     """Waits until ZooKeeper has forgotten the earlier processes of these brokers. Raises LabError.
 
     A broker that was killed is registered until its session expires, and a new process under its id ends at
     once while it is.
     """
     assert cluster.zookeeper is not None
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _READY_S
     while True:
         registered = _ask(cluster, cluster.zookeeper, "dump").split()
         left = [broker for broker in brokers if f"/brokers/ids/{broker}" in registered]
