@@ -309,7 +309,7 @@ def _parameters(offered: Iterable[Parameter], arguments: Sequence[Parameter]) ->
 class _TextParam(click.ParamType[Any]):
     """A kind of text, as click calls it. A value that was read before stays."""
 
-    def __init__(self, kind: TextFormat, least: Any = None) -> None:
+    def __init__(self, kind: TextFormat, least: Any) -> None:
         self.name = kind.name
         self._kind = kind
         self._least = least

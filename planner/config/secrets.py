@@ -62,7 +62,7 @@ def _attempt(cluster: Cluster, actions: Iterable[Callable[[], object]]) -> None:
 
 
 def resolved_endpoints(
-    clusters: Iterable[Cluster], trusted: Sequence[Path] | None = None
+    clusters: Iterable[Cluster], trusted: Sequence[Path] | None
 ) -> dict[str, ClusterEndpoint]:
     """Returns how each cluster is reached. Failure names every secret that is missing, of all clusters.
 

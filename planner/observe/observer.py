@@ -72,7 +72,7 @@ async def observe(
 async def identities(
     clusters: Mapping[str, Cluster],
     endpoints: Mapping[str, ClusterEndpoint],
-    options: ReadOptions = DEFAULT_OPTIONS,
+    options: ReadOptions,
 ) -> dict[str, str | Unreachable]:
     """Returns the id of each cluster. Nothing else is read. Raises Failure as `observe` does."""
     readers: dict[str, ClusterReader] = {}

@@ -20,7 +20,7 @@ from planner.plan.steps import OBJECTS
 Place = tuple[str, Address]  # a cluster and an object there: a flow or a job may be at several
 
 
-def compared_keys(steps: Iterable[Step], changes: Iterable[Change] = ()) -> dict[Place, frozenset[str]]:
+def compared_keys(steps: Iterable[Step], changes: Iterable[Change]) -> dict[Place, frozenset[str]]:
     """Returns each object that the steps depend on, with the settings by which it was compared."""
     keys: dict[Place, frozenset[str]] = {}
     for step in steps:

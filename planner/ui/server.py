@@ -125,7 +125,7 @@ def site_of(
     policy: AccessPolicy,
     every_ms: int,
     show: Callable[[str], None],
-    reports: Path | None = None,
+    reports: Path | None,
 ) -> Site:
     """Returns what the pages show of a topology. Failure where it has errors, or a secret is missing.
 

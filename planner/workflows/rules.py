@@ -51,7 +51,7 @@ def judged(plan: Plan, files: Sequence[Path] = ()) -> Plan:
     return with_diagnostics(plan, verdicts_on(plan, files))
 
 
-def verdicts_on(plan: Plan, files: Sequence[Path] = ()) -> tuple[Diagnostic, ...]:
+def verdicts_on(plan: Plan, files: Sequence[Path]) -> tuple[Diagnostic, ...]:
     """Returns a refusal or a warning for each rule that the plan breaks."""
     rules = (*operator_rules(files), *plan.topology.policies.rules)
     if not rules or plan.inputs.mode is Mode.DRIFT:

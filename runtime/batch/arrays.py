@@ -201,7 +201,7 @@ def merge_bodies(
     counts: Sequence[int],
     base_timestamps: Sequence[int],
     bases: Sequence[int],
-    header: bytes | None = None,
+    header: bytes | None,
 ) -> tuple[memoryview, int, int] | None:
     """Returns the records of all bodies as one body, numbered 0, 1, …, with its base and maximal timestamp;
     None where `splice` must do it.

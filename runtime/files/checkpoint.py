@@ -36,7 +36,7 @@ class CurrentFiles:
     only where it has to change.
     """
 
-    def __init__(self, folder: ManifestFolder, lists: Iterable[FileListRef] = ()) -> None:
+    def __init__(self, folder: ManifestFolder, lists: Iterable[FileListRef]) -> None:
         self._folder = folder
         self._lists = list(lists)
         self._files: dict[int, DataFile] = {}  # by place

@@ -33,9 +33,9 @@ async def fetch_many(
     purpose: str,
     *,
     topic_ids: Mapping[TopicPartition, bytes],
-    isolation: Isolation = Isolation.READ_COMMITTED,
+    isolation: Isolation,
     wait_ms: int = 0,
-    within: float | None = None,
+    within: float | None,
 ) -> dict[TopicPartition, FetchedPartition]:
     """Fetches partitions of one broker: returns what exists, at once or after `wait_ms` without new records.
 

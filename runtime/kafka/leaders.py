@@ -56,7 +56,7 @@ async def by_leader(
     questions: Mapping[TopicPartition, Q],
     request: Callable[[Mapping[TopicPartition, Q]], Request[Answers[A]]],
     kind: Hashable,
-    within: float = DEFAULT_S,
+    within: float,
 ) -> dict[TopicPartition, A | ErrorCode]:
     """Sends the request to each partition's leader, to all at once, within the given time.
 

@@ -217,7 +217,7 @@ def kerberos_jaas(principal: str, keytab: Path) -> str:
     )
 
 
-def java_tls(ca: Path, key_and_certificate: Path | None = None) -> dict[str, str]:
+def java_tls(ca: Path, key_and_certificate: Path | None) -> dict[str, str]:
     """Returns Java's TLS settings for PEM files."""
     trusted = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca)}
     if key_and_certificate is None:
@@ -347,7 +347,7 @@ class LabKafkaCluster:
             "sasl.password": {"file": str(self.password_file(user))},
         }
 
-    def java_client(self, user: str = ADMIN) -> dict[str, str]:
+    def java_client(self, user: str) -> dict[str, str]:
         """Returns the client settings for Kafka's own tools."""
         security = self.spec.security
         settings = {"bootstrap.servers": self.bootstrap}

@@ -82,8 +82,8 @@ async def send_in_order(
     cluster: KafkaCluster,
     at: TopicPartition,
     batches: Iterable[StampedBatch],
-    transactional_id: str | None = None,
-    within: float = _ANSWER_WITHIN_S,
+    transactional_id: str | None,
+    within: float,
 ) -> list[int]:
     """Sends each batch to one partition once, and returns the acknowledged base offsets in their order.
 

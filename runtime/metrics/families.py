@@ -192,7 +192,7 @@ def _of_flows(name: str, help_: str, value: Callable[[FlowSnapshot], float | Non
 
 
 def _of_partitions(
-    name: str, help_: str, value: Callable[[PartitionSample, int], float | None], merge: Merge | None = sum
+    name: str, help_: str, value: Callable[[PartitionSample, int], float | None], merge: Merge | None
 ) -> MetricFamily:
     """Returns a family of partitions. `value` gets the time in ms. `merge` adds them up by topic, or None."""
 

@@ -285,7 +285,7 @@ class SchemaRegistry:
 
         return await self._own(subjects, read)
 
-    async def set_compatibility(self, level: str, subject: str | None = None) -> None:
+    async def set_compatibility(self, level: str, subject: str | None) -> None:
         """Sets the compatibility of a subject, or that of all others."""
         await self._send("PUT", *_of("config", subject), {"compatibility": level}, _Compatibility)
 
@@ -332,7 +332,7 @@ class SchemaRegistry:
             values[first::CONNECTIONS] = share
         return values
 
-    async def set_mode(self, mode: str, subject: str | None = None) -> None:
+    async def set_mode(self, mode: str, subject: str | None) -> None:
         """Sets the mode of a subject, or that of all others, also where there are schemas already."""
         path, what = _of("mode", subject)
         try:

@@ -227,7 +227,7 @@ def output_of(transform: TransformSpec, form: Literal["json", "parquet"]) -> Out
     return "json" if form == "json" else "struct"
 
 
-def input_of(transform: TransformSpec, output: Output = "edits") -> QueryInput:
+def input_of(transform: TransformSpec, output: Output) -> QueryInput:
     """Returns what the query reads of each record. Raises PySparkException and BadSchema."""
     read = read_columns(transform)
     columns = tuple(name for name, _ in COLUMNS if name in read)

@@ -64,7 +64,7 @@ class TopologyEdits:
         """Adds a check of several edits together."""
         self._checks.append(check)
 
-    def edit_flow(self, flow: Flow, edit: TextEdit, hint: str, check: Check | None = None) -> None:
+    def edit_flow(self, flow: Flow, edit: TextEdit, hint: str, check: Check | None) -> None:
         """Edits the file that declares a flow."""
         self.edit(flow.source, edit, hint, f"the place where flow {flow.name} is written is not found", check)
         self.flows.append(flow.name)

@@ -131,7 +131,7 @@ def report_loss(
     stopped: Sequence[PartitionStatus],
     flow: Flow,
     interaction: Interaction,
-    left: "Sequence[PartitionHealth]" = (),
+    left: "Sequence[PartitionHealth]",
 ) -> None:
     """Reports which of the stopped partitions continue and which do not. Failure where none continues.
 

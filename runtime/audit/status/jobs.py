@@ -70,7 +70,7 @@ def judge(
     now_ms: int,
     before_ms: int,
     flows: Sequence[str],
-    standbys: int = 0,
+    standbys: int,
 ) -> JobReports:
     """Derives a job's state from two inspections. `now` is None where the destination could not be read.
 

@@ -289,7 +289,7 @@ class StatusReader:
     def __init__(
         self,
         request: StatusRequest,
-        within_s: float = DEFAULT_S,
+        within_s: float,
         *,
         times: bool = True,
         retention: bool = False,

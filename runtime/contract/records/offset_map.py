@@ -60,7 +60,7 @@ class Runs(Sequence[Run]):
     def __iter__(self) -> Iterator[Run]:
         return map(Run, self._sources, self._destinations, self._records)
 
-    def first_behind(self, offset: int, *, at_destination: bool = False) -> int:
+    def first_behind(self, offset: int, *, at_destination: bool) -> int:
         """Returns the index of the first run that ends behind an offset of one side; runs do not overlap."""
         starts = self._destinations if at_destination else self._sources
         before = bisect_right(starts, offset) - 1

@@ -325,7 +325,7 @@ async def register_topics(
     topology: str,
     origin: str,
     made: Collection[NewTopic],
-    sources: Mapping[str, str] | None = None,
+    sources: Mapping[str, str] | None,
 ) -> None:
     """Enters topics into the destination's registry, if the planner has created it: it owns them then.
 

@@ -202,7 +202,7 @@ def selected_topics(
     return not_promoted(flow, {topic: name for topic, name in names if name is not None}, draining)
 
 
-def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[str] = ()) -> dict[str, str]:
+def not_promoted(flow: FlowSpec, taken: Mapping[str, str], draining: Collection[str]) -> dict[str, str]:
     """Returns the topics without those that were promoted on their own and are drained."""
     promoted = NamePatterns(flow.promoted)
     return {topic: name for topic, name in taken.items() if topic in draining or not promoted.match(topic)}

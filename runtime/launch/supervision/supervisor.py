@@ -185,9 +185,7 @@ class Backoff:
 class Supervisor:
     """Runs one job until it is stopped or ends for good."""
 
-    def __init__(
-        self, home: Path, job: str, lock: int, *, revived: bool = False, gives_way: bool = False
-    ) -> None:
+    def __init__(self, home: Path, job: str, lock: int, *, revived: bool, gives_way: bool) -> None:
         self._lock, self._revived, self._gives_way = lock, revived, gives_way
         self._folder = JobFolder(home, job)
         self._log = LogFile(self._folder.log)
