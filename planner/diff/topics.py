@@ -33,7 +33,7 @@ from planner.diff.typed_values import (
     recorded_config,
     topic_trees,
 )
-from planner.diff.values import bytes_as_text, same_value
+from planner.diff.values import same_value
 from planner.model.address import Address, topic_address
 from planner.model.change import Action, Change, FieldChange, Path
 from planner.model.desired import (
@@ -56,6 +56,7 @@ from planner.model.observed import (
     RegistryEntry,
 )
 from planner.model.topology import Flow, OnRemove
+from runtime.contract.spec.units import rounded_size
 
 RESTORED = "restored after the failback"
 
@@ -402,7 +403,7 @@ def _what_goes(name: str, cluster: ObservedCluster) -> tuple[str, ...]:
     """Returns the notes about the size of a topic and the groups that commit to it, where these were read."""
     notes = []
     if cluster.sizes is not None and (size := cluster.sizes.get(name, 0)):
-        notes.append(f"the topic holds {bytes_as_text(size)} of records, which are lost with it")
+        notes.append(f"the topic holds {rounded_size(size)} of records, which are lost with it")
     groups = sorted(group for group, topics in (cluster.group_topics or {}).items() if name in topics)
     if groups:
         shown = ", ".join(groups[:5]) + (f" and {len(groups) - 5} more" if len(groups) > 5 else "")

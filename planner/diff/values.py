@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from planner.model.setting_types import BOOLEANS, LISTS, NUMBERS
 from runtime.contract.spec.launch import METRICS_PORT
+from runtime.contract.spec.units import BINARY, DECIMAL, DURATIONS, duration, in_whole
 
 Normal = str | Decimal | bool | tuple[str, ...] | None
 _BLANKS = "".join(map(chr, range(ord(" ") + 1)))
@@ -72,8 +73,6 @@ def same_value(key: str, one: str | None, other: str | None) -> bool:
 
 
 FOREVER = str(2**63 - 1)
-DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
-SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
 
 
 def readable(key: str, value: str) -> str:
@@ -83,19 +82,10 @@ def readable(key: str, value: str) -> str:
 
 def in_units(key: str, value: str) -> str:
     """Returns `7d` for 604800000 milliseconds. A value without a whole unit stays as it is."""
-    units = DURATIONS if key.endswith(".ms") else SIZES if key.endswith(".bytes") else ()
+    units = DURATIONS if key.endswith(".ms") else (*BINARY, *DECIMAL) if key.endswith(".bytes") else ()
     if not value.isdecimal() or value == "0":
         return value
-    number = int(value)
-    return next((f"{number // size}{unit}" for unit, size in units if number % size == 0), value)
-
-
-def bytes_as_text(size: int) -> str:
-    """Returns a size with one digit after the point, as in `1.2 GB`."""
-    for unit, step in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if size >= step:
-            return f"{size / step:.1f} {unit}"
-    return f"{size} bytes"
+    return in_whole(int(value), *units) or value
 
 
 Parts = Mapping[str, Any]  # a value that has several parts, or names with a value each
@@ -103,18 +93,14 @@ Parts = Mapping[str, Any]  # a value that has several parts, or names with a val
 NAMES_SHOWN = 20  # topics of a failback that are shown by name
 _PARTITIONS_SHOWN = 5
 _OFFSETS_SHOWN = 20  # partitions of a start
-_RATES = (*SIZES[3:], *SIZES[:3])  # 64000000 is 64MB/s, though it is a whole number of KiB
-
-
-def duration(ms: int) -> str:
-    """Shows milliseconds as `5s` or `90m`, and as `1500ms` where no larger unit fits."""
-    return next((f"{ms // size}{unit}" for unit, size in DURATIONS if ms and ms % size == 0), f"{ms}ms")
 
 
 def rate(bytes_per_second: int) -> str:
-    """Shows bytes per second as `50MB/s` or `1MiB/s`, and as `1500 B/s` where no larger unit fits."""
-    texts = (f"{bytes_per_second // size}{unit}/s" for unit, size in _RATES if bytes_per_second % size == 0)
-    return next(texts, f"{bytes_per_second} B/s")
+    """Shows bytes per second as `50MB/s` or `1MiB/s`, and as `1500 B/s` where no larger unit fits.
+
+    64000000 is 64MB/s, though it is a whole number of KiB.
+    """
+    return f"{in_whole(bytes_per_second, *DECIMAL, *BINARY) or f'{bytes_per_second} B'}/s"
 
 
 def replication(factors: Sequence[int]) -> str:
@@ -236,8 +222,7 @@ def _lines(value: Parts) -> str:
 
 
 def _size(size: int) -> str:
-    fits = (f"{size // of}{unit}" for unit, of in SIZES[:3] if size and size % of == 0)
-    return next(fits, f"{size}B")
+    return (in_whole(size, *BINARY) if size else "") or f"{size}B"
 
 
 class FieldType(Struct, frozen=True, eq=False):

@@ -7,6 +7,7 @@ from functools import partial
 from planner.model.address import flow_address
 from planner.model.diagnostic import Diagnostic, ExitCode, error
 from planner.model.topology import Flow
+from runtime.contract.spec.units import DECIMAL, duration, in_whole
 
 SHOWN = 3
 
@@ -30,16 +31,13 @@ def counted(names: Iterable[str], what: str = "topic") -> str:
     return f"{len(distinct)} {what}s ({listed(distinct)})"
 
 
-_DURATIONS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
-_SIZES = (("GB", 10**9), ("MB", 10**6), ("KB", 10**3), (" bytes", 1))
-
-
 def readable(key: str, value: int) -> str:
     """Returns `7d` for 604800000 of a key in milliseconds; -1 is `no limit`."""
     if value < 0:
         return "no limit"
-    units = _DURATIONS if key.endswith(".ms") else _SIZES
-    return next((f"{value // size}{unit}" for unit, size in units if value % size == 0 and value), "0")
+    if value == 0:
+        return "0"
+    return duration(value) if key.endswith(".ms") else in_whole(value, *DECIMAL) or f"{value} bytes"
 
 
 def nearest(text: str, names: Iterable[str]) -> str | None:

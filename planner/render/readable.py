@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from planner.model.times import ISO, utc
+from runtime.contract.spec.units import rounded_size
 
 # Controls, soft hyphen, fillers and blanks, zero-width characters, line separators, directions, variation
 # selectors, tags, lone surrogates, and all other characters that format the text around them.
@@ -72,10 +73,7 @@ def octets(number: float | None) -> str:
     """Returns `1.2 MB`, in powers of 1000 as in a topology."""
     if number is None:
         return UNKNOWN
-    for size, word in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= size:
-            return f"{number / size:.1f} {word}"
-    return f"{number:.0f} B"
+    return rounded_size(number)
 
 
 def per_second(records: float | None) -> str:

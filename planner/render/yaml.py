@@ -16,7 +16,7 @@ from planner.model.topology import looks_secret, secret_variable
 from planner.model.topology.quotas import number_text
 from planner.render.readable import UNSHOWABLE
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec import shapes
+from runtime.contract.spec import shapes, units
 from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.shapes import (
@@ -171,8 +171,7 @@ def values_of(declared: Any, usual: Any = None) -> dict[str, Value]:
 
 
 def duration(milliseconds: int) -> UnquotedText:
-    text = in_units(".ms", str(milliseconds))
-    return UnquotedText(text if not text.isdecimal() else f"{text}ms")
+    return UnquotedText(units.duration(milliseconds))
 
 
 class _Growing:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Final
 
 from planner.config.hints import prose, shown
 from planner.config.yaml_tree import ListNode, MapNode, Node, ScalarNode, kind_of
@@ -22,23 +21,8 @@ from runtime.contract.client.keys import CREDENTIALS, refusal
 from runtime.contract.client.secrets import secret_settings
 from runtime.contract.client.stores import Reference, Setting
 from runtime.contract.spec.shapes import SettingsShape
+from runtime.contract.spec.units import BYTES, MILLISECONDS
 
-MILLISECONDS: Final = MappingProxyType(
-    {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-)
-BYTES: Final = MappingProxyType(
-    {
-        "B": 1,
-        "KB": 10**3,
-        "MB": 10**6,
-        "GB": 10**9,
-        "TB": 10**12,
-        "KiB": 2**10,
-        "MiB": 2**20,
-        "GiB": 2**30,
-        "TiB": 2**40,
-    }
-)
 LARGEST = 2**63 - 1
 _QUANTITY = re.compile(r"(?P<number>\d{1,19}(?:\.\d{1,9})?) ?(?P<unit>[A-Za-z]+)")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,2}(?:_\d{3})+|[1-9]\d{0,18})")

@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Any
 
 from planner.config.hints import describe
-from planner.config.language.scalars import BYTES, MILLISECONDS
 from planner.config.variables import python_value
 from planner.config.yaml_tree import documents
 from planner.model.topology import Topology
@@ -16,6 +15,7 @@ from runtime.contract.client import stores
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 from runtime.contract.spec import shapes
 from runtime.contract.spec.shapes import Key, Plain, RecordShape, Shape, ValueShape, record_of
+from runtime.contract.spec.units import BYTES, MILLISECONDS
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -20,6 +20,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Union, cast, get_ar
 import msgspec
 from msgspec import Meta
 
+from runtime.contract.spec.units import in_whole
+
 
 class SpecStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The base of the classes of a job spec: defaults are left out, and an unknown field is refused."""
@@ -169,7 +171,6 @@ Shape = (
 
 UNIT = "_ms"  # the end of a field's name that its key does not have
 NOT_KEPT = object()  # stands for the default of a class variable: a key that the loader uses up
-_UNITS = ((86_400_000, "d"), (1_000, "s"), (1, "ms"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +369,7 @@ def _shown(shape: Shape, default: Any) -> tuple[Plain, str]:
     if isinstance(default, StrEnum):
         return default.value, ""
     if shape is ValueShape.DURATION:
-        return next(f"{default // size}{unit}" for size, unit in _UNITS if default % size == 0), ""
+        return in_whole(default, "d", "s", "ms"), ""
     return default, ""
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.diff.fields import displayed
-from planner.diff.values import bytes_as_text, normal, readable
+from planner.diff.values import normal, readable
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,6 @@ def test_the_same_when_the_broker_takes_it_the_same(key, one, other, same) -> No
 )
 def test_readable(key, value, shown) -> None:
     assert readable(key, value) == shown
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(12, "12 bytes"), (1_500, "1.5 KB"), (2_340_000_000, "2.3 GB"), (7 * 10**12, "7.0 TB")],
-)
-def test_bytes_as_text(size, shown) -> None:
-    assert bytes_as_text(size) == shown
 
 
 LAKE = {"folder": "/lake", "format": "json", "layout": "{topic}/", "size": 1 << 27, "every": 60_000}
