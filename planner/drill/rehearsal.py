@@ -11,7 +11,7 @@ from planner.drill.scenario_record import Progress
 from planner.model.diagnostic import Failure, error
 from planner.model.drill import LIVE, DrillReport
 from planner.workflows.requests import DrillRequest
-from planner.workflows.topology import written
+from planner.workflows.topology import load_topology
 from runtime.contract.extras import DISTRIBUTION
 
 
@@ -20,7 +20,7 @@ def rehearse(request: DrillRequest, progress: Progress) -> DrillReport:
 
     Failure: the topology has errors, the lab can't be started, or live clusters do not answer.
     """
-    topology = written(request)
+    topology = load_topology(request)
     started = datetime.datetime.now(datetime.UTC)
     if request.features is not None:
         notes, scenarios = features.rehearse_features(request, topology, request.features, progress)

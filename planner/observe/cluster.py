@@ -96,7 +96,7 @@ class ClusterReader:
         self._options.progress(WorkProgress(self.name, "connecting", 1, 1))
         return self._identity
 
-    async def names(self, named: Collection[str]) -> ObservedCluster:
+    async def overview(self, named: Collection[str]) -> ObservedCluster:
         """Returns every listed topic, and which of `named` are hidden; brokers, defaults and ownership."""
         self._client.add_brokers(self._identity.addresses.values())
         self._options.progress(WorkProgress(self.name, "listing topics", 0, 1))

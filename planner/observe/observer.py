@@ -45,7 +45,7 @@ async def observe(
         ids = await _identify(clusters, endpoints, options, readers)
         written_out = named or {}
         listed = await for_each(
-            {name: _guarded(name, readers[name].names(written_out.get(name, ()))) for name in _known(ids)}
+            {name: _guarded(name, readers[name].overview(written_out.get(name, ()))) for name in _known(ids)}
         )
         seen = {name: listed.get(name, cluster_id) for name, cluster_id in ids.items()}
         names = Observed(

@@ -25,7 +25,7 @@ from planner.workflows.applying.apply import execute
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.requests import ChangeRequest, ImportRequest, TakeOver
-from planner.workflows.topology import checked, cluster_of, written
+from planner.workflows.topology import cluster_of, load_and_lint, load_topology
 from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.selection import SelectionSpec, Selector, UnreadableRegex, regex
@@ -63,7 +63,7 @@ def declared_clusters(request: ImportRequest) -> dict[str, Cluster]:
         raise Failure(
             error("--client-config goes with --bootstrap", "a topology has client: in its clusters")
         )
-    topology = written(request)
+    topology = load_topology(request)
     return {name: cluster_of(topology, name) for name in dict.fromkeys(names)}
 
 
@@ -285,7 +285,7 @@ async def adopt(
     """Registers what these clusters hold as declared, as the topology's own. It changes nothing else."""
     from planner.workflows.plans import observe_and_plan
 
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     for name in clusters:
         cluster_of(topology, name)
     plan = await observe_and_plan(topology, request.timeout_ms, interaction.progress, adopt=clusters)

@@ -8,7 +8,7 @@ import yaml
 from planner.graph.jobs import launch_spec
 from planner.model.diagnostic import Failure, error
 from planner.workflows.requests import TopologyRequest
-from planner.workflows.topology import checked
+from planner.workflows.topology import load_and_lint
 
 if TYPE_CHECKING:
     from runtime.launch.manifest import Resource
@@ -18,7 +18,7 @@ def rights_resources(request: TopologyRequest) -> "list[Resource]":
     """Returns the accounts and roles of the jobs on Kubernetes. Failure where no job runs there."""
     from runtime.launch.manifest import namespace_of, rights, service_account_of
 
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     launches = [launch_spec(job) for job in topology.jobs.values()]
     accounts = {
         (namespace_of(launch), service_account_of(launch)): launch

@@ -123,7 +123,7 @@ _LOOK_S = 0.5
 _WAITS = NEEDS_DECISION - {PartitionState.SOURCE_DELETED}
 
 
-async def waiting(
+async def read_waiting_partitions(
     plan: Plan,
     timeout_ms: int,
     wait_s: float = 0.0,

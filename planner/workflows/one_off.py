@@ -37,7 +37,7 @@ from planner.workflows.interaction import (
 from planner.workflows.preflight import check_registries
 from planner.workflows.requests import TryFlowRequest
 from planner.workflows.samples import sample_of
-from planner.workflows.topology import job_flow_of, written
+from planner.workflows.topology import job_flow_of, load_topology
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.manifest import BackupState
 from runtime.contract.results.transforms import (
@@ -214,7 +214,7 @@ async def try_transform(request: TryFlowRequest, progress: ProgressHandler = sil
 
     Failure: the flow has no transform, Spark refuses it or can't be started, or no records can be read.
     """
-    topology = written(request)
+    topology = load_topology(request)
     flow = job_flow_of(topology, request.flow)
     transform = flow.transform
     if transform is None:

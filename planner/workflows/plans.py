@@ -30,12 +30,12 @@ from planner.workflows.audit.history import find, histories
 from planner.workflows.audit.waves import shared_transactions
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import ProgressHandler, silent
-from planner.workflows.observing import observe, read_clusters, waiting
+from planner.workflows.observing import observe, read_clusters, read_waiting_partitions
 from planner.workflows.one_off import check_transforms
 from planner.workflows.preflight import check_allowed, missing_here
 from planner.workflows.requests import PlanRequest, TopologyRequest
-from planner.workflows.rules import check_rules, judged, operator_rules
-from planner.workflows.topology import checked
+from planner.workflows.rules import check_rules, operator_rules, with_policy_verdicts
+from planner.workflows.topology import load_and_lint
 from runtime.contract.client.secrets import ALLOW_BOOTSTRAP, ALLOW_ENV, ALLOW_FILES, not_set
 
 # Warnings of a trusted topology that are errors of an untrusted one: its author could read what is sent.
@@ -114,7 +114,7 @@ async def validate(request: TopologyRequest) -> LoadedTopology:
 
     Rules are compiled; Spark's analyzer checks transforms last.
     """
-    loaded = checked(request)
+    loaded = load_and_lint(request)
     check_rules((*operator_rules(request.policies), *loaded.topology.policies.rules))
     await check_transforms(loaded.topology)
     return loaded
@@ -130,7 +130,7 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
     if request.untrusted:
         check_operator()
         check_options(request.path, request.var_files, request.rollback)
-    loaded = checked(request)
+    loaded = load_and_lint(request)
     if request.untrusted:
         check_roles(loaded.topology)
         refuse_untrusted(loaded.warnings)
@@ -138,17 +138,17 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
         back = await rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
-        return judged(back, request.policies)
+        return with_policy_verdicts(back, request.policies)
     made = await plan_with_warnings(loaded, request.targets, request.timeout_ms, progress)
     if not request.untrusted:  # its author would learn what this machine has
         made = with_diagnostics(made, missing_here(made, warning))
-    return judged(made, request.policies)
+    return with_policy_verdicts(made, request.policies)
 
 
 @Workflow
 async def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns what changed outside the topology since it was applied, as a plan without steps."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     return plan_now(Mode.DRIFT, topology, await observe(topology, request.timeout_ms, progress=progress))
 
 
@@ -160,7 +160,7 @@ async def plan_with_warnings(
     plan = with_diagnostics(plan, loaded.warnings)
     if plan.errored:
         return plan
-    waits = await waiting(plan, timeout_ms, progress=progress, observed=True)
+    waits = await read_waiting_partitions(plan, timeout_ms, progress=progress, observed=True)
     shared = await shared_transactions(loaded.topology, timeout_ms / 1000)
     return with_diagnostics(plan, [*warnings_of(waits), *shared])
 
@@ -185,12 +185,12 @@ async def observe_and_plan(
         observed = await observe(topology, timeout_ms, given_up, progress)
         await check_transforms(topology, observed, progress)
         plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
-        return plan if plan.errored else await verified(plan, timeout_ms)
+        return plan if plan.errored else await with_broker_refusals(plan, timeout_ms)
 
-    return await settled(attempt)
+    return await retry_while_outdated(attempt)
 
 
-async def settled(attempt: Callable[[], Awaitable[Plan]], within_s: float = OUTDATED_S) -> Plan:
+async def retry_while_outdated(attempt: Callable[[], Awaitable[Plan]], within_s: float = OUTDATED_S) -> Plan:
     """Plans, and again while the brokers do not show everything that their controller knows.
 
     This happens while topics of an apply that was killed are still being created.
@@ -207,7 +207,7 @@ async def settled(attempt: Callable[[], Awaitable[Plan]], within_s: float = OUTD
         plan = await attempt()
 
 
-async def verified(plan: Plan, timeout_ms: int) -> Plan:
+async def with_broker_refusals(plan: Plan, timeout_ms: int) -> Plan:
     """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
     if not any(step.checked for step in plan.steps):
         return plan

@@ -46,7 +46,7 @@ def check_rules(rules: Sequence[Rule]) -> None:
         raise Failure(diagnostics)
 
 
-def judged(plan: Plan, files: Sequence[Path] = ()) -> Plan:
+def with_policy_verdicts(plan: Plan, files: Sequence[Path] = ()) -> Plan:
     """Returns the plan with a refusal or a warning for each rule that it breaks."""
     return with_diagnostics(plan, verdicts_on(plan, files))
 

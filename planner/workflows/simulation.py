@@ -17,7 +17,7 @@ from planner.workflows.audit.replication_status import status_request
 from planner.workflows.edge import Workflow
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import SimulationRequest
-from planner.workflows.topology import written
+from planner.workflows.topology import load_topology
 from runtime.audit.offsets.locate import offsets_by_time
 from runtime.audit.status.reader import read_status
 from runtime.contract.results.status import FlowHealth, PartitionHealth
@@ -30,7 +30,7 @@ _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 @Workflow
 async def simulate(request: SimulationRequest) -> Simulation:
     """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
-    topology = written(request)
+    topology = load_topology(request)
     flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.runs}
     status = await read_status(status_request(topology), 0.0, request.timeout_s)
     views = {health.name: health for health in status.flows}

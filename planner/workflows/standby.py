@@ -11,7 +11,7 @@ from planner.model.topology import Topology
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import StandbyRequest
-from planner.workflows.topology import checked, launcher_home
+from planner.workflows.topology import launcher_home, load_and_lint
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.standby import Standby, StandbyRefused
 
@@ -22,7 +22,7 @@ async def standby(request: StandbyRequest, say: Callable[[str], None]) -> None:
 
     Failure: the topology has no such job, it declares no standby for it, or one runs here already.
     """
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     destination = topology.clusters[_destination(topology, request.job)]
     endpoints_of([destination])  # names missing secrets before anything is watched
     watching = Standby(
@@ -59,7 +59,7 @@ def _destination(topology: Topology, name: str) -> str:
 def _spec(request: StandbyRequest, running: JobSpec) -> JobSpec:
     """Returns the spec by which the running job would be started here, by the topology as it is now."""
     try:
-        topology = checked(request).topology
+        topology = load_and_lint(request).topology
         _destination(topology, request.job)
         if running.topology != topology.name:
             raise StandbyRefused(

@@ -31,12 +31,12 @@ _SHOWN = 20
 Declared = TypeVar("Declared")
 
 
-def written(request: TopologyRequest) -> Topology:
+def load_topology(request: TopologyRequest) -> Topology:
     """Returns the topology of a request as it is written. Failure holds every error of its files."""
     return load(request.path, request.var_files)
 
 
-def checked(
+def load_and_lint(
     request: TopologyRequest,
     *,
     may_declare_nothing: bool = False,

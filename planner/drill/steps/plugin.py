@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from planner.model.diagnostic import Failure
     from planner.render.readable import one_line
     from planner.workflows.requests import DrillRequest
-    from planner.workflows.topology import written
+    from planner.workflows.topology import load_topology
     from runtime.contract.extras import Extra, is_missing, missing_extra
 
     if is_missing(Extra.DRILL):
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     request = DrillRequest(path, tuple(config.getoption("repl_var_file")))
     try:
-        topology = written(request)
+        topology = load_topology(request)
     except Failure as failure:
         raise pytest.UsageError("\n".join(map(str, failure.diagnostics))) from None
     config.pluginmanager.register(FeatureDrill(request, topology, progress), "repl-drill-hooks")

@@ -32,14 +32,14 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import (
     REPORTED_S,
     observe,
-    waiting,
+    read_waiting_partitions,
 )
 from planner.workflows.one_off import SparkRestorer
 from planner.workflows.plans import plan_now, plan_with_warnings
 from planner.workflows.preflight import check_jobs, missing_here, schema_registries
 from planner.workflows.requests import ApplyRequest, ChangeRequest
 from planner.workflows.rules import verdicts_on
-from planner.workflows.topology import checked, launcher_home
+from planner.workflows.topology import launcher_home, load_and_lint
 from runtime.contract.launching import Launcher
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.schemas import RegistrySpec
@@ -143,7 +143,7 @@ async def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) ->
     if request.path.is_file() and planfile.is_plan_file(request.path):
         return await _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
-    loaded = checked(request)
+    loaded = load_and_lint(request)
     plan = await plan_with_warnings(loaded, request.targets, request.timeout_ms, interaction.progress)
     plan = with_diagnostics(plan, missing_here(plan, error))
     return await execute(plan, request, interaction, wait_for=None)
@@ -179,7 +179,7 @@ def with_next_step(failure: Failure, stale: str) -> Failure:
 @Workflow
 async def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Stops the jobs, and deletes what the topology owns with `on_remove: delete`."""
-    loaded = checked(request, may_declare_nothing=True)
+    loaded = load_and_lint(request, may_declare_nothing=True)
     undeclared = loaded.topology.declaring_nothing()
     observed = await observe(undeclared, request.timeout_ms, progress=interaction.progress)
     plan = with_diagnostics(plan_now(Mode.DESTROY, loaded.topology, observed), loaded.warnings)
@@ -237,7 +237,7 @@ async def execute(
     if not plan.steps:
         if write is not None:
             write()
-        waits = await waiting(plan, request.timeout_ms, only=wait_for, progress=reported)
+        waits = await read_waiting_partitions(plan, request.timeout_ms, only=wait_for, progress=reported)
         return _ended(ApplyResult(plan, waits=waits), reported)
     endpoints = endpoints_of(plan.connections.values(), trusted)
     if trusted is not None:
@@ -264,7 +264,7 @@ async def execute(
     try:
         result = await session.carry_out()
         if result.summary.complete:
-            waits = await waiting(plan, request.timeout_ms, wait_s, wait_for, reported)
+            waits = await read_waiting_partitions(plan, request.timeout_ms, wait_s, wait_for, reported)
             result = replace(result, waits=waits)
         return _ended(result, reported)
     except Failure as failure:

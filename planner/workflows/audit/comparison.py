@@ -39,7 +39,7 @@ from planner.workflows.requests import (
     SalvageRequest,
     VerifyFlowRequest,
 )
-from planner.workflows.topology import flow_of, job_flow_of, launcher_home, written
+from planner.workflows.topology import flow_of, job_flow_of, launcher_home, load_topology
 from runtime.audit.salvage import salvage as read_salvage
 from runtime.audit.verify.pieces import VerifyRequest, decode_outcome, encode_request
 from runtime.audit.verify.verification import verify_small
@@ -68,7 +68,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
     """
     from runtime import audit
 
-    topology = written(request)
+    topology = load_topology(request)
     flow = job_flow_of(topology, request.flow)
     job = await _job_spec(topology, flow, request.timeout_ms, progress)
     spec = job.flow(flow.name)
@@ -183,7 +183,7 @@ async def salvage(
     These are committed at the source, lie beyond what the flow copied or were given up, and were not filtered
     by provenance. `take` receives each of them, partition by partition, in order.
     """
-    topology = written(request)
+    topology = load_topology(request)
     flow = flow_of(topology, request.flow)
     job = await _job_spec(topology, flow, request.timeout_ms, progress)
     return await answered(read_salvage(job, job.flow(flow.name), request.timeout_s, take))
@@ -197,7 +197,7 @@ async def replay_salvage(request: SalvageRequest, interaction: Interaction = UNA
     flow still copies, a target topic does not fit, Spark refuses the transform or can't be started, or the
     replay is not approved.
     """
-    topology = written(request)
+    topology = load_topology(request)
     flow = flow_of(topology, request.flow)
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state)

@@ -14,7 +14,7 @@ from planner.model.drill import LAB, DrillReport, StoredDrill
 from planner.model.plan import canonical
 from planner.state.planfile import KEY, KEY_FILE, Signature, check, key_of, sign
 from planner.workflows.requests import TopologyRequest
-from planner.workflows.topology import launcher_home, written
+from planner.workflows.topology import launcher_home, load_topology
 from runtime.contract.whole_file import write_whole
 
 _SIGNATURE = "signature"
@@ -51,7 +51,7 @@ def drill_history(request: TopologyRequest, reports: Path | None = None) -> Dril
     They are in the folder `reports`, by default beside the topology's jobs. Drills that only read the live
     clusters are left out: they don't show that a failover works.
     """
-    topology = written(request)
+    topology = load_topology(request)
     folder = reports or reports_folder(request.path)
     drills, unread = lab_drills(folder, topology.name)
     return DrillHistory(

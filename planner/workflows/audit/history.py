@@ -16,7 +16,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.edge import Workflow
 from planner.workflows.interaction import DiagnosticCollector, ProgressHandler, silent
 from planner.workflows.requests import HistoryRequest
-from planner.workflows.topology import written
+from planner.workflows.topology import load_topology
 
 
 class HistoryResult(Struct, frozen=True):
@@ -29,7 +29,7 @@ class HistoryResult(Struct, frozen=True):
 @Workflow
 async def history(request: HistoryRequest, progress: ProgressHandler = silent) -> HistoryResult:
     """Reads which applies wrote to the clusters. A cluster that does not answer is left out and named."""
-    topology = written(request)
+    topology = load_topology(request)
     reported = DiagnosticCollector(progress)
     applies = await histories(topology.clusters, request.timeout_s, reported)
     if request.apply_id is not None:

@@ -27,7 +27,14 @@ from planner.workflows.requests import (
     OffsetsRequest,
     TopologyRequest,
 )
-from planner.workflows.topology import checked, cluster_of, flow_of, job_flow_of, launcher_home, written
+from planner.workflows.topology import (
+    cluster_of,
+    flow_of,
+    job_flow_of,
+    launcher_home,
+    load_and_lint,
+    load_topology,
+)
 from runtime.audit.offsets.locate import locate
 from runtime.audit.offsets.locate_file import locate_in_files
 from runtime.audit.offsets.offsets import group_offsets
@@ -46,7 +53,7 @@ from runtime.contract.results.records import ClusterClients, ClusterContent, Top
 @Workflow
 async def cluster_content(request: ClusterRequest) -> ClusterContent:
     """Reads what a cluster holds, and how far each flow has copied into it."""
-    topology = written(request)
+    topology = load_topology(request)
     return await answered(read_cluster(_known(topology, request.cluster), request.timeout_s))
 
 
@@ -54,7 +61,7 @@ async def cluster_content(request: ClusterRequest) -> ClusterContent:
 async def records(request: ClusterRequest, start: Start, limit: int) -> TopicRecords:
     """Reads committed records of a topic, each with its provenance."""
     assert request.topic is not None, "records are read of one topic"
-    topology = written(request)
+    topology = load_topology(request)
     known_cluster = _known(topology, request.cluster)
     pinned = {cluster.id: name for name, cluster in topology.clusters.items() if cluster.id is not None}
     others: dict[str, KnownCluster] = {}
@@ -71,7 +78,7 @@ async def clients(request: ClusterRequest, over_ms: int = 0) -> ClusterClients:
 
     `over_ms`: how far apart two readings are that give the rates; 0 reads once.
     """
-    access = _known(written(request), request.cluster).reach
+    access = _known(load_topology(request), request.cluster).reach
     return await answered(read_clients(access, request.topic, over_ms / 1000, request.timeout_s))
 
 
@@ -85,7 +92,7 @@ def _known(topology: Topology, name: str) -> KnownCluster:
 @Workflow
 async def offsets(request: OffsetsRequest) -> GroupOffsets:
     """Reads a group's offsets at the source, translated by the ledger to the destination."""
-    topology = written(request)
+    topology = load_topology(request)
     flow = flow_of(topology, request.flow)
     (access,) = flow_accesses(topology, [flow], request.timeout_s)
     return await answered(group_offsets(access, request.group, reason_not_synced(flow, request.group)))
@@ -94,7 +101,7 @@ async def offsets(request: OffsetsRequest) -> GroupOffsets:
 @Workflow
 async def locate_record(request: LocateRecordRequest) -> LocatedRecord:
     """Finds a record at the other side of a flow: at the destination, at the source, or in a file."""
-    topology = written(request)
+    topology = load_topology(request)
     within_s = request.timeout_s
     into_files = topology.file_flows.get(job_flow_of(topology, request.flow).name)
     if into_files is None or into_files.from_files:
@@ -136,7 +143,7 @@ def _sought(request: LocateRecordRequest, flow: Flow) -> LocatedRecord:
 @Workflow
 async def doctor(request: ClusterRequest) -> ClusterReport:
     """Examines a cluster; nothing is changed. Raises Failure where no broker answers."""
-    topology = written(request)
+    topology = load_topology(request)
     cluster = cluster_of(topology, request.cluster)
     endpoint = cluster_endpoint(cluster)
     timeout_s = request.timeout_s
@@ -171,7 +178,7 @@ class GroupNames(Struct, frozen=True):
 @Workflow
 async def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, ...]:
     """Returns where each group that the flow syncs would continue at its destination. It changes nothing."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     flows = [candidate for candidate in (flow_of(topology, flow),) if candidate.state != "failed_over"]
     return tuple(await group_losses(topology, flows, request.timeout_s))
 
@@ -179,7 +186,7 @@ async def flow_groups(request: TopologyRequest, flow: str) -> tuple[GroupLoss, .
 @Workflow
 async def group_names(request: TopologyRequest) -> GroupNames:
     """Lists the groups of every cluster. One that does not answer is left out and named."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     states: dict[str, dict[str, str]] = {}
     missing: list[Diagnostic] = []
     for name, access in endpoints_of(topology.clusters.values()).items():
@@ -195,7 +202,7 @@ def job_log(request: TopologyRequest, name: str) -> JobLog:
     """Returns the last lines of a job's log. Failure where the launcher has none to show from here."""
     from runtime.launch.choose import launcher_for  # the other questions need no launcher
 
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     job = topology.job(name)
     try:
         launcher = launcher_for(launch_spec(job), launcher_home(request.path) / "jobs")

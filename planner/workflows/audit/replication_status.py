@@ -15,7 +15,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.waves import WaveReader
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import ReplicationStatusRequest, TopologyRequest
-from planner.workflows.topology import checked, written
+from planner.workflows.topology import load_and_lint, load_topology
 from runtime.audit.status.facts import StatusRequest
 from runtime.audit.status.reader import StatusReader, read_status
 from runtime.contract.results.status import DOWN, JobHealth, ReplicationStatus
@@ -45,7 +45,7 @@ _LATER_WITHIN_S = 3.0  # a cluster that is down must not delay what the others s
 @Workflow
 async def status(request: ReplicationStatusRequest) -> ReplicationStatus:
     """Reads the status once. It is right also when a job is dead or a datacenter is down."""
-    topology = written(request)
+    topology = load_topology(request)
     over_s, within_s = request.over_ms / 1000, request.timeout_s
     wanted = status_request(topology)
     seen = await read_status(wanted, over_s, within_s, retention=True, every_offset=request.every_offset)
@@ -80,7 +80,7 @@ async def watch_status(
     request: TopologyRequest, every_ms: int, *, every_offset: bool = True
 ) -> AsyncGenerator[ReplicationStatus, None]:
     """Yields the status again and again, each with the rates since the one before."""
-    topology = written(request)
+    topology = load_topology(request)
     wanted = status_request(topology)
     within_s = request.timeout_s
     waves = WaveReader(topology, within_s)
@@ -98,7 +98,7 @@ async def watch_status(
 
 def watched_topology(request: TopologyRequest) -> Topology:
     """Returns the topology whose status can be followed. Failure holds its errors, and missing secrets."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     endpoints_of(topology.clusters.values())
     return topology
 

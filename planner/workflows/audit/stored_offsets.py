@@ -10,7 +10,7 @@ from planner.config.stored_offsets import StoredOffset, open_offsets
 from planner.workflows.audit.access import answered, flow_accesses
 from planner.workflows.edge import Workflow
 from planner.workflows.requests import TranslateOffsetsRequest
-from planner.workflows.topology import flow_of, written
+from planner.workflows.topology import flow_of, load_topology
 from runtime.audit.ledger import FlowAccess
 from runtime.audit.offsets.translate import (
     OffsetTranslator,
@@ -117,7 +117,7 @@ async def _translate_checkpoint(
 
 
 def _access(request: TranslateOffsetsRequest) -> FlowAccess:
-    topology = written(request)
+    topology = load_topology(request)
     (access,) = flow_accesses(topology, [flow_of(topology, request.flow)], request.timeout_s)
     return access
 

@@ -46,7 +46,7 @@ from planner.workflows.flows.wave_edits import check_promotes_only, fence_edit, 
 from planner.workflows.flows.wave_waits import WaveWaits
 from planner.workflows.interaction import UNATTENDED, Interaction
 from planner.workflows.requests import CutoverRequest
-from planner.workflows.topology import checked, declared_in
+from planner.workflows.topology import declared_in, load_and_lint
 from runtime.contract.results.waves import WaveProgress
 from runtime.contract.spec.flow import ENDED, FlowState
 from runtime.contract.spec.route import is_reserved
@@ -84,7 +84,7 @@ async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED
         raise Failure(
             error("--switch belongs to --back", f"repl cutover {request.cutover} --wave WAVE --back --switch")
         )
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     waves, status = await _look(topology, request)
     if request.back:
         return await _back(topology, waves, status, request, interaction)
@@ -123,7 +123,7 @@ def _wave_to_move(
 
 async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
     """Returns how far a wave is now, by the topology as it is written."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     seen = await WaveReader(topology, request.timeout_s).progress(
         await status_of(topology, request.timeout_ms, every_offset=True)
     )
@@ -233,7 +233,7 @@ class WaveMove:
         await wait_until_in_effect(self.topology, self.wave, self._fence, timeout_s, within_s, self._progress)
         await self._waits.drain()
         await self._waits.let_groups_read()
-        self.topology = checked(self._request).topology
+        self.topology = load_and_lint(self._request).topology
         now = _named(self.wave.wave.name, (await _look(self.topology, self._request))[0])
         if (now.topics, now.moved, now.others) == (self.wave.topics, self.wave.moved, self.wave.others):
             return False
@@ -266,7 +266,7 @@ class WaveMove:
 
     async def _subscriptions(self) -> "tuple[GroupTopics, ...]":
         """Returns what the consumers of the wave's groups subscribe to at the destination."""
-        moved = checked(self._request).topology
+        moved = load_and_lint(self._request).topology
         flows = [moved.flows[name] for name in sorted(self.wave.left or self.wave.topics)]
         return await read_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
 
@@ -309,7 +309,7 @@ class WaveMove:
 def is_fence_written(wave: WaveTopics, request: CutoverRequest) -> bool:
     """Returns whether the YAML says that a wave is fenced: it is written right before the first step."""
     try:
-        cutovers = checked(request).topology.cutovers
+        cutovers = load_and_lint(request).topology.cutovers
     except Failure:
         return True
     return any(
@@ -426,7 +426,7 @@ async def _return_moved(
         applied = await apply_edited(states_edited(running, request), request, interaction)
         if not applied.complete:
             return CutoverResult(await _progress(wave, request), applied)
-        topology = checked(request).topology
+        topology = load_and_lint(request).topology
     failbacks = [back for back in pending_failbacks(topology, source) if back.flow.name in flows]
     applied = await copy_back(topology, failbacks, request, interaction)
     return CutoverResult(await _progress(wave, request), applied, switch_follows=applied.complete)

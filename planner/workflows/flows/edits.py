@@ -18,7 +18,7 @@ from planner.workflows.applying.apply import execute
 from planner.workflows.interaction import Interaction
 from planner.workflows.plans import observe_and_plan
 from planner.workflows.requests import ChangeRequest
-from planner.workflows.topology import checked, job_flow_of
+from planner.workflows.topology import job_flow_of, load_and_lint
 from runtime.contract.spec.flow import FlowState
 
 Check = Callable[[Topology], None]
@@ -152,7 +152,7 @@ async def plan_edited(
     edits: TopologyEdits, request: ChangeRequest, interaction: Interaction, *, given_up: str | None = None
 ) -> Plan:
     """Returns the plan of the edited texts. Failure where an edit has not its effect."""
-    loaded = checked(request, edited=edits.texts)
+    loaded = load_and_lint(request, edited=edits.texts)
     edits.check(loaded.topology)
     plan = await observe_and_plan(
         loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up
@@ -184,7 +184,7 @@ def wrong_state(flow: Flow, wanted: str) -> Failure:
 
 def states_edited(states: Mapping[str, FlowState], request: ChangeRequest) -> TopologyEdits:
     """Returns the edits of the states of flows, of the topology as it is written now."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     edits = TopologyEdits()
     edits.set_states((job_flow_of(topology, name), state) for name, state in states.items())
     return edits

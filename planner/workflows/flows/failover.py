@@ -46,7 +46,7 @@ from planner.workflows.interaction import (
 from planner.workflows.observing import observe
 from planner.workflows.preflight import schema_registries
 from planner.workflows.requests import CutoverRequest, FailbackRequest, FailoverRequest
-from planner.workflows.topology import checked, cluster_of, job_flow_of
+from planner.workflows.topology import cluster_of, job_flow_of, load_and_lint
 
 if TYPE_CHECKING:
     from runtime.contract.results.failover import SchemaCheck
@@ -66,7 +66,7 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
     Reports the cost before it asks. Writes `state: failed_over` into the topology. After an interruption the
     same request finishes the rest. Consumers must read the destination with isolation.level=read_committed.
     """
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     flows, before = await _ending(topology, request, interaction.progress)
     edits = states_edited({flow.name: "failed_over" for flow in flows}, request)
     applied = await apply_edited(edits, request, interaction, given_up=request.cluster)
@@ -81,7 +81,7 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
 @Workflow
 async def rehearse_failover(request: FailoverRequest, progress: ProgressHandler = silent) -> Rehearsal:
     """Returns what a failover would cost. It changes nothing."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     flows, status = await _ending(topology, request, progress)
     left = _left(flows, status)
     jobs = {flow.job for flow in left}
@@ -233,7 +233,7 @@ async def failback(request: FailbackRequest, interaction: Interaction = UNATTEND
     Reports the records that were never sent, writes the reverse flows into the topology, applies, and waits
     until they have copied everything. After an interruption the same request continues.
     """
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     cluster_of(topology, request.cluster)
     failbacks = pending_failbacks(topology, request.cluster)
     if not failbacks:
@@ -266,7 +266,7 @@ async def copy_back(
     fence_edit(edits, fenced, fenced=False)
     applied = await apply_edited(edits, request, interaction, check_plan=partial(check_jobs_may_write, waves))
     if applied.complete and request.wait:
-        edited = checked(request).topology
+        edited = load_and_lint(request).topology
         for failback in failbacks:
             back = edited.flows[failback.name]
             await copied(edited, back, request.copied_within_ms / 1000, interaction.progress)
@@ -293,7 +293,7 @@ async def switch_back(request: FailbackRequest, interaction: Interaction = UNATT
 
     Producers at the other cluster must be stopped before. Waits until everything is copied back.
     """
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     cluster_of(topology, request.cluster)
     failbacks = failbacks_to_switch(topology, request.cluster)
     return await switch_flows(topology, failbacks, request, interaction)
@@ -316,7 +316,7 @@ async def switch_flows(
         if back.state == "active":
             await drained(topology, back, request.copied_within_ms / 1000, interaction.progress)
     await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
-    topology = checked(request).topology  # someone may have edited it meanwhile
+    topology = load_and_lint(request).topology  # someone may have edited it meanwhile
     status = await status_of(topology, request.timeout_ms)
     waves = _returning_waves(topology, status, failbacks)
     edits = TopologyEdits()

@@ -13,14 +13,14 @@ from planner.workflows.interaction import ProgressHandler
 from planner.workflows.new_files import new_file
 from planner.workflows.observing import read_clusters
 from planner.workflows.requests import CutoverRequest
-from planner.workflows.topology import checked, folder_of
+from planner.workflows.topology import folder_of, load_and_lint
 
 
 async def hand_out(wave: WaveTopics, request: CutoverRequest, progress: ProgressHandler) -> None:
     """Writes the files of a wave, and reports each."""
     if not wave.cutover.hand_out:
         return
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     router = router_of(topology)
     destination = topology.clusters[topology.flows[wave.cutover.flows[0]].destination_cluster]
     brokers: list[int] = []

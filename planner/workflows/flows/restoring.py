@@ -32,10 +32,10 @@ from planner.workflows.flows.backups import RequestedBackup, time_text
 from planner.workflows.flows.restored_schemas import RestoredSchemas
 from planner.workflows.interaction import UNATTENDED, Interaction, ProgressHandler, silent
 from planner.workflows.observing import answering, read_clusters
-from planner.workflows.plans import plan_now, verified
+from planner.workflows.plans import plan_now, with_broker_refusals
 from planner.workflows.preflight import check_allowed, schema_registries
 from planner.workflows.requests import RestoreBackupRequest
-from planner.workflows.topology import checked, cluster_of, endpoint_of
+from planner.workflows.topology import cluster_of, endpoint_of, load_and_lint
 from runtime.contract.records.manifest import BackupState, Snapshot, SnapshotOffset, SnapshotTopic
 from runtime.contract.spec.files import plain_folder
 from runtime.contract.spec.naming import illegal_because, is_internal
@@ -62,7 +62,7 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     Failure: the backup can't be read or trusted, holds none of the topics that the request names, or the
     cluster does not answer. What is not allowed is an error of the plan.
     """
-    loaded = checked(request)
+    loaded = load_and_lint(request)
     topology = loaded.topology
     check_allowed(topology)
     endpoint, cluster = endpoint_of(topology, request.endpoint), cluster_of(topology, request.to)
@@ -136,7 +136,7 @@ class _Planned:
             for step in plan.steps
             if isinstance(step, CreateTopic)
         )
-        judged = await verified(replace(plan, steps=creates), self._request.timeout_ms)
+        judged = await with_broker_refusals(replace(plan, steps=creates), self._request.timeout_ms)
         return replace(judged, steps=plan.steps)
 
     def _check_names(self) -> None:

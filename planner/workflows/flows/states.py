@@ -41,7 +41,7 @@ from planner.workflows.interaction import (
     partitions_text,
 )
 from planner.workflows.requests import ChangeRequest, FlowRequest, PromoteRequest, ResumeRequest
-from planner.workflows.topology import checked, flow_of, job_flow_of
+from planner.workflows.topology import flow_of, job_flow_of, load_and_lint
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
 from runtime.contract.results.status import next_step
 from runtime.contract.spec.route import Router
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @Workflow
 async def pause(request: FlowRequest, interaction: Interaction = UNATTENDED) -> ApplyResult:
     """Writes `state: paused` into the topology and applies it. The job continues with its other flows."""
-    flow = job_flow_of(checked(request).topology, request.flow)
+    flow = job_flow_of(load_and_lint(request).topology, request.flow)
     if not flow.runs:
         raise wrong_state(flow, "paused")
     return await apply_edited(states_edited({flow.name: "paused"}, request), request, interaction)
@@ -68,7 +68,7 @@ async def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) 
 
     The result is incomplete while a partition of the flow waits for a decision, unless its loss is accepted.
     """
-    flow = job_flow_of(checked(request).topology, request.flow)
+    flow = job_flow_of(load_and_lint(request).topology, request.flow)
     if not flow.runs:
         raise wrong_state(flow, "resumed")
     applied = await apply_edited(
@@ -78,7 +78,7 @@ async def resume(request: ResumeRequest, interaction: Interaction = UNATTENDED) 
         wait_for=() if request.accept_loss else {flow.name},
     )
     if request.accept_loss and applied.complete:
-        await resume_over_loss(checked(request).topology, flow, interaction)
+        await resume_over_loss(load_and_lint(request).topology, flow, interaction)
     return applied
 
 
@@ -187,7 +187,7 @@ async def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED
     Waits until the lag is 0, then writes `state: promoted` into the topology and applies it. Producers at
     the source must be stopped before. Failure where records are left at the timeout: the flow keeps copying.
     """
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     flow = flow_of(topology, request.flow)
     seconds = request.copied_within_ms / 1000
     if request.topics is not None:
@@ -250,7 +250,7 @@ def reads_topics(router: Router, flow: str, pattern: str, loss: "GroupLoss") -> 
 @Workflow
 async def rehearse_promote(request: PromoteRequest) -> Rehearsal:
     """Returns what a promotion means. It changes nothing, and waits for nothing."""
-    topology = checked(request).topology
+    topology = load_and_lint(request).topology
     flow = flow_of(topology, request.flow)
     if not flow.runs:
         raise wrong_state(flow, "promoted")

@@ -21,7 +21,7 @@ from planner.workflows.audit.access import endpoints_of
 from planner.workflows.interaction import ProgressEvent
 from planner.workflows.plans import observe_and_plan
 from planner.workflows.requests import ChangeRequest, TopologyRequest
-from planner.workflows.topology import checked
+from planner.workflows.topology import load_and_lint
 from tests.fakes.applying import tools
 
 TIMEOUT_MS = 10_000
@@ -57,7 +57,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
     plan = (
         planfile.load(path).plan()
         if known
-        else run(observe_and_plan(checked(TopologyRequest(path)).topology, TIMEOUT_MS))
+        else run(observe_and_plan(load_and_lint(TopologyRequest(path)).topology, TIMEOUT_MS))
     )
     view = Signalling(number, after)
     session = ApplySession(

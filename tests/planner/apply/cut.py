@@ -20,7 +20,7 @@ from planner.state.history import read_history
 from planner.state.internal_topics import read_registry
 from planner.workflows.plans import observe_and_plan
 from planner.workflows.requests import TopologyRequest
-from planner.workflows.topology import checked
+from planner.workflows.topology import load_and_lint
 from runtime.lab.lab import Lab
 from tests.commands import environment
 from tests.endpoints import endpoint
@@ -68,7 +68,7 @@ def killed_after(path: Path, steps: int) -> list[dict[str, Any]]:
 
 
 def plan_now(path: Path) -> Plan:
-    return run(observe_and_plan(checked(TopologyRequest(path)).topology, 10_000))
+    return run(observe_and_plan(load_and_lint(TopologyRequest(path)).topology, 10_000))
 
 
 def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:

@@ -19,7 +19,7 @@ from planner.plan.make import plan_from
 from planner.plan.steps.registry import Disown, Own
 from planner.render.topology import topology_yaml
 from planner.workflows.requests import TopologyRequest
-from planner.workflows.topology import checked
+from planner.workflows.topology import load_and_lint
 from tests.fakes.simulated import simulate
 from tests.fakes.states import inputs
 from tests.planner.graph.build import cluster, live, observed, rule
@@ -61,7 +61,7 @@ def test_a_command_is_understood_and_says_which_topology_it_means(example: Path,
 
 
 def planned(file: Path, seen: Observed) -> Plan:
-    topology = checked(TopologyRequest(file)).topology
+    topology = load_and_lint(TopologyRequest(file)).topology
     plan = plan_from(inputs(topology, seen))
     assert not plan.errored, plan.diagnostics
     return plan
@@ -74,7 +74,7 @@ def applied(file: Path, seen: Observed) -> Observed:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_an_example_comes_to_rest(example: Path) -> None:
     """A topic that one apply makes at a cluster is copied onward by the next."""
-    clusters = checked(TopologyRequest(example)).topology.clusters
+    clusters = load_and_lint(TopologyRequest(example)).topology.clusters
     seen = observed(*(cluster(name, acls=[]) for name in clusters))
     for _ in clusters:
         seen = applied(example, seen)
@@ -100,14 +100,14 @@ def test_a_migration_ends_without_the_old_cluster_and_takes_nothing_from_the_new
     assert new is not None
     after.write_text(
         topology_yaml(
-            import_topology("migration", checked(TopologyRequest(file)).topology.clusters, [new])[0]
+            import_topology("migration", load_and_lint(TopologyRequest(file)).topology.clusters, [new])[0]
         )
     )
     seen = Observed({"new": new})
     plan = planned(after, seen)
 
     assert [step for step in plan.steps if not isinstance(step, Own | Disown)] == []
-    there = checked(TopologyRequest(after)).topology
+    there = load_and_lint(TopologyRequest(after)).topology
     assert {topic.name for topic in there.topics} == {
         "audit.log",
         "billing.events",

@@ -15,7 +15,7 @@ from planner.model.topology import Cluster
 from planner.plan.make import warnings_of, with_diagnostics
 from planner.render.plan.words import summary_line
 from planner.workflows.interaction import ApplyResult, DiagnosticCollector, silent
-from planner.workflows.observing import waiting, waits_of
+from planner.workflows.observing import read_waiting_partitions, waits_of
 from planner.workflows.plans import plan_with_warnings
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
@@ -79,7 +79,7 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
     plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))))
 
     found = DiagnosticCollector(silent)
-    assert run(waiting(plan, 1, progress=found)) == ()
+    assert run(read_waiting_partitions(plan, 1, progress=found)) == ()
     (one,) = found.diagnostics
     assert "it is not known whether a partition at dc2 waits for a decision" in one.summary
 

@@ -14,7 +14,7 @@ from planner.workflows.applying.apply import execute
 from planner.workflows.flows.edits import TopologyEdits, states_edited
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.requests import ChangeRequest, TopologyRequest
-from planner.workflows.topology import checked
+from planner.workflows.topology import load_and_lint
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
 from tests.planner.plan.jobs import plan
@@ -30,17 +30,18 @@ def test_an_edited_text_is_read_in_place_of_its_file(tmp_path: Path) -> None:
     assert after is not None
 
     for path in (file, tmp_path):
-        assert checked(TopologyRequest(path), edited={file: after}).topology.flows["there"].state == "paused"
-        assert checked(TopologyRequest(path)).topology.flows["there"].state == "active"
+        edited = load_and_lint(TopologyRequest(path), edited={file: after})
+        assert edited.topology.flows["there"].state == "paused"
+        assert load_and_lint(TopologyRequest(path)).topology.flows["there"].state == "active"
 
 
 def test_a_state_that_is_set_elsewhere_too_is_no_effect_of_its_edit(tmp_path: Path) -> None:
     file = shop(tmp_path, FLOWS)
-    before = checked(TopologyRequest(file)).topology
+    before = load_and_lint(TopologyRequest(file)).topology
     edits = TopologyEdits()
     edits.set_states([(before.flows["there"], "paused")])
 
-    edits.check(checked(TopologyRequest(file), edited=edits.texts).topology)
+    edits.check(load_and_lint(TopologyRequest(file), edited=edits.texts).topology)
     assert edits.flows == ["there"]
     with pytest.raises(Failure, match="the state of flow there is set elsewhere"):
         edits.check(before)
@@ -68,7 +69,7 @@ def test_the_states_of_many_flows_are_one_edit_of_their_file(tmp_path: Path) -> 
 
     assert edits.texts == {file: text.replace(", from", ", state: paused, from")}
     assert edits.flows == names
-    edits.check(checked(TopologyRequest(file), edited=edits.texts).topology)
+    edits.check(load_and_lint(TopologyRequest(file), edited=edits.texts).topology)
 
 
 def test_a_file_is_replaced_with_its_mode_and_link(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import with_next_step
 from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.replication_status import status_request
-from planner.workflows.plans import settled
+from planner.workflows.plans import retry_while_outdated
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.planner.plan.jobs import plan
@@ -114,7 +114,7 @@ class Brokers:
 def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
     brokers = Brokers(readings)
 
-    made = run(settled(brokers.plan))
+    made = run(retry_while_outdated(brokers.plan))
 
     assert (made.errored, brokers.readings - 1) == (False, readings)
 
@@ -122,7 +122,7 @@ def test_it_is_read_again_until_the_brokers_show_it(readings: int) -> None:
 def test_brokers_that_never_show_it_are_an_error_of_the_plan() -> None:
     brokers = Brokers(10**6)
 
-    made = run(settled(brokers.plan, within_s=0.5))
+    made = run(retry_while_outdated(brokers.plan, within_s=0.5))
 
     assert [one.code for one in made.diagnostics] == [BROKER_OUTDATED]
     assert brokers.readings > 1
@@ -140,5 +140,5 @@ def test_a_long_first_reading_leaves_time_to_read_again(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(asyncio, "sleep", pass_time)
-    assert not run(settled(make)).errored
+    assert not run(retry_while_outdated(make)).errored
     assert brokers.readings == 2

@@ -16,7 +16,7 @@ from planner.model.topology import Cluster, Job, Policies, Rule
 from planner.plan.make import plan_from
 from planner.state import planfile
 from planner.workflows import rules
-from planner.workflows.rules import check_rules, judged
+from planner.workflows.rules import check_rules, with_policy_verdicts
 from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, flow, inputs, observed, topology
@@ -69,7 +69,7 @@ LABELS = {"dc1": {"env": "prod", "region": "eu"}, "dc2": {"region": "us"}}
 )
 def test_the_rules_that_the_docs_show(on, day: int, planned_changes: list[Change], broken: list[str]) -> None:
     on(day)
-    plan = judged(planned(*planned_changes, labels=LABELS), [FILE])
+    plan = with_policy_verdicts(planned(*planned_changes, labels=LABELS), [FILE])
     assert [text.rpartition("(rule ")[2][:-1] for text in refused(plan)] == broken
     assert worst(plan.diagnostics) is (ExitCode.REFUSED if broken else ExitCode.DONE)
 
@@ -86,7 +86,7 @@ def test_the_rules_that_the_docs_show(on, day: int, planned_changes: list[Change
 def test_a_job_runs_no_code_of_a_topology(on, job: dict[str, Any], passes: bool) -> None:
     on(MONDAY)
     shop = replace(topology(flow()), jobs={"dc2": Job("dc2", **job)})
-    found = refused(judged(plan_of(shop), [FILE]))
+    found = refused(with_policy_verdicts(plan_of(shop), [FILE]))
     assert ["(rule jobs-run-no-other-code)" in one for one in found] == ([] if passes else [True])
 
 
@@ -111,7 +111,7 @@ def test_a_flow_that_leaves_the_eu_masks_email(on, transform, region, passes: bo
     shop = topology(flow(transform=transform), clusters=clusters)
     for made in (plan_of(shop), plan_of(shop, applied(shop))):
         assert [change.address.name for change in made.changes if change.address.kind is Kind.FLOW]
-        found = refused(judged(made, [FILE]))
+        found = refused(with_policy_verdicts(made, [FILE]))
         assert ["(rule masked-from-eu-to-us)" in one for one in found] == ([] if passes else [True])
 
 
@@ -126,7 +126,7 @@ resource.type == "topic" && has(resource.change.values)
 )
 def test_a_rule_sees_a_setting_as_brokers_read_it(on, written: str, broken: bool) -> None:
     topic = change("a", config={"retention.ms": written})
-    assert bool(refused(judged(planned(topic, rules=(rule(ENDLESS),))))) is broken
+    assert bool(refused(with_policy_verdicts(planned(topic, rules=(rule(ENDLESS),))))) is broken
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_a_refusal_names_the_changes_the_message_and_the_place(on, tmp_path: Pat
             message: topics begin with the name of their team
         """,
     )
-    (alone,) = judged(planned(change("team.a"), change("a")), [file]).diagnostics
+    (alone,) = with_policy_verdicts(planned(change("team.a"), change("a")), [file]).diagnostics
     assert alone.address == topic_address("dc1", "team.a")
-    (found,) = judged(planned(change("team.a"), change("t2"), change("a")), [file]).diagnostics
+    (found,) = with_policy_verdicts(planned(change("team.a"), change("t2"), change("a")), [file]).diagnostics
     assert found.address is None
     assert found.summary == (
         "topic.dc1.team.a, topic.dc1.t2: topics begin with the name of their team (rule named)"
@@ -168,7 +168,7 @@ def test_a_refusal_names_the_changes_the_message_and_the_place(on, tmp_path: Pat
 
 
 def test_a_warning_lets_the_plan_pass(on) -> None:
-    plan = judged(planned(change("a"), rules=(rule("plan.summary.add > 0", warn=True),)))
+    plan = with_policy_verdicts(planned(change("a"), rules=(rule("plan.summary.add > 0", warn=True),)))
     assert [(one.severity, one.summary) for one in plan.diagnostics] == [(Severity.WARNING, "no (rule r)")]
     assert not plan.errored
 
@@ -177,13 +177,13 @@ def test_a_saved_plan_keeps_its_rules_and_labels(on, tmp_path: Path) -> None:
     plan = planned(change("a"), labels=LABELS, rules=(rule('plan.cluster_labels.dc1.env == "prod"'),))
     planfile.write(plan, tmp_path / "plan")
     again = planfile.load(tmp_path / "plan").plan()
-    assert refused(judged(again)) == ["no (rule r)"]
+    assert refused(with_policy_verdicts(again)) == ["no (rule r)"]
 
 
 def test_every_command_is_judged_by_the_files_of_the_environment(on, tmp_path: Path, monkeypatch) -> None:
     file = written(tmp_path, "rules: [{name: r, deny: plan.changed, message: frozen}]\n")
     monkeypatch.setenv(rules.POLICY, f" {file}, ")
-    assert refused(judged(planned(change("a")))) == ["frozen (rule r)"]
+    assert refused(with_policy_verdicts(planned(change("a")))) == ["frozen (rule r)"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ for _ in range(8):
 def test_no_expression_hangs_or_fills_the_machine(on, expression: str, problem: str | None) -> None:
     many = planned(*(change(f"t{number}", replication=3) for number in range(300)), rules=(rule(expression),))
     begun = time.monotonic()
-    found = refused(judged(many))
+    found = refused(with_policy_verdicts(many))
     assert time.monotonic() - begun < 20
     assert (found == []) if problem is None else (problem in found[0])
 
@@ -239,7 +239,7 @@ def test_ten_thousand_changes_are_judged_in_seconds(on) -> None:
         *(change(f"t{number}", replication=3, partitions=12) for number in range(10_000)), labels=LABELS
     )
     begun = time.monotonic()
-    plan = judged(many, [FILE])
+    plan = with_policy_verdicts(many, [FILE])
     assert time.monotonic() - begun < 20
     assert refused(plan) == []
 
@@ -266,7 +266,7 @@ def test_a_policy_file_that_is_wrong(tmp_path: Path, text: str, wrong: str) -> N
 def test_without_the_extra_one_sentence_says_what_to_type(on, monkeypatch) -> None:
     monkeypatch.setattr("runtime.contract.extras.find_spec", lambda _: None)
     with pytest.raises(Failure) as failed:
-        judged(planned(rules=(rule("true"),)))
+        with_policy_verdicts(planned(rules=(rule("true"),)))
     (found,) = failed.value.diagnostics
     assert found.summary == "a rule in CEL needs the extra policies, which is not installed"
     assert "'kafka-repl[policies]'" in found.hint
