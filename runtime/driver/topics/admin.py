@@ -186,7 +186,8 @@ class TopicAdmin:
         loop = asyncio.get_running_loop()
         wanted, now = list(topics), loop.time()
         new = [name for name in wanted if name not in self._watched]
-        self._recent |= await self.settings(new)
+        read = await self.settings(new)
+        self._recent |= read  # not before: another flow may have read all of them meanwhile
         self._watched.update(dict.fromkeys(wanted, now))
         if len(new) < len(wanted):
             async with self._reading:

@@ -50,10 +50,12 @@ class Broker:
         self.retention = retention
         self.refused: set[str] = set()
         self.asked: list[Sequence[str]] = []
+        self.slow: dict[str, asyncio.Event] = {}  # topics whose answers wait
 
     async def ask_any(self, request: DescribeConfigsRequest) -> Sequence[Described]:
         self.asked.append(request.names)
-        await asyncio.sleep(0)
+        for name in self.slow.keys() & set(request.names):
+            await self.slow[name].wait()
         described = [self._described(name) for name in request.names]
         body = layouts(DescribeConfigsRequest)[1].encode(VERSION, (0, described))
         return request.answer(VERSION, memoryview(b"\0" * 5 + b"".join(bytes(part) for part in body)))[1]
@@ -107,6 +109,21 @@ async def test_only_settings_that_changed_are_other_objects() -> None:
     assert all(second[name] is first[name] for name in names)
     assert [name for name in names if third[name] is not first[name]] == ["c"]
     assert third["c"].explicit == {"retention.ms": "7"}
+
+
+async def test_a_flow_that_starts_brings_no_older_settings_of_others_back() -> None:
+    broker = Broker()
+    admin = admin_of(broker)
+    await admin.recent_settings(["a"], 0.0)
+    broker.slow["new"] = asyncio.Event()
+    starting = asyncio.create_task(admin.recent_settings(["new"], 0.0))
+    await asyncio.sleep(0)
+    broker.retention["a"] = "9"
+    changed = await admin.recent_settings(["a"], 0.0)
+    broker.slow["new"].set()
+    assert (await starting).keys() == {"new"}
+    assert await admin.recent_settings(["a"], 60.0) == changed
+    assert changed["a"].explicit == {"retention.ms": "9"}
 
 
 async def test_settings_that_may_not_be_read_any_more_are_not_known() -> None:
