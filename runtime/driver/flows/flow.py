@@ -38,10 +38,11 @@ from runtime.driver.flows.start import DriverContext, FlowWaits, is_ledger_lost,
 from runtime.driver.slots.channel import pause
 from runtime.files.manifest import EndpointUnavailable, ManifestProblem, ManifestTaken
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import LATEST
-from runtime.kafka.queries import offsets_of
+from runtime.kafka.protocol.metadata import TopicMetadata
+from runtime.kafka.protocol.offsets import LATEST, ListedOffset
+from runtime.kafka.queries import list_offsets
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
 
@@ -115,6 +116,11 @@ def topics_to_drain(
     wanted, done = NamePatterns(patterns), NamePatterns(closed)
     copied = {key.topic for key in shared.ledger.all_progress(spec.name)}
     return frozenset(topic for topic in copied if wanted.match(topic) and not done.match(topic))
+
+
+def _is_gone(key: PartitionKey, listed: TopicMetadata | None) -> bool:
+    """Returns whether a listing shows that the source no longer has the partition."""
+    return listed is None or (listed.error is ErrorCode.NONE and key.partition not in listed.partitions)
 
 
 def retry_pause(failures: int, *, starting: bool) -> float:
@@ -195,6 +201,7 @@ class DriverFlow:
         self._woken = asyncio.Event()
         self._attempts = 1  # to start, and to make the mirrors that fail
         self._behind = 0  # records that are left to drain
+        self._gone_notes: list[str] = []  # of topics to drain that the source no longer has
         self._topics: tuple[Collection[PartitionKey], int] = (), 0  # of which partitions, and how many
         self._group_notes: tuple[str, ...] = ()  # of the last sync of groups whose flow or topics ended
         self.copier = copier_of(self)
@@ -270,7 +277,7 @@ class DriverFlow:
             topics=self._count_topics(),
             partitions=len(self.partitions),
             why=why,
-            notes=[*islice(self.copier.notes(), 50), *self._group_notes],
+            notes=[*islice(self.copier.notes(), 50), *islice(self._gone_notes, 50), *self._group_notes],
             ended=self.phase is FlowPhase.ENDED,
             promoted=list(taken.promoted) if taken is not None else [],
             attempts=self._attempts if self.phase in _BEGINS else 0,
@@ -446,17 +453,31 @@ class DriverFlow:
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
         """Counts the records that are not copied yet, up to the last stable offsets, without heartbeats.
 
-        A partition without progress counts as one record. Raises WireError.
+        A partition without progress counts as one record. A partition that the source no longer has, by its
+        listing and by the leader's answer, has none left. Raises WireError.
         """
         source = await self.source()
         await self.shared.ledger.refresh(self.name)
         counted = [key for key in keys if key.topic != naming.HEARTBEATS]
-        wanted = dict.fromkeys((key.at for key in counted), LATEST)
-        ends = await offsets_of(source, wanted, Isolation.READ_COMMITTED)
-        progress = self.shared.ledger.all_progress(self.name)
-        self._behind = sum(
-            max(ends[key.at] - progress[key].position, 0) if key in progress else 1 for key in counted
+        listed = await self.shared.clusters.listing(self.spec.source)
+        ends = await list_offsets(
+            source, dict.fromkeys((key.at for key in counted), LATEST), Isolation.READ_COMMITTED
         )
+        progress = self.shared.ledger.all_progress(self.name)
+        behind, gone = 0, set[str]()
+        for key in counted:
+            match ends[key.at]:
+                case ListedOffset(offset=end):
+                    behind += max(end - progress[key].position, 0) if key in progress else 1
+                case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_gone(key, listed.get(key.topic)):
+                    gone.add(key.topic)
+                case code:
+                    raise BrokerError(ErrorCode(code), f"asking about {key.at}")
+        self._behind = behind
+        self._gone_notes = [
+            f"{topic} is gone from {self.spec.source}: no record of it is left to copy"
+            for topic in sorted(gone)
+        ]
 
     async def _await_release(self, topics: Collection[str] | None = None) -> None:
         """Waits until no slot holds these topics, or any; a slot that hangs is replaced."""

@@ -28,6 +28,7 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from tests.fakes.internal_topics import InternalTopics, TransactionalTopics, stored
@@ -69,6 +70,9 @@ class Clusters(TransactionalTopics):
     async def cluster(self, name: str) -> InternalTopics:
         self.refuse("source")
         return self
+
+    async def listing(self, name: str) -> Mapping[str, TopicMetadata]:
+        return {topic: self.topic(topic) for topic in TOPICS if topic not in self.gone | self.unlisted}
 
 
 class Driver:
@@ -364,3 +368,26 @@ def test_a_mirror_that_could_not_be_made_is_tried_again_within_seconds_without_f
     walk.act(seconds=60.0)
     assert copier.passes == 3
     walk.teardown()
+
+
+@pytest.mark.parametrize(("state", "phase"), [("active", P.COPYING), ("promoted", P.ENDED)])
+def test_a_topic_that_is_gone_from_the_source_holds_up_no_promotion(
+    state: FlowState, phase: FlowPhase
+) -> None:
+    """A topic that the principal may not describe is not listed either: it is waited for."""
+    walk = Flows()
+    walk.begin("active", promoted=False)
+    for _ in range(2):
+        walk.act(walk._slots_copy, 30.0)
+    walk.clusters.unlisted.add("pay")
+    walk.run(walk._edit(replace(walk.spec, state=state, promoted=("pay",) if state == "active" else ())))
+    walk.act(walk._slots_copy, 30.0)
+    assert walk.flow.phase is P.DRAINING
+    assert walk.flow.why.startswith("asking about pay-0: TOPIC_AUTHORIZATION_FAILED")
+    walk.clusters.unlisted.clear()
+    walk.clusters.gone.add("pay")
+    walk.act(walk._slots_copy, 30.0)
+    assert walk.flow.phase is phase
+    assert walk.flow.view().notes == ["pay is gone from dc1: no record of it is left to copy"]
+    walk.run(walk._stop())
+    walk.loop.close()
