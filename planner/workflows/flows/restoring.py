@@ -322,12 +322,11 @@ class _Planned:
 
     def _check_unread(self, snapshot: Snapshot) -> None:
         for what, why in sorted(snapshot.unread.items()):
+            hint = "give the principal of the backup's job the rights of docs/restore.md"
+            if what == "share groups":
+                hint = "set them by hand, for example with kafka-share-groups.sh --reset-offsets"
             if what != "acls" or self._request.acls:
-                self._warn(
-                    "",
-                    f"the snapshot of {time_text(snapshot.at_ms)} lacks {what}: {why}",
-                    "give the principal of the backup's job the rights of docs/restore.md",
-                )
+                self._warn("", f"the snapshot of {time_text(snapshot.at_ms)} lacks {what}: {why}", hint)
 
     def _acls(self) -> Iterator[AclRule]:
         """Yields the rules of the restored topics that the cluster lacks."""

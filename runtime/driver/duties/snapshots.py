@@ -124,9 +124,23 @@ class SnapshotDuty:
     async def _offsets(
         self, cluster: KafkaCluster, topics: Collection[str], unread: dict[str, str]
     ) -> list[SnapshotOffset]:
+        """Returns what groups committed on the topics. Start offsets of share groups are not backed up.
+
+        `unread` names these groups, and what can't be read. Raises WireError.
+        """
         listed = await list_groups(cluster)
-        names = sorted(set(listed.groups) - set(self._own_groups))
-        read = await committed_by(cluster, names)
+        names, share = sorted(set(listed.groups) - set(self._own_groups)), sorted(listed.share)
+        read, starts = await committed_by(cluster, names), await committed_by(cluster, share, share=share)
+        left_out = [
+            group
+            for group in share
+            if group in starts.failed or any(at.topic in topics for at in starts.offsets.get(group, ()))
+        ]
+        if left_out:
+            more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+            unread["share groups"] = (
+                f"{', '.join(left_out[:5])}{more} (their start offsets are not backed up)"
+            )
         failed = [f"{group}: {why}" for group, why in sorted(read.failed.items())]
         failed += [f"broker {node}: {why}" for node, why in sorted(listed.missing.items())]
         if failed:
