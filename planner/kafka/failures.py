@@ -53,6 +53,11 @@ class ClusterFailure(Failure):
         super().__init__(error(self.why, hint))
 
     @property
+    def transient_for_new_topic(self) -> bool:
+        """Whether it is transient where the topic may have just been made: brokers learn of it in turn."""
+        return self.transient
+
+    @property
     def explained(self) -> str:
         """`why`, with the hint if there is one."""
         return f"{self.why}; {self.hint}" if self.hint else self.why
@@ -105,6 +110,10 @@ class RequestRefused(ClusterFailure):
         # Only the caller knows whether a missing topic is about to exist, and a corrupt log stays so.
         lasting = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.CORRUPT_MESSAGE)
         self.transient = code is ErrorCode.BROKER_NOT_AVAILABLE or (code.retriable and code not in lasting)
+
+    @property
+    def transient_for_new_topic(self) -> bool:
+        return self.transient or self.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def meaning(code: ErrorCode, message: str | None = None) -> str:

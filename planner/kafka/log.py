@@ -101,7 +101,7 @@ class _PartitionReader(ABC, Generic[T]):
                     deadline = time.monotonic() + READ_SECONDS
                     continue
             except ClusterFailure as failure:
-                if not _may_pass(failure) or time.monotonic() > deadline:
+                if not failure.transient_for_new_topic or time.monotonic() > deadline:
                     raise unusable(self._client, self._at.topic, failure) from failure
                 self._drop_leader()
             if time.monotonic() > deadline:
@@ -126,7 +126,7 @@ class _PartitionReader(ABC, Generic[T]):
                     records = await self._fetch(leader, left)
                     continue
             except ClusterFailure as failure:
-                if not _may_pass(failure):
+                if not failure.transient_for_new_topic:
                     raise unusable(self._client, self._at.topic, failure) from failure
                 self._drop_leader()
             await asyncio.sleep(min(left, _AGAIN_SECONDS))
@@ -227,12 +227,6 @@ class ValueReader(_PartitionReader[tuple[bytes, bytes | None]]):
     def _skip_to(self, start: int) -> None:
         super()._skip_to(start)
         self._values.skip_to(start)
-
-
-def _may_pass(failure: ClusterFailure) -> bool:
-    """Returns whether another attempt helps. A leader may learn of a topic later than other brokers."""
-    is_new = isinstance(failure, RequestRefused) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return is_new or failure.transient
 
 
 def compacted(records: Iterable[Record]) -> Mapping[bytes, Record]:
@@ -337,7 +331,7 @@ class LogWriter:
                 if refused.code in _FORGOTTEN:
                     self._identity = None
                     self._sequences.clear()
-                elif not _may_pass(refused):
+                elif not refused.transient_for_new_topic:
                     raise
             except ClusterFailure as failure:
                 if not failure.transient:

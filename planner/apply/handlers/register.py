@@ -11,7 +11,6 @@ from planner.model.address import Address, Kind
 from planner.model.observed import ID, RegistryEntry
 from planner.model.step import DONE, Result, StepResult, failed
 from planner.plan.steps.registry import Disown, Own
-from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
 
 
@@ -63,16 +62,11 @@ async def _await_topic_ids(
         else:
             ids.update({topic.name: topic_id_text(topic.id) for topic in described if not topic.error})
             unread.update({topic.name: RequestRefused(topic.error) for topic in described if topic.error})
-        left = [name for name in left if name in unread and _may_appear(unread[name])]
+        left = [name for name in left if name in unread and unread[name].transient_for_new_topic]
         return {name: unread[name].why for name in left}
 
     await wait_while_missing(context, missing)
     return ids, {name: failure.explained for name, failure in unread.items()}
-
-
-def _may_appear(failure: ClusterFailure) -> bool:
-    is_missing = isinstance(failure, RequestRefused) and failure.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return is_missing or failure.transient
 
 
 async def _write(
