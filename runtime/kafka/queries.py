@@ -195,7 +195,7 @@ async def topic_configs(
 
     With `decoded`, those of a response that a broker repeats are the same objects.
     """
-    for some in _parts(topics, _TOPICS_AT_ONCE):
+    for some in in_parts(topics, _TOPICS_AT_ONCE):
         for described in await cluster.ask_any(DescribeConfigsRequest(TOPIC, some, keys, decoded)):
             yield described
 
@@ -375,7 +375,7 @@ async def committed_by(
         if attempt:
             await asyncio.sleep(_PAUSE_S * 2**attempt)
         again: list[str] = []
-        for some in _parts(left, _AT_ONCE):
+        for some in in_parts(left, _AT_ONCE):
             by_node, unplaced = await _placed(cluster, some, read)
             again += unplaced
             # No broker waits for another's response.
@@ -484,7 +484,7 @@ async def commit_many(cluster: KafkaCluster, offsets: Mapping[str, Committed]) -
     appended together with others. So many groups are committed over several connections.
     """
     names = list(offsets)
-    for some in _parts(names, _AT_ONCE):
+    for some in in_parts(names, _AT_ONCE):
         await cluster.coordinators(CoordinatorKind.GROUP, some)
     lanes = min(_LANES, 1 + len(names) // _PER_LANE)
     outcomes: dict[str, Outcome] = {}
@@ -533,5 +533,6 @@ async def _commit(cluster: KafkaCluster, group: str, offsets: Committed, purpose
     return {**codes, **await send(OffsetCommitRequest(group, without_metadata))}
 
 
-def _parts(items: Sequence[T], most: int) -> list[Sequence[T]]:
+def in_parts(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Returns the items in parts of at most so many."""
     return [items[start : start + most] for start in range(0, len(items), most)]

@@ -15,7 +15,7 @@ from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.leaders import group_by_leader
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
-from runtime.kafka.queries import list_offsets
+from runtime.kafka.queries import in_parts, list_offsets
 from runtime.kafka.timing import in_time
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
@@ -171,7 +171,7 @@ class ForeignWrites:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._read_for_s
-        waiting = deque(_groups(unread, _AT_ONCE))
+        waiting = deque(in_parts(unread, _AT_ONCE))
         while waiting:
             group = [
                 ranges
@@ -188,7 +188,7 @@ class ForeignWrites:
             except WireError:
                 self._postpone(group)
                 break
-            waiting.extend(_groups([ranges for ranges in group if ranges], max(1, len(group) // _FEWER)))
+            waiting.extend(in_parts([ranges for ranges in group if ranges], max(1, len(group) // _FEWER)))
             if loop.time() >= until:
                 break
         self._postpone(chain.from_iterable(waiting))
@@ -300,7 +300,3 @@ class ForeignWrites:
 def _is_idle(copy: PartitionCopy) -> bool:
     """Returns whether the partition has no batch queued or in an open transaction."""
     return copy.fetchable and not copy.in_transaction and not copy.queue
-
-
-def _groups(some: Sequence[_UnreadRanges], size: int) -> list[Sequence[_UnreadRanges]]:
-    return [some[start : start + size] for start in range(0, len(some), size)]
