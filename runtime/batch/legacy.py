@@ -12,7 +12,7 @@ from runtime.batch.codecs import UnpackedSizeExceeded, unpack
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, Codec, LegacySet
 from runtime.batch.spec import LEAST_RECORD
 from runtime.batch.splice import Raw
-from runtime.batch.varint import MalformedBytes, varint
+from runtime.batch.varint import MalformedBytes, sized, varint
 
 _ENTRY: Final = struct.Struct(">qiIbb")  # offset, size, checksum, magic, attributes
 _TIMESTAMP: Final = struct.Struct(">q")
@@ -20,7 +20,6 @@ _SIZE: Final = struct.Struct(">i")
 _LOG_OVERHEAD: Final = 12
 _CRC_FROM: Final = 16
 _NO_HEADERS: Final = varint(0)
-_NULL: Final = varint(-1)
 
 
 class _Message(NamedTuple):
@@ -136,11 +135,7 @@ def _sized(view: memoryview, position: int, end: int) -> tuple[bytes | None, int
 
 
 def _raw(offset: int, timestamp: int, message: _Message) -> Raw:
-    return offset, timestamp, _field(message.key) + _field(message.value) + _NO_HEADERS
-
-
-def _field(content: bytes | None) -> bytes:
-    return _NULL if content is None else varint(len(content)) + content
+    return offset, timestamp, sized(message.key) + sized(message.value) + _NO_HEADERS
 
 
 def _mend_lz4(frame: bytes) -> bytes:

@@ -61,3 +61,11 @@ TABLE: Final = [encode(value) for value in (*range(TABLE_REACH), *range(-TABLE_R
 def varint(value: int) -> bytes:
     """Encodes as `encode` does, from the table if it holds the value."""
     return TABLE[value] if -TABLE_REACH <= value < TABLE_REACH else encode(value)
+
+
+NO_FIELD: Final = varint(-1)
+
+
+def sized(content: bytes | None) -> bytes:
+    """Returns a key, a value or a header's value in the encoding of a record."""
+    return NO_FIELD if content is None else varint(len(content)) + content

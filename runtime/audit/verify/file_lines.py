@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from runtime.audit.verify.pieces import RecordContent
-from runtime.batch.varint import read_size, varint
+from runtime.batch.varint import NO_FIELD, read_size, sized, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.known_files import KnownFile
-from runtime.files.source.lines import NO_HEADERS, NO_KEY, end_of_last_line, fingerprint, sized
+from runtime.files.source.lines import NO_HEADERS, end_of_last_line, fingerprint
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import source_of
 
@@ -159,7 +159,7 @@ def _lines(file: OpenFile, begin: int, end: int, *, blank: bool) -> Iterator[Fil
         for text_line in whole:
             line = text_line.removesuffix(b"\r")
             if line.strip() or not blank:
-                yield FileLine(begin, NO_TIME, NO_KEY + sized(line) + NO_HEADERS)
+                yield FileLine(begin, NO_TIME, NO_FIELD + sized(line) + NO_HEADERS)
             begin += len(text_line) + 1
     if rest:
         raise UnreadableFile(_CHANGED)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from runtime.batch.varint import varint
+from runtime.batch.varint import NO_FIELD, varint
 from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.spec.files import LineFormat
 from runtime.files.source.known_files import NO_FINGERPRINT
@@ -22,18 +22,12 @@ from runtime.files.source.open_file import OpenFile
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
 _ENDS: Final = (b"\r\n", b"\n")
 READ_BYTES: Final = 4 << 20  # of one file, in one transaction
-NO_KEY: Final = varint(-1)
 NO_HEADERS: Final = varint(0)
-
-
-def sized(content: bytes | None) -> bytes:
-    """Returns a key, a value or a header's value in the encoding of a record."""
-    return NO_KEY if content is None else varint(len(content)) + content
 
 
 def keyless(timestamp: int, values: Iterable[bytes]) -> list[tuple[int, bytes]]:
     """Returns records of values alone, in the encoding of a batch."""
-    return [(timestamp, b"".join((NO_KEY, varint(len(value)), value, NO_HEADERS))) for value in values]
+    return [(timestamp, b"".join((NO_FIELD, varint(len(value)), value, NO_HEADERS))) for value in values]
 
 
 def fingerprint(file: OpenFile, position: int) -> bytes | None:

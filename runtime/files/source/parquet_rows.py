@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from runtime.batch.varint import varint
+from runtime.batch.varint import sized, varint
 from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.files.source.known_files import NO_FINGERPRINT, FileState, Listing
-from runtime.files.source.lines import NO_HEADERS, READ_BYTES, ReadRecords, keyless, sized
+from runtime.files.source.lines import NO_HEADERS, READ_BYTES, ReadRecords, keyless
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.row_json import RowEncoder, UnreadableRows
 
