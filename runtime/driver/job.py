@@ -43,7 +43,7 @@ from runtime.driver.slots.channel import (
     pause,
     post,
 )
-from runtime.driver.slots.manager import SlotManager
+from runtime.driver.slots.manager import SlotManager, partitions_in_loss
 from runtime.driver.slots.membership import NO_SLOTS, Membership, slot_layout
 from runtime.driver.slots.round_reports import RoundReports
 from runtime.driver.yarn import YarnApplications
@@ -102,14 +102,15 @@ class JobRunner:
         )
         self._editing: asyncio.Task[None] | None = None
         self._flows: FlowManager | None = None
-        self._slots: SlotManager | RoundReports | None = None
+        self._slots: SlotManager | None = None  # none of a job that copies in rounds
+        self._reporting: SlotManager | RoundReports | None = None
         self._metrics = JobMetrics(lambda: self.spec, self._snapshot)
         self._replicas = ReplicaCounts()
         self._duties = FlowDuties(
             lambda: self.spec,
             self._clusters,
             self._tasks,
-            lambda: self._slots.reports.values() if self._slots is not None else (),
+            lambda: self._reporting.reports.values() if self._reporting is not None else (),
         )
 
     def stop(self) -> None:
@@ -214,12 +215,12 @@ class JobRunner:
             trouble=self._trouble
             or self._commands.trouble
             or self._skipped.note
-            or (self._slots.skipped.note or self._slots.jvm_trouble if self._slots is not None else "")
+            or (self._slots.trouble if self._slots is not None else "")
             or self._metrics.trouble,
             shipped=self._shipped,
             metrics=self._metrics.address,
             metrics_taken=self._metrics.taken,
-            slots=self._slots.views() if self._slots is not None else [],
+            slots=self._reporting.views() if self._reporting is not None else [],
             flows=self._duties.with_notes(self._flows.views()) if self._flows is not None else [],
         )
 
@@ -231,7 +232,7 @@ class JobRunner:
             status=status,
             made_at=time.monotonic(),
             heartbeat_age_s=self._leadership.age_s if self._leadership is not None else float("inf"),
-            reports=dict(self._slots.reports) if self._slots is not None else {},
+            reports=dict(self._reporting.reports) if self._reporting is not None else {},
             flows=flow_snapshots(
                 status, self._flows.all() if self._flows is not None else [], self._duties.schema_actions
             ),
@@ -322,14 +323,17 @@ class JobRunner:
         )
         self._flows = FlowManager(context, self._tasks, self._duties.restart)
         flows, record_report = self._flows.all, self._metrics.record_report
-        if spec.in_rounds:
-            self._slots = RoundReports(context, flows, self._tasks, record_report)
-        else:
+        rounds = RoundReports(context, flows, record_report)
+        if not spec.in_rounds:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
+        self._reporting = self._slots or rounds
         status_offset = await self._until_done(lambda: end_of(destination, naming.STATUS), spec.destination)
         await self._until_done(self._publish_spec, spec.destination)
         self._flows.start(spec)
-        self._slots.start(status_offset)
+        if self._slots is not None:
+            self._slots.start(status_offset)
+        else:
+            self._tasks.spawn(rounds.run(), "report")
         self._state = "running"
 
     async def _cores(self, application: SparkSlotRunner) -> int:
@@ -374,7 +378,7 @@ class JobRunner:
 
     def _accept_loss(self, command: control.AcceptLoss) -> None:
         """Accepts the loss of partitions that stopped over one. Raises RefusedCommand for the others."""
-        stopped = self._slots.stopped_by_loss() if self._slots is not None else ()
+        stopped = partitions_in_loss(self._reporting.reports.values()) if self._reporting is not None else ()
         accepted: frozenset[PartitionKey] = frozenset()
         if self._flows is not None:
             accepted = self._flows.accept_loss(command.flow, stopped, command.partitions)
@@ -420,12 +424,12 @@ class JobRunner:
         """
         self._state = "stopping"
         log_event("driver_stopping", job=self.spec.job, driver=self.driver)
-        assert self._slots is not None
         assert self._flows is not None
         assert self._leadership is not None
         if self._editing is not None:  # an edit must not start a flow any more
             await self._tasks.end(self._editing)
-        await self._slots.stop()
+        if self._slots is not None:  # a round ends with its flow: what it has not committed is not visible
+            await self._slots.stop()
         self._state = "stopped"
         # A flow that can't be stopped in the ledger does not keep the job from saying that it was stopped.
         for last in (self._flows.stop_all, self._leadership.send_heartbeat):

@@ -66,7 +66,7 @@ class SlotManager:
         self._flows = flows
         self._tasks = tasks
         self._on_report = on_report
-        self.jvm_trouble = ""
+        self._jvm_trouble = ""
         self._changed = asyncio.Event()
         self._unread: dict[int, Record] = {}
         self._arrived = asyncio.Event()
@@ -75,7 +75,7 @@ class SlotManager:
         self._limits: dict[int, tuple[float, float]] = {}  # of silence in s, with when it was raised
         self._heartbeat_at = float("-inf")  # by the clock that the reads are counted by
         self._got_heartbeat = False
-        self.skipped = UnreadableRecordCounter(naming.STATUS)
+        self._skipped = UnreadableRecordCounter(naming.STATUS)
 
     def start(self, status_offset: int) -> None:
         """Starts the slots and the tasks of this manager.
@@ -98,9 +98,10 @@ class SlotManager:
         """Returns the status of each slot."""
         return [supervisor.view() for supervisor in self.supervisors]
 
-    def stopped_by_loss(self) -> list[PartitionKey]:
-        """Returns the partitions that stopped because of data loss."""
-        return partitions_in_loss(self.reports.values())
+    @property
+    def trouble(self) -> str:
+        """The most important failure that this manager sees now, if any."""
+        return self._skipped.note or self._jvm_trouble
 
     async def stop(self) -> None:
         """Stops all slots."""
@@ -142,7 +143,7 @@ class SlotManager:
 
     async def _fetch_reports(self, offset: int) -> None:
         """Takes the heartbeats of slots, and keeps the newest report of each slot until it is read."""
-        tail = TopicTail(self._context.destination, naming.STATUS, offset, self.skipped)
+        tail = TopicTail(self._context.destination, naming.STATUS, offset, self._skipped)
         while True:
             try:
                 records = await tail.read()
@@ -165,7 +166,7 @@ class SlotManager:
                 try:
                     heartbeat = job_status.decode_slot_heartbeat(record.value)
                 except UnreadableValue as error:
-                    self.skipped.add(record.offset, str(error))
+                    self._skipped.add(record.offset, str(error))
                     return
                 self.take_heartbeat(slot, heartbeat)
 
@@ -232,7 +233,7 @@ class SlotManager:
         try:
             report = job_status.decode_slot(value)
         except UnreadableValue as error:
-            self.skipped.add(offset, str(error))
+            self._skipped.add(offset, str(error))
             return
         if report.driver != self._context.driver or not 0 <= slot < len(self.supervisors):
             return
@@ -262,11 +263,11 @@ class SlotManager:
             try:
                 await self.inspect_once()
             except JvmSilent as error:
-                if not self.jvm_trouble:
+                if not self._jvm_trouble:
                     log_driver_message(str(error))
-                self.jvm_trouble = str(error)
+                self._jvm_trouble = str(error)
             else:
-                self.jvm_trouble = ""
+                self._jvm_trouble = ""
 
     async def inspect_once(self) -> None:
         """Inspects every slot. Raises JvmSilent."""

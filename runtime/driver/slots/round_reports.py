@@ -12,16 +12,13 @@ from typing import Any
 
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import SlotReport, SlotView, StatusKey
-from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.driver.flows.flow import DriverFlow
 from runtime.driver.flows.rounds import RoundCopier
 from runtime.driver.flows.start import DriverContext
-from runtime.driver.slots.channel import UnreadableRecordCounter, post
-from runtime.driver.slots.manager import partitions_in_loss
+from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
-from runtime.kafka.timing import BackgroundTasks
 
 _EVERY_S = 1.0
 _REPEAT_MS = 5_000  # an unchanged report is repeated: its age shows whether the flow is alive
@@ -37,36 +34,18 @@ class RoundReports:
         self,
         context: DriverContext,
         flows: Callable[[], Iterable[DriverFlow]],
-        tasks: BackgroundTasks,
         on_report: Callable[[SlotReport], None],
     ) -> None:
         self.reports: dict[int, SlotReport] = {}
-        self.jvm_trouble = ""
-        self.skipped = UnreadableRecordCounter(naming.STATUS)
         self._context = context
         self._flows = flows
-        self._tasks = tasks
         self._on_report = on_report
         self._names: dict[int, str] = {}
         self._sent: dict[int, SlotReport] = {}
 
-    def start(self, _status_offset: int) -> None:
-        """Starts the reports."""
-        self._tasks.spawn(self._report_periodically(), "report")
-
-    def changed(self) -> None:
-        """Does nothing: the flows see for themselves what they copy."""
-
     def views(self) -> list[SlotView]:
         """Returns the status of each flow as that of a slot."""
         return [copier.view(number) for number, copier in self._copiers().items()]
-
-    def stopped_by_loss(self) -> list[PartitionKey]:
-        """Returns the partitions that stopped because of data loss."""
-        return partitions_in_loss(self.reports.values())
-
-    async def stop(self) -> None:
-        """Does nothing: a round ends with its flow, and what it has not committed is not visible."""
 
     def _copiers(self) -> dict[int, RoundCopier[Any]]:
         """Returns the copiers by their numbers. A flow that is new gets the first number that is free."""
@@ -77,7 +56,7 @@ class RoundReports:
             self._names[free] = name
         return {number: copiers[name] for number, name in sorted(self._names.items())}
 
-    async def _report_periodically(self) -> None:
+    async def run(self) -> None:
         """Sends reports until cancelled; what could not be sent is sent with the next ones."""
         while True:
             await self.report_once()

@@ -215,7 +215,7 @@ async def test_a_report_that_is_refused_does_not_hold_up_those_of_other_flows() 
     flows = [SimpleNamespace(name=name, copier=copier(Source({}), Sink())) for name in ("a", "b")]
     context, status = SimpleNamespace(job="job", driver="driver"), Topic()
     context.destination, context.leadership = status, Flow().shared.leadership
-    reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), cast(Any, None), lambda _: None)
+    reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), lambda _: None)
     status.refused = {0}
     await reports.report_once()
     assert status.sent() == [(1, True)]
@@ -230,7 +230,7 @@ async def test_a_flow_keeps_its_number_when_another_one_leaves_the_job() -> None
     context, status = SimpleNamespace(job="job", driver="driver"), Topic()
     context.destination, context.leadership = status, Flow().shared.leadership
     reported: list[SlotReport] = []
-    reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), cast(Any, None), reported.append)
+    reports = RoundReports(cast(Any, context), lambda: cast(Any, flows), reported.append)
     for flow in flows:
         flow.copier._sink.stats = FlowStats(flow.name, records=5)
 

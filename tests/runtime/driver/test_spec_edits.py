@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.records.control import AcceptLoss
-from runtime.contract.records.job_status import JobStatusTable
+from runtime.contract.records.job_status import JobStatusTable, PartitionState, PartitionStatus, SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
@@ -106,8 +106,9 @@ class Stopped:
         self.runner = JobRunner(SPEC, {}, cast(SpecFile, None))
         self.runner._flows = Slots().flows
         self.runner._flows.by_name["flow"] = cast(DriverFlow, self)
-        lost = [PartitionKey("flow", "orders", 0)]
-        self.runner._slots = cast(Any, SimpleNamespace(stopped_by_loss=lambda: lost))
+        lost = PartitionStatus("flow", "orders", 0, PartitionState.DATA_LOSS, 0)
+        report = SlotReport(0, 0, 1, partitions=[lost])
+        self.runner._reporting = cast(Any, SimpleNamespace(reports={0: report}))
 
     def accept_loss(self, partitions: frozenset[PartitionKey]) -> None:
         self.accepted = partitions
@@ -232,9 +233,7 @@ async def test_a_job_says_that_it_was_stopped_although_a_flow_cannot_be_stopped_
         beats.append(runner.status().state)
 
     runner._flows = cast(Any, SimpleNamespace(stop_all=refused, views=list, all=list))
-    runner._slots = cast(
-        Any, SimpleNamespace(stop=stopped, views=list, jvm_trouble="", skipped=runner._skipped)
-    )
+    runner._slots = runner._reporting = cast(Any, SimpleNamespace(stop=stopped, views=list, trouble=""))
     runner._leadership = cast(Any, SimpleNamespace(send_heartbeat=beat))
     await runner._stop_gracefully()
     assert beats == ["stopped"]
