@@ -43,7 +43,7 @@ from runtime.kafka.protocol.metadata import MetadataRequest
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord, batches_of, plain
-from runtime.kafka.timing import Silence, in_time
+from runtime.kafka.timing import Silence, in_time, now_ms
 from runtime.launch.command import archive_classes
 from runtime.launch.folder import JobFolder
 from runtime.launch.supervision.supervised import SupervisedLauncher
@@ -493,7 +493,7 @@ class Standby:
         status = StandbyStatus(
             standby=self._standby,
             state=state,
-            at_ms=int(time.time() * 1000),
+            at_ms=now_ms(),
             host=socket.gethostname(),
             process=os.getpid(),
             claim=self._claim if self._claim is not None else -1,

@@ -50,7 +50,7 @@ from runtime.driver.yarn import YarnApplications
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
-from runtime.kafka.timing import BackgroundTasks, callback_failures
+from runtime.kafka.timing import BackgroundTasks, callback_failures, now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.metrics.snapshot import JobSnapshot
 from runtime.slot.log import log_driver_message, log_event
@@ -203,7 +203,7 @@ class JobRunner:
             topology=self.spec.topology,
             driver=self.driver,
             state=self._state,
-            at_ms=int(time.time() * 1000),
+            at_ms=now_ms(),
             started_ms=int(self._started * 1000),
             application=application.id if application is not None else "",
             master=application.master if application is not None else "",

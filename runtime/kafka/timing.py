@@ -8,6 +8,7 @@ import contextlib
 import math
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -22,6 +23,11 @@ V = TypeVar("V")
 
 SILENCE_S = 1.0  # a healthy broker answers within milliseconds; a hanging one may never answer
 AT_ONCE = 2  # many concurrent callers must not multiply the load
+
+
+def now_ms() -> int:
+    """Returns the wall clock's time in ms since 1970."""
+    return int(time.time() * 1000)
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float, where: str) -> T:

@@ -6,7 +6,6 @@ They translate group offsets below the map, for data that was copied before the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets, offsets_of
 from runtime.kafka.records import InternalRecord, visible_sets
+from runtime.kafka.timing import now_ms
 from runtime.ledger.records import InternalTopicScan, TopicReplaced
 
 _WINDOW_BYTES = 64 << 10
@@ -161,25 +161,25 @@ class ConsumerTimeTable:
         ).items():
             for item in wanted[place]:
                 if timestamp is None:
-                    self._retries.note_failure(item, place[1], _now_ms())
+                    self._retries.note_failure(item, place[1], now_ms())
                     continue
                 before = self._known.get(item, ConsumerTimes((), 0))
-                self._known[item] = before.later(OffsetTimestamp(place[1], timestamp), self._most, _now_ms())
+                self._known[item] = before.later(OffsetTimestamp(place[1], timestamp), self._most, now_ms())
                 self._unsaved.add(item)
 
     def _not_known(
         self, offsets: Mapping[GroupPartition, int], at_most: int | None
     ) -> dict[Place, list[GroupPartition]]:
         """Returns the positions that must be read, each with the commits that have it."""
-        now_ms = _now_ms()
+        at_ms = now_ms()
         wanted: dict[Place, list[GroupPartition]] = {}
         for item, offset in offsets.items():
             place = TopicPartition(item.topic, item.partition), offset
             times = self._known.get(item)
             if times is not None and times.has(offset):
-                if times.at_ms < now_ms - _DAY_MS:  # A record that is not written again expires.
+                if times.at_ms < at_ms - _DAY_MS:  # A record that is not written again expires.
                     self._unsaved.add(item)
-            elif not self._retries.is_due(item, offset, now_ms):
+            elif not self._retries.is_due(item, offset, at_ms):
                 continue
             elif place in wanted or at_most is None or len(wanted) < at_most:
                 wanted.setdefault(place, []).append(item)
@@ -190,7 +190,7 @@ class ConsumerTimeTable:
         unsaved: dict[int, list[InternalRecord]] = {}
         for item in self._unsaved:
             key = group_records.encode_times_key(self._flow, item)
-            times = ConsumerTimes(self._known[item].moments, _now_ms())
+            times = ConsumerTimes(self._known[item].moments, now_ms())
             record = InternalRecord(key, group_records.encode_times(times))
             unsaved.setdefault(group_records.partition_of(key, partitions), []).append(record)
         return unsaved
@@ -256,7 +256,3 @@ async def _request_all(
 
     await asyncio.gather(*(request(place) for place in places))
     return results
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -34,6 +34,7 @@ from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger, ProducerDirectory, register
 from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.positions import leave_orphans
@@ -44,7 +45,7 @@ from runtime.replay.schemas import ReplayedSchemas
 from runtime.schemas.copier import SchemaCopier
 from runtime.schemas.id_map import SchemaIdMap
 from runtime.slot.failpoints import failpoint
-from runtime.slot.partition import Cursor, now_ms
+from runtime.slot.partition import Cursor
 from runtime.slot.read.batch_filter import FilteredBatches, filter_batches, rewrite_spec, transformed
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import TopicPartition
-from runtime.kafka.timing import RetryDeadline
+from runtime.kafka.timing import RetryDeadline, now_ms
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import TransactionWriter
@@ -63,7 +63,6 @@ from runtime.replay.request import RESTORED, CopyStopped, RestorePartition, Rest
 from runtime.replay.restore_target import earlier_restore
 from runtime.replay.schemas import with_restored_ids
 from runtime.slot.failpoints import failpoint
-from runtime.slot.partition import now_ms
 
 _GENERATION: Final = 1
 _FETCH_BYTES: Final = 8 << 20

@@ -17,6 +17,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRe
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec.launch import UNPACKED_LIMIT
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import ProducerDirectory, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
@@ -34,7 +35,7 @@ from runtime.slot.health.supervisor import (
     largest_of,
 )
 from runtime.slot.health.watch import TopicWatch
-from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
+from runtime.slot.partition import CopyPhase, PartitionCopy
 from runtime.slot.read.reader import Fetched, FetchEvent, FetchFailed, RecordRejected, SourceReader
 from runtime.slot.read.schema_gate import SchemaGate
 from runtime.slot.write.events import (

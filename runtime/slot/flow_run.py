@@ -20,13 +20,12 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, UnknownCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.timing import wait_at_most
+from runtime.kafka.timing import now_ms, wait_at_most
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot import log
 from runtime.slot.context import SlotContext
 from runtime.slot.flow import FlowCopy
-from runtime.slot.partition import now_ms
 from runtime.slot.write.flow_ledger import Superseded
 
 Opening = Callable[[str, ClusterSpec], Awaitable[KafkaCluster]]

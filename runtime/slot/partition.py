@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
@@ -20,6 +19,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.naming import newest_id
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import now_ms
 from runtime.slot import log
 from runtime.slot.budget import ResponseMemory
 from runtime.slot.offset_accounts import OffsetAccounts
@@ -521,8 +521,3 @@ def with_topic_ids(progress: Progress, source_topic_id: bytes, destination_topic
         source_topic_id=newest_id(progress.source_topic_id, source_topic_id),
         destination_topic_id=newest_id(progress.destination_topic_id, destination_topic_id),
     )
-
-
-def now_ms() -> int:
-    """Returns the wall clock's time in milliseconds."""
-    return int(time.time() * 1000)

@@ -17,7 +17,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.kafka.cluster import KafkaCluster, WrongCluster, named, opened
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.timing import callback_failures, wait_at_most
+from runtime.kafka.timing import callback_failures, now_ms, wait_at_most
 from runtime.ledger.ledger import Ledger, ProducerDirectory
 from runtime.schemas.client import SchemaRegistry
 from runtime.slot import log
@@ -26,7 +26,6 @@ from runtime.slot.context import SlotContext
 from runtime.slot.errors import SlotEnd, SlotMustEnd
 from runtime.slot.flow_run import FlowRun, SourceClusters
 from runtime.slot.idle_session import IdleSessions
-from runtime.slot.partition import now_ms
 
 if TYPE_CHECKING:
     from runtime.sql.transformer import Transformer

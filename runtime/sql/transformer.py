@@ -7,7 +7,6 @@ record by record: bad records, and the new values of those that change.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
 from runtime.contract.spec.transform import FIELDS, VALUE, TransformSpec
+from runtime.kafka.timing import now_ms
 from runtime.sql.columns import (
     Flags,
     Headers,
@@ -411,7 +411,7 @@ def _reject(
             return rejected, BadRecord(spec.where, record.offset, why(at))
         codec = columns.batches[int(np.searchsorted(ends, at, side="right"))].batch.codec
         try:
-            rejected.append(quarantined(record, why(at), codec, spec, int(time.time() * 1000)))
+            rejected.append(quarantined(record, why(at), codec, spec, now_ms()))
         except BatchFailure as failure:
             return rejected, failure
     return rejected, None

@@ -46,6 +46,7 @@ from runtime.kafka.queries import (
     list_groups,
     transactional_ids,
 )
+from runtime.kafka.timing import now_ms
 
 _GROUPS_PER_REQUEST = 100
 
@@ -256,7 +257,7 @@ async def read_clients(
         return ClusterClients(
             cluster=reach.cluster,
             cluster_id=cluster.cluster_id,
-            at_ms=int(time.time() * 1000),
+            at_ms=now_ms(),
             over_ms=elapsed_ms,
             topics=facts.clients(),
             notes=notes,

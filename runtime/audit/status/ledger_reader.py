@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from runtime.audit.status.facts import LedgerFacts
@@ -10,6 +9,7 @@ from runtime.contract.records.job_status import JobStatusTable
 from runtime.contract.spec import naming
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import offset_maps_at
 from runtime.ledger.records import InternalTopicScan
@@ -33,7 +33,7 @@ class StatusLedgerReader:
         if self._ledger is None:
             opened = await offset_maps_at(self.cluster, fresh=True)
             self._ledger = opened.ledger if opened is not None else None
-        self._read_ms = int(time.time() * 1000)
+        self._read_ms = now_ms()
         if self._ledger is not None:
             await self._ledger.refresh_all(flows, within)
 

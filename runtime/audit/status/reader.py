@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -40,7 +39,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
 from runtime.kafka.queries import list_offsets
-from runtime.kafka.timing import in_time
+from runtime.kafka.timing import in_time, now_ms
 
 _RETRY_WITHIN_S = 0.5
 # Partitions whose first uncopied record is read in one inspection: a batch may have a megabyte.
@@ -339,7 +338,7 @@ class StatusReader:
         """Reads only the ledgers, which is all that the next status needs of an earlier inspection."""
         clusters = self._inspections()
         await asyncio.gather(*(cluster.open() for cluster in clusters.values()))
-        self._before = StatusSnapshot(_now_ms(), {}, await self._ledgers(clusters))
+        self._before = StatusSnapshot(now_ms(), {}, await self._ledgers(clusters))
 
     async def _read(self, over_s: float = 0.0, *, until_alive: Collection[str] = ()) -> StatusSnapshot:
         async def begin(cluster: _ClusterInspection) -> None:
@@ -376,7 +375,7 @@ class StatusReader:
             )
         await asyncio.gather(*(cluster.step(cluster.read_traffic) for cluster in clusters.values()))
         facts = {name: cluster.facts for name, cluster in clusters.items()}
-        return StatusSnapshot(_now_ms(), facts, ledgers)
+        return StatusSnapshot(now_ms(), facts, ledgers)
 
     def _moved(self, jobs: Collection[str], ledgers: Mapping[str, LedgerFacts]) -> bool:
         """Returns whether each of the jobs has sent a heartbeat since the inspection before."""
@@ -440,10 +439,6 @@ def _heartbeats(ledgers: Mapping[str, LedgerFacts]) -> dict[str, int]:
         for name, status in ledger.reported.jobs.items()
         if status.state != "stopped"
     }
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _progress(

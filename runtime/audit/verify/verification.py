@@ -34,6 +34,7 @@ from runtime.audit.verify.results import report
 from runtime.audit.verify.stored import StoredComparison
 from runtime.audit.verify.topics import MirrorComparison
 from runtime.contract.results.records import VerificationReport
+from runtime.kafka.timing import now_ms
 from runtime.slot.budget import TokenBucket
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Verification:
         stored = _load(file) if resume and file is not None else None
         if stored is not None:
             return cls(request, file, comparison, stored)
-        began_ms = int(time.time() * 1000)
+        began_ms = now_ms()
         verification = cls(request, file, comparison, (began_ms, await comparison.plan(), []))
         verification.close()
         plan = msgspec.json.encode((_VERSION, began_ms, verification.planned))

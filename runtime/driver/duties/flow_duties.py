@@ -9,7 +9,6 @@ the flow.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
@@ -38,7 +37,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import LATEST, TopicPartition
 from runtime.kafka.queries import known_offsets, offset_commit
 from runtime.kafka.records import InternalRecord
-from runtime.kafka.timing import BackgroundTasks
+from runtime.kafka.timing import BackgroundTasks, now_ms
 from runtime.ledger.map_cleaner import clean_map
 from runtime.ledger.records import READ_FAILURES
 from runtime.metrics.snapshot import GroupSnapshot
@@ -81,7 +80,7 @@ async def _report_source_ends(flow: DriverFlow) -> None:
     ]
     if not partitions:
         return
-    at_ms = int(time.time() * 1000)
+    at_ms = now_ms()
     topics: defaultdict[str, dict[int, int]] = defaultdict(dict)
     for at, end in (await known_offsets(source, partitions, LATEST, Isolation.READ_COMMITTED)).items():
         topics[at.topic][at.partition] = end

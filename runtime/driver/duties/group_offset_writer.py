@@ -9,7 +9,6 @@ happens in between. `GroupSyncState` keeps the outcome between two passes, and d
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 
@@ -36,6 +35,7 @@ from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Read, commit_many, committed_by, list_groups
 from runtime.kafka.records import InternalRecord
+from runtime.kafka.timing import now_ms
 from runtime.metrics.snapshot import GroupSnapshot
 
 DONE = frozenset({State.TRANSLATED, State.AHEAD, State.UNMAPPED, State.OURS})
@@ -235,7 +235,7 @@ class GroupOffsetWriter:
         at_source = self._offsets[item]
         # Setting a start offset forgets what was acknowledged behind it: the same one is never set again.
         last = self._sides.last(item) if not at_source.of_share_group else None
-        decision = decide(place.position, _now_ms(), at_source.offset, at_destination, wrote, last)
+        decision = decide(place.position, now_ms(), at_source.offset, at_destination, wrote, last)
         if decision.commits and item.group in active:
             return replace(decision, state=State.REFUSED, why=ACTIVE, commits=False)
         return decision
@@ -252,12 +252,12 @@ class GroupOffsetWriter:
 
         `before` is the product's own offset that a commit replaces.
         """
-        at_source, now_ms = self._offsets[item], _now_ms()
+        at_source, at_ms = self._offsets[item], now_ms()
         checkpoint = replace(
             last or _NEVER_WRITTEN,
             source=at_source.offset,
             destination=decision.destination,
-            at_ms=now_ms,
+            at_ms=at_ms,
             state=decision.state,
             destination_topic=place.at.topic,
             clamped=decision.clamped,
@@ -272,7 +272,7 @@ class GroupOffsetWriter:
             checkpoint,
             written=decision.destination,
             written_source=at_source.offset,
-            written_ms=now_ms,
+            written_ms=at_ms,
             before=before,
         )
 
@@ -356,10 +356,6 @@ class GroupOffsetWriter:
 
     def _entry(self, item: GroupPartition) -> GroupOffsetEntry:
         return self._state.entry(item, self._offsets[item].offset, _now_s())
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _now_s() -> float:

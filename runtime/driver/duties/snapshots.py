@@ -22,6 +22,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.queries import committed_by, list_groups, topic_configs
+from runtime.kafka.timing import now_ms
 from runtime.slot.log import log_event
 
 
@@ -80,7 +81,7 @@ class SnapshotDuty:
     async def _take(
         self, cluster: KafkaCluster, generation: int, selects: Callable[[Iterable[str]], Collection[str]]
     ) -> Snapshot:
-        at_ms = int(time.time() * 1000)
+        at_ms = now_ms()
         listing = await self._clusters.listing(self._source)
         existing = {name: metadata for name, metadata in listing.items() if metadata.error is ErrorCode.NONE}
         topics = {name: existing[name] for name in sorted(selects(existing))}

@@ -23,7 +23,7 @@ from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.schema_backup import SchemaBackup
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks, finished, now_ms
+from runtime.driver.flows.rounds import ROUND_S, Copied, RecordSink, RoundTasks, finished
 from runtime.driver.flows.start import selection
 from runtime.driver.task import run_export
 from runtime.files.compaction import MergedFiles
@@ -38,6 +38,7 @@ from runtime.files.manifest import (
 )
 from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.timing import now_ms
 from runtime.slot.failpoints import failpoint
 from runtime.slot.log import log_event
 

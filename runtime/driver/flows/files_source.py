@@ -21,7 +21,7 @@ from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.ledger import Gap, PartitionKey, Progress
 from runtime.contract.spec.naming import is_other_topic
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.rounds import Look, RecordSource, SourceRange, now_ms
+from runtime.driver.flows.rounds import Look, RecordSource, SourceRange
 from runtime.driver.flows.topic_sink import TopicSink
 from runtime.files.source.known_files import (
     NO_FINGERPRINT,
@@ -33,6 +33,7 @@ from runtime.files.source.known_files import (
 from runtime.files.source.load import LoadFile
 from runtime.files.source.sources import source_of
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.timing import now_ms
 from runtime.slot.log import log_event
 
 _FORGET_S: Final = 7 * 86_400.0  # a file that was read and is gone may come back: an unmounted folder does

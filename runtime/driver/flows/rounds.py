@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -33,15 +32,12 @@ from runtime.driver.application import RoundWork, SparkSlotRunner, TasksFailed
 from runtime.driver.flows.flow import Copier, DriverFlow
 from runtime.driver.process import JvmSilent
 from runtime.kafka.cluster import KafkaCluster
+from runtime.kafka.timing import now_ms
 from runtime.slot.log import log_event
 
 _CANCEL_S, _CANCEL_AGAIN_S = 30.0, 1.0
 ROUND_S: Final = 30.0  # the longest round: under a backlog, files become visible that often
 S = PartitionState
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 # How far a partition was copied, as the sink keeps it: in the ledger, or in a manifest.

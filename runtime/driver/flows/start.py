@@ -12,7 +12,6 @@ records again, once, because the topology declares it.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
@@ -42,6 +41,7 @@ from runtime.driver.slots.membership import NO_SLOTS, Membership, SlotLayout
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.positions import commit_first_positions, first_positions, names
 from runtime.ledger.transaction_writer import fence
@@ -121,7 +121,7 @@ async def take_over(
         transactional_ids=[*mine, *older],
         source_cluster_id=source_cluster_id or last.source_cluster_id,
         destination_cluster_id=shared.destination.cluster_id,
-        written_at=int(time.time() * 1000),
+        written_at=now_ms(),
         note=LEDGER_LOST if lost else note,
         restarted=restart_request(spec) if lost and before is None else last.restarted,
         promoted=_still_promoted(spec, last.promoted),

@@ -38,6 +38,7 @@ from runtime.files.tasks import RoundTicket, TaskKind
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.offsets import TopicPartition
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import TransactionWriter
 from runtime.slot.budget import TokenBucket
@@ -263,7 +264,7 @@ class FileLoad:
             source_epoch=-1,
             records=len(read.records),
             bytes=read.size,
-            last_timestamp=int(time.time() * 1000),
+            last_timestamp=now_ms(),
         )
         return _Chunk(source, self._batches(source, read.records), step, mark)
 

@@ -7,7 +7,6 @@ position of a file is the number of its next row.
 from __future__ import annotations
 
 import hashlib
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from runtime.files.source.known_files import NO_FINGERPRINT, FileState, Listing
 from runtime.files.source.lines import NO_HEADERS, READ_BYTES, ReadRecords, keyless
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.row_json import RowEncoder, UnreadableRows
+from runtime.kafka.timing import now_ms
 
 _MAGIC: Final = (b"PAR1", b"PARE")  # the second is that of an encrypted footer, which no reader opens
 _LEAST: Final = 12  # bytes of a file without rows and columns
@@ -266,7 +266,7 @@ def _encoder_of(file: pq.ParquetFile) -> Encode:
         return _records
     instants = [file.schema.column(at).physical_type == "INT96" for at in range(len(file.schema))]
     rows = RowEncoder(schema, instants)
-    return lambda batch: keyless(_now_ms(), rows.encode(batch))
+    return lambda batch: keyless(now_ms(), rows.encode(batch))
 
 
 def _holds_records(schema: pa.Schema) -> bool:
@@ -303,11 +303,11 @@ def _is_headers(kind: pa.DataType) -> bool:
 
 def _records(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
     """Returns the records that the columns of rows hold. Raises UnreadableRows."""
-    names, count, now_ms = batch.schema.names, batch.num_rows, _now_ms()
+    names, count = batch.schema.names, batch.num_rows
     keys = _bytes_of(batch.column("key")) if "key" in names else [None] * count
     values = _bytes_of(batch.column("value"))
     headers = batch.column("headers").to_pylist() if "headers" in names else [None] * count
-    times = _times_of(batch.column("timestamp")) if "timestamp" in names else [now_ms] * count
+    times = _times_of(batch.column("timestamp")) if "timestamp" in names else [now_ms()] * count
     return [
         (timestamp, sized(key) + sized(value) + (_headers(some) if some else NO_HEADERS))
         for timestamp, key, value, some in zip(times, keys, values, headers, strict=True)
@@ -342,7 +342,3 @@ def _headers(headers: Sequence[Mapping[str, Any] | None]) -> bytes:
         value = header["value"]
         parts += sized(header["key"].encode()), sized(value.encode() if isinstance(value, str) else value)
     return b"".join(parts)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

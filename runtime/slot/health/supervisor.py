@@ -12,6 +12,7 @@ from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
+from runtime.kafka.timing import now_ms
 from runtime.slot import log
 from runtime.slot.errors import ErrorDecision, ErrorPhase, by_code, decide
 from runtime.slot.health.inspection import (
@@ -25,7 +26,7 @@ from runtime.slot.health.inspection import (
     judge_source,
     missing_markers,
 )
-from runtime.slot.partition import CopyPhase, PartitionCopy, now_ms
+from runtime.slot.partition import CopyPhase, PartitionCopy
 
 
 def largest_of(topic: str) -> str:

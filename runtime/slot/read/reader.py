@@ -18,6 +18,7 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, TimedOut, WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom
+from runtime.kafka.timing import now_ms
 from runtime.kafka.trace import TRACE
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.ledger.records import READ_FAILURES
@@ -31,7 +32,6 @@ from runtime.slot.partition import (
     QueuedQuarantine,
     SessionAnswers,
     SourceLog,
-    now_ms,
 )
 from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transformed
 from runtime.slot.read.schema_gate import SchemaGate

@@ -13,13 +13,14 @@ from typing import TypeVar
 from runtime.contract.records.ledger import Progress
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, TimedOut, WireError
+from runtime.kafka.timing import now_ms
 from runtime.kafka.trace import TRACE
 from runtime.kafka.transactions import abort_late, add_partitions, end_transaction
 from runtime.slot import log
 from runtime.slot.context import LaneSettings
 from runtime.slot.errors import DESCRIPTIONS, ErrorAction, ErrorDecision, ErrorPhase, SlotMustEnd, decide
 from runtime.slot.failpoints import failpoint
-from runtime.slot.partition import PartitionCopy, now_ms
+from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.events import Aborted, Committed, EmitLaneEvent, LaneFreed, LaneStuck, Rewound, Sent
 from runtime.slot.write.flow_ledger import FlowLedger, Superseded
 from runtime.slot.write.sender import ProduceSender
