@@ -162,15 +162,8 @@ class FilesSource(RecordSource[Progress]):
             look.states[key] = Finding(S.RECREATED, why)
         else:
             look.continued.add(key)
-            look.move(
-                key,
-                replace(
-                    start_over(progress, progress.position, 0),
-                    source_epoch=progress.source_epoch,
-                    destination_topic_id=topic.id,
-                    written_at=now_ms(),
-                ),
-            )
+            again = KnownFile.of(key.topic, progress).into(start_over(progress, progress.position, 0))
+            look.move(key, replace(again, destination_topic_id=topic.id, written_at=now_ms()))
         return True
 
     def _follow_move(self, look: _FilesLook, before: PartitionKey, name: str, progress: Progress) -> None:

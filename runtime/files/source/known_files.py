@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from runtime.contract.records.job_status import Finding
 from runtime.contract.records.ledger import Progress
 
@@ -34,7 +36,11 @@ class FileState(NamedTuple):
 
 
 class KnownFile(NamedTuple):
-    """A file that was read up to `position`."""
+    """A file that was read up to `position`.
+
+    In the ledger, its fingerprint stands in the place of the source topic's id, and its identity in that of
+    the source epoch.
+    """
 
     name: str
     position: int
@@ -45,6 +51,10 @@ class KnownFile(NamedTuple):
     def of(cls, name: str, progress: Progress) -> KnownFile:
         """Returns a file as the ledger knows it."""
         return cls(name, progress.position, progress.source_topic_id, progress.source_epoch)
+
+    def into(self, progress: Progress) -> Progress:
+        """Returns a progress by which the ledger recognises this file."""
+        return replace(progress, source_topic_id=self.fingerprint, source_epoch=self.identity)
 
 
 @dataclass(frozen=True, slots=True)

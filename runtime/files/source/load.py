@@ -30,7 +30,7 @@ from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey
 from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.source.file_source import FileSource
-from runtime.files.source.known_files import NO_FINGERPRINT, Fingerprint
+from runtime.files.source.known_files import NO_FINGERPRINT, Fingerprint, KnownFile
 from runtime.files.source.lines import FileReader
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import reader_of, source_of
@@ -196,7 +196,8 @@ class FileLoad:
             progress = ledger.decided_progress(key)
             held = (0, NO_FINGERPRINT)
             if progress is not None:
-                held = progress.position, progress.source_topic_id
+                known = KnownFile.of(file.name, progress)
+                held = known.position, known.fingerprint
             if held != (file.position, file.fingerprint):
                 file.outdated = True
             elif progress is not None:
@@ -281,8 +282,7 @@ class FileLoad:
     async def _commit(self, writer: TransactionWriter, chunk: _Chunk) -> None:
         """Commits a chunk, the position behind it, and its part of the offset map. Raises WireError.
 
-        The file's fingerprint stands in the place of the source topic's id, its identity in that of the
-        epoch. A run begins at the position of a chunk: the lines behind it follow one another.
+        A run begins at the position of a chunk: the lines behind it follow one another.
         """
         source, ticket = chunk.source, self.ticket
         at = TopicPartition(ticket.lines.topic, source.key.partition)
@@ -310,12 +310,8 @@ class FileLoad:
                 position += batch.records
             step = chunk.step._replace(runs=tuple(runs))
             after, sealed = advance(before, step, ticket.generation, step.last_timestamp)
-            after = replace(
-                after,
-                source_topic_id=chunk.fingerprint,
-                source_epoch=source.identity,
-                destination_topic_id=ticket.topic_id,
-            )
+            read = KnownFile(source.done.name, after.position, chunk.fingerprint, source.identity)
+            after = replace(read.into(after), destination_topic_id=ticket.topic_id)
             return progress_records(source.key, after, sealed)
 
         await writer.commit(ledger, {at: chunk.batches} if chunk.batches else {})
