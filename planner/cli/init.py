@@ -113,7 +113,7 @@ def _cluster(
             cluster = connection(name, bootstrap, Path(file).expanduser() if file else None)
             if name in declared:
                 raise Failure(error(f"there is a cluster {name} already", "give it another name"))
-            observed = read_names(cluster, timeout_ms, TerminalView(as_json=False))
+            observed = read_names(cluster, timeout_ms / 1000, TerminalView(as_json=False))
             if same := [other.name for other in clusters if other.id == observed.id]:
                 raise Failure(error(f"this is {same[0]} again: both have the id {observed.id}"))
         except Failure as failure:

@@ -111,7 +111,7 @@ class CanaryDrill:
         for run in left_runs(self._topology, self._request.path, now):
             self._progress(f"what the drill of {run.began:%Y-%m-%d %H:%M} left is removed: {run.topic('')}*")
             remove_scratch(self._topology, run, self._request)
-        scratch_plan(self._scratch, self._request.timeout_ms)
+        scratch_plan(self._scratch, self._request.timeout_s)
 
     def rehearse(self) -> Scenario:
         """Sends the canaries, and removes everything that was made. What goes wrong is the problem."""

@@ -217,13 +217,13 @@ def removable(
 
 def apply_scratch(scratch: Topology, request: ChangeRequest) -> None:
     """Plans and applies the scratch topology. Failure names what the guards or the brokers refuse."""
-    plan = scratch_plan(scratch, request.timeout_ms)
+    plan = scratch_plan(scratch, request.timeout_s)
     _require_done(run_workflow(execute(plan, request, UNATTENDED, approved=True, wait_for=())))
 
 
-def scratch_plan(scratch: Topology, timeout_ms: int) -> Plan:
+def scratch_plan(scratch: Topology, timeout_s: float) -> Plan:
     """Returns the plan, checked by the brokers. Failure where it has errors or something can't be read."""
-    plan = run_workflow(observe_and_plan(scratch, timeout_ms))
+    plan = run_workflow(observe_and_plan(scratch, timeout_s))
     if plan.errored:
         raise Failure(plan.diagnostics)
     if plan.unknown:
@@ -251,7 +251,7 @@ def remove_scratch(
         name=run.topology(topology.name),
         policies=Policies(max_deletes=_MOST_DELETES),
     )
-    plan = plan_now(Mode.DESTROY, owned, run_workflow(observe(owned, request.timeout_ms)))
+    plan = plan_now(Mode.DESTROY, owned, run_workflow(observe(owned, request.timeout_s)))
     refuse_foreign(plan.steps, run)
     stopped = {step.job for step in plan.steps if isinstance(step, StopJob)}
     jobs = {run.name(name) for name in topology.clusters}

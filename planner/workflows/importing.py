@@ -86,7 +86,7 @@ async def import_clusters(request: ImportRequest, progress: ProgressHandler = si
     def wanted(names: Observed) -> Request:
         return {name: import_request(cluster, pattern) for name, cluster in names.live.items()}
 
-    observed = await read_clusters(declared, request.timeout_ms, wanted, progress)
+    observed = await read_clusters(declared, request.timeout_s, wanted, progress)
     name = request.name or f"imported-{'-'.join(declared)}"
     topology, left_out = import_topology(name, declared, answering(observed), pattern)
     clusters = " and ".join(declared)
@@ -138,7 +138,7 @@ async def import_files(
     else:
         commits = commits_of(converted.topology, take_over.groups)
         before = Predecessor("Replicator", commits, take_over.force)
-    topology, positions = await before.continued(converted.topology, take_over.timeout_ms)
+    topology, positions = await before.continued(converted.topology, take_over.timeout_ms / 1000)
     return _copy(replace(converted, topology=topology), files, reader.tool, positions)
 
 
@@ -219,12 +219,12 @@ def connection(name: str, bootstrap: str, client_config: Path | None) -> Cluster
 
 @Workflow
 async def read_names(
-    cluster: Cluster, timeout_ms: int, progress: ProgressHandler = silent
+    cluster: Cluster, timeout_s: float, progress: ProgressHandler = silent
 ) -> ObservedCluster:
     """Returns the brokers and topics of a cluster. Failure: it can't be read."""
     from planner.workflows.observing import answering, read_clusters
 
-    return answering(await read_clusters({cluster.name: cluster}, timeout_ms, progress=progress))[0]
+    return answering(await read_clusters({cluster.name: cluster}, timeout_s, progress=progress))[0]
 
 
 def own_topics(cluster: ObservedCluster) -> list[str]:
@@ -288,7 +288,7 @@ async def adopt(
     topology = load_and_lint(request).topology
     for name in clusters:
         cluster_of(topology, name)
-    plan = await observe_and_plan(topology, request.timeout_ms, interaction.progress, adopt=clusters)
+    plan = await observe_and_plan(topology, request.timeout_s, interaction.progress, adopt=clusters)
     return await execute(plan, request, interaction)
 
 

@@ -42,7 +42,7 @@ from runtime.contract.spec.jobspec import JobSpec
 
 async def read_clusters(
     clusters: Mapping[str, Cluster],
-    timeout_ms: int,
+    timeout_s: float,
     wanted: Wanted = names_only,
     progress: ProgressHandler = silent,
     options: ReadOptions = DEFAULT_OPTIONS,
@@ -54,7 +54,7 @@ async def read_clusters(
     Failure: a secret is missing, or a cluster is not the pinned one.
     """
     endpoints = endpoints_of(clusters.values(), given_up=given_up)
-    reading = structs.replace(options, timeout_s=timeout_ms / 1000, progress=progress)
+    reading = structs.replace(options, timeout_s=timeout_s, progress=progress)
     with under_way(progress, clusters, "connecting"):
         return await observe_clusters(clusters, endpoints, wanted, reading, named)
 
@@ -77,11 +77,11 @@ def answering(observed: Observed, *names: str) -> list[ObservedCluster]:
 
 async def observe(
     topology: Topology,
-    timeout_ms: int,
+    timeout_s: float,
     given_up: str | None = None,
     progress: ProgressHandler = silent,
 ) -> Observed:
-    """Reads every cluster. One that is silent for `timeout_ms` is Unreachable, `given_up` after 3 s.
+    """Reads every cluster. One that is silent for `timeout_s` is Unreachable, `given_up` after 3 s.
 
     Only what a plan reads is returned: of topics that it is not about, their names. Names alone matter where
     a pattern selects nothing, and where a rule covers other topics. Failure as of `read_clusters`.
@@ -104,7 +104,7 @@ async def observe(
         failing_back=[name for name, flow in topology.flows.items() if opposite_of(flow, topology)],
     )
     observed = await read_clusters(
-        topology.clusters, timeout_ms, wanted, progress, options, named_topics(topology), given_up
+        topology.clusters, timeout_s, wanted, progress, options, named_topics(topology), given_up
     )
     clusters = dict(observed.clusters)
     for name, cluster in observed.live.items():
@@ -125,7 +125,7 @@ _WAITS = NEEDS_DECISION - {PartitionState.SOURCE_DELETED}
 
 async def read_waiting_partitions(
     plan: Plan,
-    timeout_ms: int,
+    timeout_s: float,
     wait_s: float = 0.0,
     only: Collection[str] | None = None,
     progress: ProgressHandler = silent,
@@ -155,14 +155,14 @@ async def read_waiting_partitions(
         jobs = {name: _observed_specs(clusters.get(name), progress) for name in destinations}
     else:
         endpoints = endpoints_of(plan.connections[name] for name in destinations)
-        jobs = {name: await _specs(endpoints[name], timeout_ms / 1000, progress) for name in destinations}
+        jobs = {name: await _specs(endpoints[name], timeout_s, progress) for name in destinations}
     running = [
         (spec, flow)
         for flow in flows
         if (spec := jobs.get(flow.destination_cluster, {}).get(flow.job)) is not None
         and any(copied.name == flow.name for copied in spec.flows)
     ]
-    return await _waits(plan, running, timeout_ms / 1000, wait_s) if running else ()
+    return await _waits(plan, running, timeout_s, wait_s) if running else ()
 
 
 async def _specs(

@@ -137,9 +137,9 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
     if request.rollback is not None:
         if request.targets:
             raise Failure(error("an apply is taken back as a whole", "leave out --target"))
-        back = await rollback_plan(loaded.topology, request.rollback, request.timeout_ms, progress)
+        back = await rollback_plan(loaded.topology, request.rollback, request.timeout_s, progress)
         return with_policy_verdicts(back, request.policies)
-    made = await plan_with_warnings(loaded, request.targets, request.timeout_ms, progress)
+    made = await plan_with_warnings(loaded, request.targets, request.timeout_s, progress)
     if not request.untrusted:  # its author would learn what this machine has
         made = with_diagnostics(made, missing_here(made, warning))
     return with_policy_verdicts(made, request.policies)
@@ -149,25 +149,25 @@ async def plan(request: PlanRequest, progress: ProgressHandler = silent) -> Plan
 async def drift(request: TopologyRequest, progress: ProgressHandler = silent) -> Plan:
     """Returns what changed outside the topology since it was applied, as a plan without steps."""
     topology = load_and_lint(request).topology
-    return plan_now(Mode.DRIFT, topology, await observe(topology, request.timeout_ms, progress=progress))
+    return plan_now(Mode.DRIFT, topology, await observe(topology, request.timeout_s, progress=progress))
 
 
 async def plan_with_warnings(
-    loaded: LoadedTopology, targets: tuple[str, ...], timeout_ms: int, progress: ProgressHandler
+    loaded: LoadedTopology, targets: tuple[str, ...], timeout_s: float, progress: ProgressHandler
 ) -> Plan:
     """Returns the plan of a topology, with warnings of partitions that wait for a decision."""
-    plan = await observe_and_plan(loaded.topology, timeout_ms, progress, targets=targets)
+    plan = await observe_and_plan(loaded.topology, timeout_s, progress, targets=targets)
     plan = with_diagnostics(plan, loaded.warnings)
     if plan.errored:
         return plan
-    waits = await read_waiting_partitions(plan, timeout_ms, progress=progress, observed=True)
-    shared = await shared_transactions(loaded.topology, timeout_ms / 1000)
+    waits = await read_waiting_partitions(plan, timeout_s, progress=progress, observed=True)
+    shared = await shared_transactions(loaded.topology, timeout_s)
     return with_diagnostics(plan, [*warnings_of(waits), *shared])
 
 
 async def observe_and_plan(
     topology: Topology,
-    timeout_ms: int,
+    timeout_s: float,
     progress: ProgressHandler = silent,
     *,
     targets: tuple[str, ...] = (),
@@ -182,10 +182,10 @@ async def observe_and_plan(
     check_allowed(topology)
 
     async def attempt() -> Plan:
-        observed = await observe(topology, timeout_ms, given_up, progress)
+        observed = await observe(topology, timeout_s, given_up, progress)
         await check_transforms(topology, observed, progress)
         plan = plan_now(Mode.APPLY, topology, observed, targets=targets, adopt=adopt)
-        return plan if plan.errored else await with_broker_refusals(plan, timeout_ms)
+        return plan if plan.errored else await with_broker_refusals(plan, timeout_s)
 
     return await retry_while_outdated(attempt)
 
@@ -207,26 +207,26 @@ async def retry_while_outdated(attempt: Callable[[], Awaitable[Plan]], within_s:
         plan = await attempt()
 
 
-async def with_broker_refusals(plan: Plan, timeout_ms: int) -> Plan:
+async def with_broker_refusals(plan: Plan, timeout_s: float) -> Plan:
     """Returns the plan with the brokers' objections to its steps. Other steps need no client."""
     if not any(step.checked for step in plan.steps):
         return plan
     endpoints = endpoints_of(plan.connections.values())
-    return with_diagnostics(plan, await verify_on_broker(plan.steps, endpoints, timeout_ms / 1000))
+    return with_diagnostics(plan, await verify_on_broker(plan.steps, endpoints, timeout_s))
 
 
 async def rollback_plan(
-    topology: Topology, apply_id: str, timeout_ms: int, progress: ProgressHandler = silent
+    topology: Topology, apply_id: str, timeout_s: float, progress: ProgressHandler = silent
 ) -> Plan:
     """Returns the plan that takes back an apply. Failure: the id fits no apply, several, or another's."""
     check_allowed(topology)
-    applied = find(await histories(topology.clusters, timeout_ms / 1000, progress), apply_id)
+    applied = find(await histories(topology.clusters, timeout_s, progress), apply_id)
     if applied.topology != topology.name:
         what = f"apply {applied.id} is of the topology {applied.topology!r}, not of {topology.name!r}"
         raise Failure(error(what, f"plan the rollback with the YAML of {applied.topology!r}"))
     wanted = read_request_of(applied, required_keys(topology.policies))
     options = ReadOptions(read_registry=read_registry, jobs_of=topology.name)
-    observed = await read_clusters(topology.clusters, timeout_ms, lambda _: wanted, progress, options)
+    observed = await read_clusters(topology.clusters, timeout_s, lambda _: wanted, progress, options)
     return plan_now(Mode.ROLLBACK, topology, observed, applied=applied)
 
 

@@ -31,13 +31,15 @@ class Predecessor(Struct, frozen=True):
     positions: Mapping[str, StoredPositions]
     force: bool = False
 
-    async def continued(self, topology: Topology, timeout_ms: int) -> tuple[Topology, tuple[Diagnostic, ...]]:
+    async def continued(
+        self, topology: Topology, timeout_s: float
+    ) -> tuple[Topology, tuple[Diagnostic, ...]]:
         """Reads the positions of each flow. Returns the topology whose flows begin there, and diagnostics.
 
         Failure: a cluster can't be read, the tool still runs (refused), or a flow has no position at all.
         """
         flows = dict(topology.flows)
-        accesses = flow_accesses(topology, [flows[name] for name in self.positions], timeout_ms / 1000)
+        accesses = flow_accesses(topology, [flows[name] for name in self.positions], timeout_s)
         all_progress = await answered(progress_of_all(zip(accesses, self.positions.values(), strict=True)))
         diagnostics: list[Diagnostic] = []
         for name, progress in zip(self.positions, all_progress, strict=True):

@@ -35,7 +35,7 @@ async def simulate(request: SimulationRequest) -> Simulation:
     status = await read_status(status_request(topology), 0.0, request.timeout_s)
     views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}
-    volumes = await _volumes(topology, flows, views, request.timeout_ms, unread)
+    volumes = await _volumes(topology, flows, views, request.timeout_s, unread)
     return tuple(
         forecast(flow, volumes[name], request.rate, request.outage_ms)
         if name in volumes
@@ -55,7 +55,7 @@ async def _volumes(
     topology: Topology,
     flows: Mapping[str, Flow],
     views: Mapping[str, FlowHealth],
-    timeout_ms: int,
+    timeout_s: float,
     unread: dict[str, str],
 ) -> dict[str, list[TopicVolume]]:
     """Returns the volumes of each flow whose source can be read; `unread` receives why a source can't be."""
@@ -69,7 +69,7 @@ async def _volumes(
         for source, topics in wanted.items()
     }
     sources = {source: topology.clusters[source] for source in wanted}
-    observed = (await read_clusters(sources, timeout_ms, lambda _: request)).clusters
+    observed = (await read_clusters(sources, timeout_s, lambda _: request)).clusters
     volumes: dict[str, list[TopicVolume]] = {}
     for source in sorted(wanted):
         cluster = observed.get(source)
@@ -77,7 +77,7 @@ async def _volumes(
             unread[source] = f"{source} does not answer"
             continue
         flows_of_source = {name: flow for name, flow in flows.items() if flow.source_cluster == source}
-        reader = _SourceReader(topology, cluster, timeout_ms)
+        reader = _SourceReader(topology, cluster, timeout_s)
         try:
             volumes |= {
                 name: await reader.volumes(flow, views[name]) for name, flow in flows_of_source.items()
@@ -90,10 +90,10 @@ async def _volumes(
 class _SourceReader:
     """Reads the volumes of flows out of one cluster. Raises Failure if it does not answer."""
 
-    def __init__(self, topology: Topology, cluster: ObservedCluster, timeout_ms: int) -> None:
+    def __init__(self, topology: Topology, cluster: ObservedCluster, timeout_s: float) -> None:
         self._cluster = cluster
         self._access = cluster_endpoint(topology.clusters[cluster.name])
-        self._within_s = timeout_ms / 1000
+        self._within_s = timeout_s
         self._now_ms = int(time.time() * 1000)
 
     async def volumes(self, flow: Flow, view: FlowHealth) -> list[TopicVolume]:

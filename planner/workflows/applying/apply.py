@@ -144,7 +144,7 @@ async def apply(request: ApplyRequest, interaction: Interaction = UNATTENDED) ->
         return await _apply_saved(request, interaction)
     refuse_expect_without_a_plan(request.expect)
     loaded = load_and_lint(request)
-    plan = await plan_with_warnings(loaded, request.targets, request.timeout_ms, interaction.progress)
+    plan = await plan_with_warnings(loaded, request.targets, request.timeout_s, interaction.progress)
     plan = with_diagnostics(plan, missing_here(plan, error))
     return await execute(plan, request, interaction, wait_for=None)
 
@@ -181,7 +181,7 @@ async def destroy(request: ChangeRequest, interaction: Interaction = UNATTENDED)
     """Stops the jobs, and deletes what the topology owns with `on_remove: delete`."""
     loaded = load_and_lint(request, may_declare_nothing=True)
     undeclared = loaded.topology.declaring_nothing()
-    observed = await observe(undeclared, request.timeout_ms, progress=interaction.progress)
+    observed = await observe(undeclared, request.timeout_s, progress=interaction.progress)
     plan = with_diagnostics(plan_now(Mode.DESTROY, loaded.topology, observed), loaded.warnings)
     return await execute(plan, request, interaction)
 
@@ -237,7 +237,7 @@ async def execute(
     if not plan.steps:
         if write is not None:
             write()
-        waits = await read_waiting_partitions(plan, request.timeout_ms, only=wait_for, progress=reported)
+        waits = await read_waiting_partitions(plan, request.timeout_s, only=wait_for, progress=reported)
         return _ended(ApplyResult(plan, waits=waits), reported)
     endpoints = endpoints_of(plan.connections.values(), trusted)
     if trusted is not None:
@@ -264,7 +264,7 @@ async def execute(
     try:
         result = await session.carry_out()
         if result.summary.complete:
-            waits = await read_waiting_partitions(plan, request.timeout_ms, wait_s, wait_for, reported)
+            waits = await read_waiting_partitions(plan, request.timeout_s, wait_s, wait_for, reported)
             result = replace(result, waits=waits)
         return _ended(result, reported)
     except Failure as failure:

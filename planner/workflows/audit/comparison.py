@@ -70,7 +70,7 @@ async def verify(request: VerifyFlowRequest, progress: ProgressHandler = silent)
 
     topology = load_topology(request)
     flow = job_flow_of(topology, request.flow)
-    job = await _job_spec(topology, flow, request.timeout_ms, progress)
+    job = await _job_spec(topology, flow, request.timeout_s, progress)
     spec = job.flow(flow.name)
     compared = VerifyRequest(
         flow=spec,
@@ -185,7 +185,7 @@ async def salvage(
     """
     topology = load_topology(request)
     flow = flow_of(topology, request.flow)
-    job = await _job_spec(topology, flow, request.timeout_ms, progress)
+    job = await _job_spec(topology, flow, request.timeout_s, progress)
     return await answered(read_salvage(job, job.flow(flow.name), request.timeout_s, take))
 
 
@@ -201,7 +201,7 @@ async def replay_salvage(request: SalvageRequest, interaction: Interaction = UNA
     flow = flow_of(topology, request.flow)
     if flow.state not in ENDED:
         raise _still_copies(flow.name, flow.state)
-    job = await _job_spec(topology, flow, request.timeout_ms, interaction.progress)
+    job = await _job_spec(topology, flow, request.timeout_s, interaction.progress)
     spec, within_s = job.flow(flow.name), request.timeout_s
     seen = await answered(read_salvage(job, spec, within_s, ignore_record))
     if seen.state not in ENDED:
@@ -304,12 +304,12 @@ def _still_copies(flow: str, state: str) -> Failure:
     )
 
 
-async def _job_spec(topology: Topology, flow: Flow, timeout_ms: int, progress: ProgressHandler) -> JobSpec:
+async def _job_spec(topology: Topology, flow: Flow, timeout_s: float, progress: ProgressHandler) -> JobSpec:
     """Returns the spec of the flow's job: provenance resolved, clusters pinned, no secret.
 
     Both clusters of the flow must answer. Failure names those that do not.
     """
-    observed = await observe(topology, timeout_ms, progress=progress)
+    observed = await observe(topology, timeout_s, progress=progress)
     await check_transforms(topology, observed, progress, only=flow.name)
     answering(observed, flow.source_cluster, flow.destination_cluster)
     for job in expand(topology, observed, Path.cwd()).jobs:

@@ -95,7 +95,7 @@ async def cutover(request: CutoverRequest, interaction: Interaction = UNATTENDED
 async def _look(topology: Topology, request: CutoverRequest) -> "tuple[list[WaveTopics], ReplicationStatus]":
     """Returns the waves of the cutover with the topics that they have now, and the status that says so."""
     declared = declared_in("cutover", request.cutover, {named.name: named for named in topology.cutovers})
-    status = await status_of(topology, request.timeout_ms, every_offset=True)
+    status = await status_of(topology, request.timeout_s, every_offset=True)
     return waves_seen(declared, topology, status), status
 
 
@@ -125,7 +125,7 @@ async def _progress(wave: WaveTopics, request: CutoverRequest) -> WaveProgress:
     """Returns how far a wave is now, by the topology as it is written."""
     topology = load_and_lint(request).topology
     seen = await WaveReader(topology, request.timeout_s).progress(
-        await status_of(topology, request.timeout_ms, every_offset=True)
+        await status_of(topology, request.timeout_s, every_offset=True)
     )
     place = (wave.cutover.name, wave.wave.name)
     return next(progress for progress in seen if (progress.cutover, progress.wave) == place)
@@ -268,7 +268,7 @@ class WaveMove:
         """Returns what the consumers of the wave's groups subscribe to at the destination."""
         moved = load_and_lint(self._request).topology
         flows = [moved.flows[name] for name in sorted(self.wave.left or self.wave.topics)]
-        return await read_subscriptions(moved, flows, self._request.timeout_ms, self._progress)
+        return await read_subscriptions(moved, flows, self._request.timeout_s, self._progress)
 
     async def _hand_out(self) -> WaveProgress:
         """Writes the files with the new address, and warns of clients that are still active at the source."""

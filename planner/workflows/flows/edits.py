@@ -154,9 +154,7 @@ async def plan_edited(
     """Returns the plan of the edited texts. Failure where an edit has not its effect."""
     loaded = load_and_lint(request, edited=edits.texts)
     edits.check(loaded.topology)
-    plan = await observe_and_plan(
-        loaded.topology, request.timeout_ms, interaction.progress, given_up=given_up
-    )
+    plan = await observe_and_plan(loaded.topology, request.timeout_s, interaction.progress, given_up=given_up)
     return with_diagnostics(plan, loaded.warnings)
 
 

@@ -39,7 +39,7 @@ Chosen = Callable[["FlowHealth"], "Sequence[TopicHealth]"]
 
 async def status_of(
     topology: Topology,
-    timeout_ms: int,
+    timeout_s: float,
     over_s: float = 0.0,
     given_up: str | None = None,
     until_alive: Collection[str] = (),
@@ -54,9 +54,7 @@ async def status_of(
     from runtime.audit.status.reader import read_status
 
     wanted = status_request(topology, given_up)
-    return await read_status(
-        wanted, over_s, timeout_ms / 1000, until_alive=until_alive, every_offset=every_offset
-    )
+    return await read_status(wanted, over_s, timeout_s, until_alive=until_alive, every_offset=every_offset)
 
 
 async def drained(
@@ -311,14 +309,14 @@ def _as_synced(loss: "GroupLoss", unsynced: str) -> "GroupLoss":
 async def warn_of_groups_that_stay(
     topology: Topology,
     flow: Flow,
-    timeout_ms: int,
+    timeout_s: float,
     progress: ProgressHandler,
     chosen: "Callable[[GroupLoss], bool]" = lambda _: True,
 ) -> None:
     """Warns of groups that a promotion does not move. What can't be read is a warning too."""
     with failures_as_warnings(progress):
         stay: dict[str, list[str]] = {}
-        for loss in await groups_moved(topology, flow, timeout_ms / 1000):
+        for loss in await groups_moved(topology, flow, timeout_s):
             if loss.kept and chosen(loss):
                 stay.setdefault(loss.why, []).append(loss.group)
         for why, groups in sorted(stay.items()):
@@ -330,7 +328,7 @@ async def warn_of_groups_that_stay(
 
 
 async def read_subscriptions(
-    topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
+    topology: Topology, flows: Sequence[Flow], timeout_s: float, progress: ProgressHandler
 ) -> "tuple[GroupTopics, ...]":
     """Returns what the consumers of each group subscribe to at the destination of flows that ended.
 
@@ -341,13 +339,13 @@ async def read_subscriptions(
     syncing = [flow for flow in flows if flow.groups.sync]
     groups: list[GroupTopics] = []
     with failures_as_warnings(progress):
-        accesses = flow_accesses(topology, syncing, timeout_ms / 1000, source_may_be_gone=True)
+        accesses = flow_accesses(topology, syncing, timeout_s, source_may_be_gone=True)
         groups += await answered(subscriptions(accesses))
     return tuple(groups)
 
 
 async def warn_of_unread_replays(
-    topology: Topology, flows: Sequence[Flow], timeout_ms: int, progress: ProgressHandler
+    topology: Topology, flows: Sequence[Flow], timeout_s: float, progress: ProgressHandler
 ) -> None:
     """Warns of groups that would leave out records, once these reverse flows have ended.
 
@@ -357,7 +355,7 @@ async def warn_of_unread_replays(
     from runtime.audit.offsets.unread import unread_replays
 
     reverse = [flow for flow in flows if flow.groups.sync and flow.reverse_of is not None]
-    for flow, access in zip(reverse, flow_accesses(topology, reverse, timeout_ms / 1000), strict=True):
+    for flow, access in zip(reverse, flow_accesses(topology, reverse, timeout_s), strict=True):
         source, destination = flow.ends
         with failures_as_warnings(progress):
             for left in await answered(unread_replays(access, str(flow.reverse_of))):

@@ -72,9 +72,9 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
     applied = await apply_edited(edits, request, interaction, given_up=request.cluster)
     if not applied.complete:
         return applied
-    after = await status_of(topology, request.timeout_ms, given_up=request.cluster)
+    after = await status_of(topology, request.timeout_s, given_up=request.cluster)
     lost = _losses(_left(flows, before), after, before)
-    groups = await read_subscriptions(topology, flows, request.timeout_ms, interaction.progress)
+    groups = await read_subscriptions(topology, flows, request.timeout_s, interaction.progress)
     return dataclasses.replace(applied, lost=lost, subscriptions=groups)
 
 
@@ -90,7 +90,7 @@ async def rehearse_failover(request: FailoverRequest, progress: ProgressHandler 
         await group_losses(topology, left, request.timeout_s),
         losses=_losses(left, status),
         jobs=tuple((job.name, job.up) for job in status.jobs if job.name in jobs),
-        schemas=await _schemas(topology, flows, request.timeout_ms),
+        schemas=await _schemas(topology, flows, request.timeout_s),
     )
 
 
@@ -108,7 +108,7 @@ async def _ending(
     if not out:
         raise Failure(error(f"no flow out of {cluster} can fail over: there are none", "look at repl status"))
     jobs = {flow.job for flow in out}
-    status = await status_of(topology, request.timeout_ms, _SILENT_S, given_up=cluster, until_alive=jobs)
+    status = await status_of(topology, request.timeout_s, _SILENT_S, given_up=cluster, until_alive=jobs)
     left = _left(out, status)
     flows = [flow for flow in out if flow in left or flow.state != "promoted"]
     if not flows:
@@ -146,12 +146,12 @@ def _losses(
     return tuple(loss_of(flow, before.at_ms) for flow in ended)
 
 
-async def _schemas(topology: Topology, flows: Iterable[Flow], timeout_ms: int) -> "tuple[SchemaCheck, ...]":
+async def _schemas(topology: Topology, flows: Iterable[Flow], timeout_s: float) -> "tuple[SchemaCheck, ...]":
     """Returns for each flow that syncs schemas whether the destination has what its records need."""
     from runtime.audit.schema_check import check_schemas
 
     synced = [flow for flow in flows if flow.schemas.sync]
-    accesses = flow_accesses(topology, synced, timeout_ms / 1000, source_may_be_gone=True)
+    accesses = flow_accesses(topology, synced, timeout_s, source_may_be_gone=True)
     registries = schema_registries(topology, Path.cwd()) if synced else {}
     checks = (
         check_schemas(
@@ -163,13 +163,13 @@ async def _schemas(topology: Topology, flows: Iterable[Flow], timeout_ms: int) -
 
 
 async def without_others(
-    topology: Topology, coming: Iterable[Failback], timeout_ms: int, progress: ProgressHandler
+    topology: Topology, coming: Iterable[Failback], timeout_s: float, progress: ProgressHandler
 ) -> list[Failback]:
     """Leaves out of new reverse flows the topics that other flows copy back already."""
     listed = list(coming)
     if all(failback.back is not None for failback in listed):
         return listed
-    observed = await observe(topology, timeout_ms, progress=progress)
+    observed = await observe(topology, timeout_s, progress=progress)
     names = {
         name: frozenset(live.topics) if (live := observed.reachable(name)) is not None else frozenset()
         for name in observed.clusters
@@ -256,9 +256,9 @@ async def copy_back(
 
     A fence that would keep the job from writing at the source is removed by the same plan.
     """
-    status = await status_of(topology, request.timeout_ms)
+    status = await status_of(topology, request.timeout_s)
     _report_unsent(status, failbacks, interaction.progress)
-    failbacks = await without_others(topology, failbacks, request.timeout_ms, interaction.progress)
+    failbacks = await without_others(topology, failbacks, request.timeout_s, interaction.progress)
     waves = _returning_waves(topology, status, failbacks)
     fenced = [wave for wave in waves if wave.wave.fenced and stops_jobs(wave, topology)]
     edits = TopologyEdits()
@@ -315,9 +315,9 @@ async def switch_flows(
     for back in backs:
         if back.state == "active":
             await drained(topology, back, request.copied_within_ms / 1000, interaction.progress)
-    await warn_of_unread_replays(topology, backs, request.timeout_ms, interaction.progress)
+    await warn_of_unread_replays(topology, backs, request.timeout_s, interaction.progress)
     topology = load_and_lint(request).topology  # someone may have edited it meanwhile
-    status = await status_of(topology, request.timeout_ms)
+    status = await status_of(topology, request.timeout_s)
     waves = _returning_waves(topology, status, failbacks)
     edits = TopologyEdits()
     fence_edit(edits, [wave for wave in waves if wave.wave.fenced], fenced=False)
@@ -331,7 +331,7 @@ async def switch_flows(
     )
     if not applied.complete:
         return applied
-    groups = await read_subscriptions(topology, backs, request.timeout_ms, interaction.progress)
+    groups = await read_subscriptions(topology, backs, request.timeout_s, interaction.progress)
     return dataclasses.replace(applied, subscriptions=groups)
 
 

@@ -25,7 +25,7 @@ async def hand_out(wave: WaveTopics, request: CutoverRequest, progress: Progress
     destination = topology.clusters[topology.flows[wave.cutover.flows[0]].destination_cluster]
     brokers: list[int] = []
     if any(handed.format == "confluent_gateway" for handed in wave.cutover.hand_out):
-        seen = await read_clusters({destination.name: destination}, request.timeout_ms)
+        seen = await read_clusters({destination.name: destination}, request.timeout_s)
         live = seen.reachable(destination.name)
         brokers = [broker.id for broker in live.brokers] if live is not None else []
     address = NewAddress(

@@ -73,7 +73,7 @@ async def plan_restore(request: RestoreBackupRequest, progress: ProgressHandler 
     registries = schema_registries(topology, Path.cwd(), restored=cluster.name) if subjects else {}
     options = ReadOptions(read_registry=read_registry, registries=registries)
     observed = await read_clusters(
-        {cluster.name: cluster}, request.timeout_ms, lambda _: wanted, progress, options
+        {cluster.name: cluster}, request.timeout_s, lambda _: wanted, progress, options
     )
     (live,) = answering(observed)
     return await _Planned(topology, cluster, request, backup, observed, live).plan()
@@ -136,7 +136,7 @@ class _Planned:
             for step in plan.steps
             if isinstance(step, CreateTopic)
         )
-        judged = await with_broker_refusals(replace(plan, steps=creates), self._request.timeout_ms)
+        judged = await with_broker_refusals(replace(plan, steps=creates), self._request.timeout_s)
         return replace(judged, steps=plan.steps)
 
     def _check_names(self) -> None:

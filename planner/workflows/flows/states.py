@@ -196,13 +196,13 @@ async def promote(request: PromoteRequest, interaction: Interaction = UNATTENDED
         raise wrong_state(flow, "promoted")
     if flow.state == "active":
         await drained(topology, flow, seconds, interaction.progress)
-    await warn_of_unread_replays(topology, [flow], request.timeout_ms, interaction.progress)
+    await warn_of_unread_replays(topology, [flow], request.timeout_s, interaction.progress)
     if flow.state != "promoted":
-        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, interaction.progress)
+        await warn_of_groups_that_stay(topology, flow, request.timeout_s, interaction.progress)
     applied = await apply_edited(states_edited({flow.name: "promoted"}, request), request, interaction)
     if not applied.complete:
         return applied
-    groups = await read_subscriptions(topology, [flow], request.timeout_ms, interaction.progress)
+    groups = await read_subscriptions(topology, [flow], request.timeout_s, interaction.progress)
     return dataclasses.replace(applied, subscriptions=groups)
 
 
@@ -229,7 +229,7 @@ async def _promote_topics(
     if pattern not in flow.promoted:
         await drained(topology, flow, seconds, interaction.progress, lambda seen: chosen_of(seen, pattern))
         reads = partial(reads_topics, router_of(topology), flow.name, pattern)
-        await warn_of_groups_that_stay(topology, flow, request.timeout_ms, interaction.progress, reads)
+        await warn_of_groups_that_stay(topology, flow, request.timeout_s, interaction.progress, reads)
     edits = TopologyEdits()
 
     def check(edited: Topology) -> None:
@@ -254,7 +254,7 @@ async def rehearse_promote(request: PromoteRequest) -> Rehearsal:
     flow = flow_of(topology, request.flow)
     if not flow.runs:
         raise wrong_state(flow, "promoted")
-    status = await status_of(topology, request.timeout_ms)
+    status = await status_of(topology, request.timeout_s)
     health = next(health for health in status.flows if health.name == flow.name)
     answers = health.source_answers and health.destination_answers
     pattern = request.topics

@@ -111,7 +111,7 @@ class WaveWaits(Struct, frozen=True):
         for name in sorted(self.wave.left):
             flow = self.topology.flows[name]
             stays = partial(self._stays, flow)
-            await warn_of_groups_that_stay(self.topology, flow, self.request.timeout_ms, self.progress, stays)
+            await warn_of_groups_that_stay(self.topology, flow, self.request.timeout_s, self.progress, stays)
 
     def _stays(self, flow: Flow, loss: "GroupLoss") -> bool:
         """Returns whether a flow does not sync a group that reads topics of the wave."""

@@ -57,7 +57,7 @@ def main(path: Path, lease_ms: int, number: signal.Signals | None, after: str) -
     plan = (
         planfile.load(path).plan()
         if known
-        else run(observe_and_plan(load_and_lint(TopologyRequest(path)).topology, TIMEOUT_MS))
+        else run(observe_and_plan(load_and_lint(TopologyRequest(path)).topology, TIMEOUT_MS / 1000))
     )
     view = Signalling(number, after)
     session = ApplySession(

@@ -68,7 +68,7 @@ def killed_after(path: Path, steps: int) -> list[dict[str, Any]]:
 
 
 def plan_now(path: Path) -> Plan:
-    return run(observe_and_plan(load_and_lint(TopologyRequest(path)).topology, 10_000))
+    return run(observe_and_plan(load_and_lint(TopologyRequest(path)).topology, 10.0))
 
 
 def topic_ids(lab: Lab, prefix: str, cluster: str = "dc1") -> dict[str, str]:

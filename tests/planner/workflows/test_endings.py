@@ -239,7 +239,7 @@ def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> Non
     ended = flow()
     events: list[ProgressEvent] = []
     shop = topology(ended, clusters=clusters)
-    assert run(read_subscriptions(shop, [ended], 1_000, events.append)) == ()
+    assert run(read_subscriptions(shop, [ended], 1.0, events.append)) == ()
     (noticed,) = events
     assert isinstance(noticed, Diagnostic)
     assert "sasl.password" in str(noticed)

@@ -132,4 +132,4 @@ def test_a_missing_secret_of_the_file_is_named(monkeypatch: pytest.MonkeyPatch) 
     )
     found = convert([("mm2.properties", BASE + login)], "mm2")
     with pytest.raises(Failure, match="A_SASL_PASSWORD"):
-        run(Predecessor("MirrorMaker 2", found.positions).continued(found.topology, 1_000))
+        run(Predecessor("MirrorMaker 2", found.positions).continued(found.topology, 1.0))
