@@ -59,6 +59,8 @@ def describe(shape: Shape) -> str:
     match shape:
         case shapes.ValueShape():
             return shape.value
+        case shapes.QuantityShape():
+            return shape.kind.value
         case shapes.TextShape() | shapes.SettingsShape() | shapes.AlternativesShape():
             return shape.expected
         case shapes.ChoiceShape():

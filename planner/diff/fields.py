@@ -23,10 +23,10 @@ from runtime.contract.spec.shapes import (
     ListShape,
     MapShape,
     OffOrShape,
+    Quantity,
+    QuantityShape,
     RecordShape,
     SettingsShape,
-    Shape,
-    ValueShape,
     record_of,
 )
 
@@ -79,10 +79,7 @@ _FIRST = (
     *("source", "destination", "topics", "rename", "provenance", "native_only", "shared"),
     *("start", "restart_from", "state", "reverse_of", "promoted"),
 )
-_TYPE_OF_SHAPE: Mapping[Shape, values.FieldType] = {
-    ValueShape.DURATION: values.DURATION,
-    ValueShape.RATE: values.RATE,
-}
+_TYPE_OF_QUANTITY = {Quantity.DURATION: values.DURATION, Quantity.RATE: values.RATE}
 _TYPE_OF_CONVERTER = {"rename": values.RENAME, "start": values.START}
 
 
@@ -152,8 +149,9 @@ def _type(key: Key) -> values.FieldType:
         return values.PATTERNS
     if isinstance(key.shape, SettingsShape | MapShape):
         return values.SETTINGS
-    kind = _TYPE_OF_CONVERTER.get(key.converter) or _TYPE_OF_SHAPE.get(key.shape)
-    return kind or values.PLAIN
+    if isinstance(key.shape, QuantityShape):
+        return _TYPE_OF_QUANTITY.get(key.shape.kind, values.PLAIN)
+    return _TYPE_OF_CONVERTER.get(key.converter, values.PLAIN)
 
 
 def _keys(record: RecordShape, name: str = "", attribute: str = "") -> Iterator[tuple[str, str, Key, bool]]:

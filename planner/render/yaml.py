@@ -21,6 +21,7 @@ from runtime.contract.spec.flow import Earliest, Latest, Start
 from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.shapes import (
     Key,
+    Quantity,
     RecordShape,
     Shape,
     ValueShape,
@@ -243,13 +244,13 @@ def _value(key: Key, value: Any, usual: Any, declared: Any) -> Value:
 
 def _plain(shape: Shape, value: Any) -> Value:
     match shape:
-        case ValueShape.DURATION:
+        case shapes.QuantityShape(kind=Quantity.DURATION):
             return duration(value)
-        case ValueShape.RATE:
+        case shapes.QuantityShape(kind=Quantity.RATE):
             return UnquotedText(rate(value).replace(" ", ""))
         case ValueShape.NUMBER:
             return UnquotedText(number_text(value))
-        case ValueShape.TIMESTAMP:
+        case shapes.QuantityShape(kind=Quantity.TIMESTAMP):
             when = datetime.fromtimestamp(value / 1000, UTC)
             return UnquotedText(when.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
         case shapes.ChoiceShape():

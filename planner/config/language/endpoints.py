@@ -26,8 +26,6 @@ from runtime.contract.spec.flow import RUNNING
 
 ENDPOINT_CODE = "endpoint"
 _SIZES = range(1 << 16, (1 << 40) + 1)
-_SNAPSHOTS_MS = range(1_000, 86_400_001)
-_COMPACTION_MS = range(1_000, 30 * 86_400_000 + 1)
 _INTERVALS_MS = range(1_000, 86_400_001)  # of a flow with files
 
 
@@ -57,9 +55,6 @@ def check_endpoints(topology: ParsedRecord) -> Iterable[Diagnostic]:
             yield endpoint.error(
                 "snapshots", what, "write format: raw, or remove snapshots", code=ENDPOINT_CODE
             )
-        elif snapshots is not None and snapshots not in _SNAPSHOTS_MS:
-            what = f"endpoint {name}: snapshots is from 1s to 24h"
-            yield endpoint.error("snapshots", what, "write snapshots: 10m", code=ENDPOINT_CODE)
         if isinstance(compact := endpoint.get("compact"), ParsedRecord):
             yield from _compaction(name, compact, size)
         if form is not None and layout is not None and (problem := layout_problem(layout, form)):
@@ -112,11 +107,6 @@ def _compaction(name: str, compact: ParsedRecord, size: str | None) -> Iterable[
         what = f"endpoint {name}: compact.below is {below}, and files are closed at {size}"
         hint = "write a smaller below, or a larger size"
         yield compact.error("below", what, hint, code=ENDPOINT_CODE)
-    for key, usual in (("every", "1h"), ("retention", "1d")):
-        value = compact.get(key)
-        if value is not None and value not in _COMPACTION_MS:
-            what = f"endpoint {name}: compact.{key} is from 1s to 30d"
-            yield compact.error(key, what, f"write {key}: {usual}", code=ENDPOINT_CODE)
 
 
 def check_flow_ends(flow: ParsedRecord, topology: ParsedRecord) -> Iterable[Diagnostic]:

@@ -1,6 +1,6 @@
 """Reads nodes into values by the shapes of the language, with their places, and collects all mistakes."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -14,7 +14,7 @@ from planner.model.diagnostic import Diagnostic, SourceLocation, error
 from runtime.contract.spec import shapes
 from runtime.contract.spec.naming import illegal_because, is_internal
 from runtime.contract.spec.selection import LONGEST, UnreadableRegex, regex, written_out
-from runtime.contract.spec.shapes import RecordShape, Shape, ValueShape
+from runtime.contract.spec.shapes import Quantity, RecordShape, Shape, ValueShape
 
 
 class Invalid(Enum):
@@ -104,6 +104,13 @@ class _Regexes:
         return None
 
 
+_QUANTITIES = {
+    Quantity.DURATION: scalars.duration,
+    Quantity.RATE: scalars.rate,
+    Quantity.TIMESTAMP: scalars.moment,
+}
+
+
 class ShapeReader:
     """Reads nodes by shapes and collects every mistake in `diagnostics`."""
 
@@ -156,12 +163,8 @@ class ShapeReader:
                 return self._boolean(node, of)
             case ValueShape.NUMBER:
                 return self._number(node, of)
-            case ValueShape.DURATION:
-                return self._positive(scalars.duration, node, of)
-            case ValueShape.RATE:
-                return self._positive(scalars.rate, node, of)
-            case ValueShape.TIMESTAMP:
-                return self._parsed(scalars.moment, node, of)
+            case shapes.QuantityShape():
+                return self._quantity(shape, node, of)
             case _:
                 return self._regex(node, of)
 
@@ -179,6 +182,9 @@ class ShapeReader:
                 f'"{of}" is {shown(node)}, not {shape.expected}',
                 shape.hint or f"it takes {shape.expected}",
             )
+        if shape.longest is not None and len(node.text) > shape.longest:
+            what = f'"{of}" has {len(node.text):,} characters'
+            return self.wrong(node.source, what, f"it takes at most {shape.longest:,}")
         return node if shape.placed else node.text  # the node of a reference has the place to show
 
     def _topic_name(self, node: ScalarNode) -> str | Invalid:
@@ -232,17 +238,18 @@ class ShapeReader:
             return self._quoted(node, of, "a number")
         return number or self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
 
-    def _parsed(self, parse: Callable[[str], int], node: ScalarNode, of: str) -> int | Invalid:
+    def _quantity(self, shape: shapes.QuantityShape, node: ScalarNode, of: str) -> int | Invalid:
         try:
-            return parse(node.text)
+            number = _QUANTITIES[shape.kind](node.text)
         except scalars.NotReadable as not_readable:
             return self.wrong(node.source, f'"{of}" is {shown(node)}: {not_readable.what}', not_readable.hint)
-
-    def _positive(self, parse: Callable[[str], int], node: ScalarNode, of: str) -> int | Invalid:
-        number = self._parsed(parse, node, of)
-        if number == 0:
-            return self.wrong(node.source, f'"{of}" is {shown(node)}', "it takes more than zero")
-        return number
+        if shape.least <= number <= shape.most:
+            return number
+        if number > shape.most:
+            takes = f"at most {shape.text(shape.most)}"
+        else:
+            takes = f"{shape.text(shape.least)} or more" if shape.least > 1 else "more than zero"
+        return self.wrong(node.source, f'"{of}" is {shown(node)}', f"it takes {takes}")
 
     def _regex(self, node: ScalarNode, of: str) -> str | Invalid:
         if (wrong := self._regexes.problem(node.text)) is not None:

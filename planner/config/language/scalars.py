@@ -90,9 +90,10 @@ def moment(text: str) -> int:
         raise NotReadable("not a time", "write it as 2026-01-01T00:00:00Z") from None
     if when.tzinfo is None:
         raise NotReadable("a time without its zone", 'write the zone: "Z" for UTC, or "+02:00"')
-    if when.year < 1970:
+    milliseconds = round(when.timestamp() * 1000)
+    if milliseconds < 0:
         raise NotReadable("a time before 1970", "Kafka's timestamps begin there")
-    return round(when.timestamp() * 1000)
+    return milliseconds
 
 
 def text_of(value: object) -> str:

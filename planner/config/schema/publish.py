@@ -14,7 +14,7 @@ from planner.model.topology import Topology
 from runtime.contract.client import stores
 from runtime.contract.client.keys import ALLOWED, CREDENTIALS
 from runtime.contract.spec import shapes
-from runtime.contract.spec.shapes import Key, Plain, RecordShape, Shape, ValueShape, record_of
+from runtime.contract.spec.shapes import Key, Plain, Quantity, RecordShape, Shape, ValueShape, record_of
 from runtime.contract.spec.units import BYTES, MILLISECONDS
 
 Schema = dict[str, Any]
@@ -23,10 +23,12 @@ QUANTITY = r"^\d+(\.\d+)? ?({})$"
 VALUE: Schema = {"type": ["string", "number", "boolean"]}
 _DEFINITION_OF: dict[Shape, str] = {
     ValueShape.TOPIC_NAME: "topic-name",
-    ValueShape.DURATION: "duration",
-    ValueShape.RATE: "rate",
-    ValueShape.TIMESTAMP: "moment",
     ValueShape.REGEX: "regex",
+}
+_DEFINITION_OF_QUANTITY = {
+    Quantity.DURATION: "duration",
+    Quantity.RATE: "rate",
+    Quantity.TIMESTAMP: "moment",
 }
 
 
@@ -162,6 +164,8 @@ def _scalar(shape: Shape) -> Schema:
             return {"type": "boolean"}
         case shapes.IntegerShape():
             return {"type": "integer", "minimum": shape.least, "maximum": shape.most}
+        case shapes.QuantityShape():
+            return _named(_DEFINITION_OF_QUANTITY[shape.kind])
         case ValueShape.NUMBER:
             return {"type": "number", "exclusiveMinimum": 0}
         case shapes.SettingsShape():

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from planner.model.diagnostic import SourceLocation
 from planner.model.topology.resources import CLUSTER_REFERENCES
-from runtime.contract.spec.shapes import IntegerShape, Key, RecordName, TextShape, ValueShape
+from runtime.contract.spec.shapes import IntegerShape, Key, Rate, RecordName, TextShape, ValueShape
 
 DEFAULT_ENTITY = "<default>"
 ENTITY_TYPES = USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -121,12 +121,12 @@ class Quota:
         ),
     ] = None
     producer_byte_rate: Annotated[
-        int | None,
-        Key("What it may write to each broker.", ValueShape.RATE, example="10MB/s"),
+        Rate | None,
+        Key("What it may write to each broker.", example="10MB/s"),
     ] = None
     consumer_byte_rate: Annotated[
-        int | None,
-        Key("What it may read from each broker.", ValueShape.RATE, example="20MB/s"),
+        Rate | None,
+        Key("What it may read from each broker.", example="20MB/s"),
     ] = None
     request_percentage: Annotated[
         int | float | None,

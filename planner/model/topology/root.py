@@ -14,6 +14,7 @@ from planner.model.topology.quotas import Quota
 from planner.model.topology.resources import CLUSTER_NAME, NAME, Acl, AclEntry, Cluster, Registry, Topic
 from runtime.contract.spec.shapes import (
     IntegerShape,
+    Interval,
     Key,
     ListShape,
     MapShape,
@@ -153,19 +154,17 @@ class Drill:
     record: ClassVar = RecordName("drill", "drill")
 
     every_ms: Annotated[
-        int | None,
+        Interval | None,
         Key(
             "How often a drill must succeed; its metrics carry it for the alert.",
-            ValueShape.DURATION,
             default_doc="unset",
             example="7d",
         ),
     ] = None
     max_rto_ms: Annotated[
-        int | None,
+        Interval | None,
         Key(
             "The longest time from the loss of a cluster until consumers read on.",
-            ValueShape.DURATION,
             default_doc="no limit",
             example="60s",
         ),
@@ -180,10 +179,9 @@ class Drill:
         ),
     ] = None
     load_ms: Annotated[
-        int,
+        Interval,
         Key(
             "How long producers write, in the standard drill, before a cluster is killed.",
-            ValueShape.DURATION,
             example="30s",
         ),
     ] = 10_000

@@ -21,7 +21,15 @@ from runtime.contract.client.stores import (
     reading_problem,
     store_address,
 )
-from runtime.contract.spec.shapes import Key, RecordName, SettingsShape, SpecStruct, TextShape, ValueShape
+from runtime.contract.spec.shapes import (
+    Key,
+    Quantity,
+    QuantityShape,
+    RecordName,
+    SettingsShape,
+    SpecStruct,
+    TextShape,
+)
 
 Format = Literal["json", "parquet", "raw"]
 LineFormat = Literal["text", "json"]
@@ -51,6 +59,7 @@ _MOST_PART: Final = 255  # bytes of a name in a folder
 _SHOWN: Final = 100  # characters of a name
 
 
+_COMPACTION: Final = QuantityShape(Quantity.DURATION, 1_000, _MOST_RETENTION_MS)
 _SIZE: Final = TextShape("a size as Spark writes it", r"\d+[kmgtKMGT][bB]?", "write it as 128m or 1g")
 
 
@@ -61,7 +70,7 @@ class CompactionSpec(SpecStruct, frozen=True, kw_only=True):
 
     every_ms: Annotated[
         Annotated[int, Meta(ge=100, le=_MOST_RETENTION_MS)],
-        Key("How often small files are merged.", ValueShape.DURATION, example="1h"),
+        Key("How often small files are merged.", _COMPACTION, example="1h"),
     ] = 3_600_000
     below_bytes: Annotated[
         Annotated[int, Meta(ge=1 << 10, le=1 << 40)],
@@ -78,7 +87,7 @@ class CompactionSpec(SpecStruct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=100, le=_MOST_RETENTION_MS)],
         Key(
             "How long the files that a merged one replaces can still be read, under `_repl`.",
-            ValueShape.DURATION,
+            _COMPACTION,
             example="1d",
         ),
     ] = 86_400_000
@@ -146,7 +155,7 @@ class EndpointSpec(SpecStruct, frozen=True, kw_only=True):
         Key(
             "How often a snapshot of topic configs, ACLs and group offsets is kept. Only the format raw"
             " has them.",
-            ValueShape.DURATION,
+            QuantityShape(Quantity.DURATION, 1_000, _DAY_MS),
             example="10m",
         ),
     ] = 600_000

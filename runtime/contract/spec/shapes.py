@@ -45,21 +45,49 @@ class ValueShape(Enum):
     TOPIC_NAME = "a topic's name"
     BOOLEAN = "true or false"
     NUMBER = "a number above 0 such as 50 or 12.5"  # it may have a fraction
-    DURATION = "a duration such as 500ms, 30s or 7d"
-    RATE = "a rate such as 50MB/s"
-    TIMESTAMP = "a time with its zone such as 2026-01-01T00:00:00Z, or milliseconds since 1970"
     REGEX = "a regular expression for whole names"
     ANY = "any value"  # it is not checked
 
 
+class Quantity(Enum):
+    """The kinds of numbers with a unit. The value says what such a key takes."""
+
+    DURATION = "a duration such as 500ms, 30s or 7d"
+    RATE = "a rate such as 50MB/s"
+    TIMESTAMP = "a time with its zone such as 2026-01-01T00:00:00Z, or milliseconds since 1970"
+
+
+@dataclass(frozen=True, slots=True)
+class QuantityShape:
+    """A number with a unit, from `least` to `most`: in milliseconds, bytes a second, or since 1970."""
+
+    kind: Quantity
+    least: int
+    most: int
+
+    def text(self, value: int) -> str:
+        """Returns a value as YAML writes it."""
+        match self.kind:
+            case Quantity.DURATION:
+                return in_whole(value, "d", "s", "ms")
+            case Quantity.RATE:
+                return f"{value}B/s"
+            case Quantity.TIMESTAMP:
+                return str(value)
+
+
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """Text as written, which `pattern` matches as a whole. `placed` keeps its place, for references."""
+    """Text as written, which `pattern` matches as a whole. `placed` keeps its place, for references.
+
+    It has at most `longest` characters.
+    """
 
     expected: str = "text"
     pattern: str | None = None
     hint: str = ""
     placed: bool = False
+    longest: int | None = None
 
     def matches(self, text: str) -> bool:
         """Returns whether a text is of this shape."""
@@ -157,6 +185,7 @@ class OffOrShape:
 
 Shape = (
     ValueShape
+    | QuantityShape
     | TextShape
     | ChoiceShape
     | IntegerShape
@@ -248,10 +277,10 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Several = Annotated[int, Meta(ge=1, le=1_000_000)]
 Replication = Annotated[int, Meta(ge=1, le=32_767)]
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
-Duration = Annotated[int, Meta(ge=0, le=LARGEST), ValueShape.DURATION]
-Interval = Annotated[int, Meta(ge=1, le=CENTURY_MS), ValueShape.DURATION]
-Rate = Annotated[int, Meta(ge=1, le=LARGEST), ValueShape.RATE]
-Timestamp = Annotated[int, Meta(ge=0, le=LARGEST), ValueShape.TIMESTAMP]
+Duration = Annotated[int, Meta(ge=0, le=LARGEST), Quantity.DURATION]
+Interval = Annotated[int, Meta(ge=1, le=CENTURY_MS), Quantity.DURATION]
+Rate = Annotated[int, Meta(ge=1, le=LARGEST), Quantity.RATE]
+Timestamp = Annotated[int, Meta(ge=0, le=LARGEST), Quantity.TIMESTAMP]
 Regex = Annotated[str, Meta(max_length=65_536), ValueShape.REGEX]
 
 
@@ -323,7 +352,7 @@ def _section(section: Section, keys: list[Key]) -> Key:
 
 
 def _key(field: str, kind: Any, note: Key, default: Any) -> Key:
-    shape = _shape(kind) if note.shape is FROM_TYPE else note.shape
+    shape = _shape(kind) if note.shape is FROM_TYPE else _limited(note.shape, kind)
     if note.unset and isinstance(shape, OffOrShape):
         shape = shape.shape
     is_record = isinstance(shape, RecordShape | OffOrShape)
@@ -368,8 +397,8 @@ def _shown(shape: Shape, default: Any) -> tuple[Plain, str]:
         return ABSENT, "empty"
     if isinstance(default, StrEnum):
         return default.value, ""
-    if shape is ValueShape.DURATION:
-        return in_whole(default, "d", "s", "ms"), ""
+    if isinstance(shape, QuantityShape):
+        return shape.text(default), ""
     return default, ""
 
 
@@ -407,15 +436,32 @@ def _shape(kind: Any) -> Shape:
 
 
 def _annotated_shape(kind: Any) -> Shape:
-    """Returns the shape that a type such as `Interval` names, or a whole number within its limits."""
+    """Returns the shape that a type such as `Interval` names, or a whole number, within the type's limits."""
+    meta = _limits(kind)
     for note in reversed(kind.__metadata__):
+        if isinstance(note, Quantity):
+            least = int(meta.ge or 0)  # zero is a time, and neither a duration nor a rate
+            return QuantityShape(
+                note, least if note is Quantity.TIMESTAMP else max(1, least), int(cast(int, meta.le))
+            )
         if isinstance(note, get_args(Shape)):
-            return cast(Shape, note)
-    meta = next(note for note in kind.__metadata__ if isinstance(note, Meta))
+            return _limited(cast(Shape, note), kind)
     if get_origin(kind.__origin__) is tuple:
         return _list_of(_shape(get_args(kind.__origin__)[0]), meta.min_length or 0)
     assert kind.__origin__ is int
     return IntegerShape(int(meta.ge or 0), int(meta.le) if meta.le is not None else IntegerShape().most)
+
+
+def _limits(kind: Any) -> Meta:
+    """Returns the limits of a type, which may have none."""
+    return next((note for note in getattr(kind, "__metadata__", ()) if isinstance(note, Meta)), Meta())
+
+
+def _limited(shape: Shape, kind: Any) -> Shape:
+    """Returns a shape of text with the longest text that its type takes."""
+    if isinstance(shape, TextShape):
+        return dataclasses.replace(shape, longest=_limits(kind).max_length)
+    return shape
 
 
 def _list_of(item: Shape, least: int = 0) -> ListShape:
