@@ -260,6 +260,7 @@ async def execute(
         interrupts=interaction.interrupts,
         errors=home.parent / "errors",
         write=write,
+        is_new=stale is _RUN_AGAIN,
     )
     try:
         result = await session.carry_out()

@@ -160,7 +160,7 @@ class ApplySession:
 
     The timeout of the request says how long a cluster may keep silent while it is read; the journal and steps
     have limits of their own. `errors` is the folder of tracebacks. `write` writes what the plan was made
-    from, before the first step.
+    from, before the first step. `is_new`: this command made the plan, so no earlier apply did a part of it.
     """
 
     plan: Plan
@@ -172,6 +172,7 @@ class ApplySession:
     lease_ttl_ms: int = TTL_MS
     errors: Path | None = None
     write: Callable[[], None] | None = None
+    is_new: bool = False
 
     def __post_init__(self) -> None:
         self._written = sorted({step.cluster for step in self.plan.steps})
@@ -208,7 +209,7 @@ class ApplySession:
             }
             # waiting for the leases is no part of the apply
             self._applied = replace(self._applied, started_ms=_now_ms())
-            before = await self._read_earlier(clients)
+            before = await self._read_earlier(clients) if not self.is_new else None
             remaining = await self._still_true()
             if before is not None and not remaining:
                 done = note(f"all {len(self.plan.steps)} steps of this plan were done by the apply {before}")
@@ -235,10 +236,13 @@ class ApplySession:
         )
 
     async def _refuse_others(self) -> None:
-        """Failure where a cluster that the plan changes is another one than is meant, or does not answer."""
-        clusters = {name: self.plan.connections[name] for name in self._written}
-        identified = await identities(clusters, self.endpoints, ReadOptions(self.request.timeout_s))
-        refuse_silent(identified)
+        """Failure where a cluster that the plan was made from is another one now.
+
+        Also where one that it changes does not answer. Others need not answer, and are not read after this.
+        """
+        options = ReadOptions(self.request.timeout_s)
+        identified = await identities(self.plan.connections, self.endpoints, options)
+        refuse_silent({name: identified[name] for name in self._written})
         ids = {name: identity for name, identity in identified.items() if isinstance(identity, str)}
         if others := other_clusters(self.plan, ids):
             raise Failure(others)
@@ -275,18 +279,22 @@ class ApplySession:
         return remaining
 
     async def _observed(self) -> Observed:
-        """Reads what the plan was made from and policies name. Failure where a changed cluster is silent."""
+        """Reads what the steps were made from and policies name, at the clusters that the plan changes.
+
+        Failure where one of them is silent.
+        """
         plan = self.plan
         keys = compared_keys(plan.steps, plan.changes)
-        wanted = read_request(plan.connections, keys, required_keys(plan.topology.policies))
+        written = {name: plan.connections[name] for name in self._written}
+        wanted = read_request(written, keys, required_keys(plan.topology.policies))
         options = ReadOptions(
             self.request.timeout_s,
             read_registry=read_registry,
             jobs_of=plan.topology.name,
             registries=self.tools.registries,
         )
-        observed = await observe(plan.connections, self.endpoints, lambda _: wanted, options)
-        refuse_silent({name: observed.clusters[name] for name in self._written})
+        observed = await observe(written, self.endpoints, lambda _: wanted, options)
+        refuse_silent(observed.clusters)
         return observed
 
     def _done_before(self) -> frozenset[str]:

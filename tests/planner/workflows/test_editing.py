@@ -1,5 +1,6 @@
 """An edit of the topology is planned in memory; files are written right before the first step, or never."""
 
+import socket
 import stat
 from pathlib import Path
 
@@ -7,20 +8,26 @@ import pytest
 
 from planner.config.edit import with_states
 from planner.config.files import topology_files, write_edited
-from planner.kafka import run
+from planner.kafka import ClusterEndpoint, run
 from planner.model.diagnostic import Failure
 from planner.model.plan import ApplyResult
 from planner.workflows.applying.apply import execute
+from planner.workflows.applying.session import ApplySession
 from planner.workflows.flows.edits import TopologyEdits, states_edited
 from planner.workflows.interaction import UNATTENDED, Interaction, approve_all
 from planner.workflows.requests import ChangeRequest, TopologyRequest
 from planner.workflows.topology import load_and_lint
+from runtime.contract.spec.naming import REGISTRY
+from tests.fakes.applying import tools
+from tests.fakes.old_broker import OldBroker
 from tests.fakes.states import cluster, flow, live, observed, topology
 from tests.fakes.tables import cases
+from tests.planner.observe.test_old_brokers import KAFKA_2_3
 from tests.planner.plan.jobs import plan
 from tests.topologies import shop
 
 QUICK = ChangeRequest(Path(), timeout_ms=100, lock_timeout_ms=100)
+SLOW = ChangeRequest(Path(), timeout_ms=5_000)
 FLOWS = "  - {name: there, from: dc1, to: dc2, topics: {include: orders}}   # the way there\n"
 
 
@@ -111,6 +118,21 @@ def test_what_is_half_written_is_no_part_of_the_topology(tmp_path: Path) -> None
     (tmp_path / ".shop.yaml.x.part").write_text("half")
 
     assert topology_files(tmp_path) == (file,)
+
+
+def test_a_cluster_that_the_plan_does_not_change_is_not_read_under_the_leases() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, OldBroker(KAFKA_2_3, missing=[REGISTRY]) as broker:
+        ports = {"dc1": silent.getsockname()[1], "dc2": broker.port}
+        endpoints = {name: ClusterEndpoint(name, f"127.0.0.1:{port}") for name, port in ports.items()}
+        session = ApplySession(
+            plan=NOT_THERE, request=SLOW, endpoints=endpoints, tools=tools(), progress=print
+        )
+
+        assert set(run(session._observed()).clusters) == {"dc2"}
+
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 NOT_THERE = plan(topology(flow("there")), observed(cluster(live("a")), cluster(name="dc2")))
