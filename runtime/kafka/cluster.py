@@ -308,9 +308,15 @@ class KafkaCluster:
             raise failed.exceptions[0] from None
         return coordinators
 
-    def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None:
-        """Stores a coordinator that identified itself."""
-        self._coordinators[kind, key] = node
+    def know_coordinators(
+        self, kind: CoordinatorKind, nodes: Mapping[str, int], *, complete: bool = False
+    ) -> None:
+        """Stores coordinators that identified themselves. With `complete`, no other key has one any more."""
+        if complete:
+            gone = [known for known in self._coordinators if known[0] is kind and known[1] not in nodes]
+            for known in gone:
+                del self._coordinators[known]
+        self._coordinators.update({(kind, key): node for key, node in nodes.items()})
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         self._coordinators.pop((kind, key), None)

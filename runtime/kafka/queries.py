@@ -322,7 +322,7 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
 
     A broker that still loads groups, as after its start, is asked again for a few seconds.
     """
-    listed = Listed()
+    listed, coordinators = Listed(), dict[str, int]()
     nodes = list(cluster.brokers)
     asking = (_groups_of(cluster, node, within) for node in nodes)
     for node, answer in zip(nodes, await asyncio.gather(*asking, return_exceptions=True), strict=True):
@@ -335,7 +335,9 @@ async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Liste
         else:
             for group in answer:
                 (listed.share if group.kind == SHARE else listed.groups)[group.name] = group
-                cluster.know_coordinator(CoordinatorKind.GROUP, group.name, node)
+                coordinators[group.name] = node
+    # Groups come and go, as those of console consumers: what is known of them must not grow for ever (R8).
+    cluster.know_coordinators(CoordinatorKind.GROUP, coordinators, complete=not listed.missing)
     if nodes and len(listed.missing) == len(nodes):
         raise BrokerError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "groups", "; ".join(set(listed.missing.values()))

@@ -46,7 +46,7 @@ class Destination(TransactionalTopics):
         self.done: list[Any] = []
         self._state = state
 
-    def know_coordinator(self, kind: CoordinatorKind, key: str, node: int) -> None: ...
+    def know_coordinators(self, kind: CoordinatorKind, nodes: object, *, complete: bool) -> None: ...
 
     async def connection(self, node: int, purpose: str, within: float) -> Any:
         async def call(request: OffsetFetchRequest, within: float) -> dict[str, Offsets]:

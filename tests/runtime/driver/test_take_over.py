@@ -44,8 +44,8 @@ class Destination(KafkaCluster):
         self.succeeded = False  # by another driver
 
     async def coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> dict[str, int | BrokerError]:
-        for key in keys:
-            self.know_coordinator(kind, key, 1)
+        keys = list(keys)
+        self.know_coordinators(kind, dict.fromkeys(keys, 1))
         return dict.fromkeys(keys, 1)
 
     async def call(self, node: int, request: Any, purpose: str = CONTROL, within: float | None = None) -> Any:

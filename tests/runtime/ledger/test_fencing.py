@@ -34,8 +34,7 @@ class Coordinators(KafkaCluster):
         if not self._known and len(wanted) > 1:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "looking for coordinators")
         found = {key: number % NODES for number, key in enumerate(wanted)}
-        for key, node in found.items():
-            self.know_coordinator(kind, key, node)
+        self.know_coordinators(kind, found)
         return dict(found)
 
     async def call(self, node: int, request: Any, purpose: str = CONTROL, within: float | None = None) -> Any:
