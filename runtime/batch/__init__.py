@@ -26,7 +26,6 @@ from runtime.batch.spec import (
 )
 from runtime.batch.stamp import StampedBatch, next_sequence, stamp
 from runtime.batch.walk import AbortedTransactions, WalkedBatches, marker_type, walk
-from runtime.contract.spec.naming import TopicPartition
 
 __all__ = [
     "AbortedTransactions",
@@ -49,7 +48,6 @@ __all__ = [
     "RewriteSpec",
     "StampedBatch",
     "TooLarge",
-    "TopicPartition",
     "UnpacksTooLarge",
     "WalkedBatches",
     "marker_type",

@@ -16,7 +16,7 @@ from typing import Final
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from runtime.batch import Batch, CorruptBatch, RecordSet, TopicPartition, records, walk
+from runtime.batch import Batch, CorruptBatch, RecordSet, records, walk
 from runtime.batch.codecs import UnpackedSizeExceeded
 from runtime.batch.layout import Codec
 from runtime.batch.rewrite import batch_of, records_of
@@ -26,7 +26,7 @@ from runtime.batch.varint import MalformedBytes
 from runtime.contract.client.stores import Setting
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestCheckpoint
 from runtime.contract.spec.files import OWN_FOLDER, name_problem
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.files.manifest import ManifestFolder, ManifestProblem, as_unavailable
 from runtime.files.store import FileStore, LeadsOutside, LocalFolder, StoredFile
 

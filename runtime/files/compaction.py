@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from runtime.batch import BatchFailure, TopicPartition
+from runtime.batch import BatchFailure
 from runtime.contract.records.manifest import Commit, DataFile, SmallFiles
 from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.backup import DamagedFile, check_file, put_merged, windows
 from runtime.files.formats import ROW_GROUP_BYTES, StagedFile, parquet_writer
 from runtime.files.manifest import ManifestFolder, as_unavailable

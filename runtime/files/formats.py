@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from crc32c import crc32c
 
-from runtime.batch import Batch, Record, RecordSet, TopicPartition, records
+from runtime.batch import Batch, Record, RecordSet, records
 from runtime.batch.layout import NO_TIMESTAMP
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, by_time, file_name, folder_of
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.manifest import ManifestFolder
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from runtime.batch import BadRecord, BatchFailure, RecordSet, TopicPartition
+from runtime.batch import BadRecord, BatchFailure, RecordSet
 from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import FIELDS, TransformSpec
 from runtime.files.formats import ROWS_AT_ONCE, Row, rows_of, size_of
 from runtime.sql.rows import DECODED, FLAG

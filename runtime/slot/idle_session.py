@@ -15,7 +15,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from runtime.batch import Batch, TopicPartition, walk
+from runtime.batch import Batch, walk
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.fetch import FetchLimits, FetchSession, Key

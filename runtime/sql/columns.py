@@ -30,7 +30,6 @@ from runtime.batch import (
     RewriteReason,
     RewriteSpec,
     TooLarge,
-    TopicPartition,
 )
 from runtime.batch.arrays import (
     WORD,
@@ -51,6 +50,7 @@ from runtime.batch.splice import Raw, join
 from runtime.batch.varint import MalformedBytes
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.provenance import HEADER
+from runtime.contract.spec.naming import TopicPartition
 from runtime.sql.rows import APPENDED, COLUMNS, KEY, VALUE
 
 Flags = npt.NDArray[np.bool_]

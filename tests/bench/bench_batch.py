@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from runtime.batch import Codec, Merge, Record, RewriteSpec, TopicPartition, prepare, stamp, walk
+from runtime.batch import Codec, Merge, Record, RewriteSpec, prepare, stamp, walk
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
+from runtime.contract.spec.naming import TopicPartition
 from tests.runtime.batch.forge import START, batch_bytes
 
 WHERE = TopicPartition("orders", 0)

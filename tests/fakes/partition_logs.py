@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.batch import TopicPartition, walk
+from runtime.batch import walk
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import NO_LEADER, Partition, TopicMetadata

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from runtime.audit.verify.pieces import VerifyRequest
 from runtime.audit.verify.verification import Verification, compare_pieces
-from runtime.batch import Batch, TopicPartition, records, walk
+from runtime.batch import Batch, records, walk
 from runtime.contract.results.records import VerificationReport
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from tests.checker.reader import Log
 from tests.checker.shapes import digest
 

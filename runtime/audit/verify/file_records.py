@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from runtime.audit.verify.pieces import ComparedRecord, RecordContent
-from runtime.batch import Batch, BatchFailure, Record, TopicPartition, records
+from runtime.batch import Batch, BatchFailure, Record, records
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import Format
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.backup import DamagedFile, check_file, windows
 from runtime.files.manifest import ManifestFolder
 from runtime.files.store import StoredFile

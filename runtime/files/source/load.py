@@ -196,8 +196,8 @@ class FileLoad:
             progress = ledger.decided_progress(key)
             held = (0, NO_FINGERPRINT)
             if progress is not None:
-                known = KnownFile.of(file.name, progress)
-                held = known.position, known.fingerprint
+                read = KnownFile.of(file.name, progress)
+                held = read.position, read.fingerprint
             if held != (file.position, file.fingerprint):
                 file.outdated = True
             elif progress is not None:

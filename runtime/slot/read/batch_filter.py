@@ -20,7 +20,6 @@ from runtime.batch import (
     OutgoingBatch,
     QuarantineLimit,
     RewriteSpec,
-    TopicPartition,
     WalkedBatches,
     prepare,
 )
@@ -29,6 +28,7 @@ from runtime.batch.selection import QuarantinedRecord
 from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import Disconnected
 from runtime.ledger.ledger import ProducerDirectory
 from runtime.schemas.client import RegistryUnavailable

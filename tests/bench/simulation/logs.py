@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from runtime.batch import Batch, TopicPartition, walk
+from runtime.batch import Batch, walk
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.records import read
 
 At = tuple[str, int]

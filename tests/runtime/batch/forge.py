@@ -10,8 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from crc32c import crc32c
 
-from runtime.batch import Batch, Codec, PreparedBatches, Record, RecordSet, TopicPartition, stamp, walk
+from runtime.batch import Batch, Codec, PreparedBatches, Record, RecordSet, stamp, walk
 from runtime.batch.varint import encode, signed
+from runtime.contract.spec.naming import TopicPartition
 
 HERE = TopicPartition("orders", 3)
 START = 1_700_000_000_000

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from runtime.batch import Batch, Codec, RewriteSpec, TopicPartition, prepare
+from runtime.batch import Batch, Codec, RewriteSpec, prepare
 from runtime.batch.layout import HEADER_SIZE
 from runtime.batch.stamp import StampedBatch
 from runtime.contract.records.provenance import HEADER
+from runtime.contract.spec.naming import TopicPartition
 from runtime.ledger.transaction_writer import TransactionWriter, send
 from tests.records import alter_topic, wait_for
 from tests.runtime.batch.forge import legacy_bytes, overflowing, record, sets

@@ -7,8 +7,9 @@ from typing import Any
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from runtime.batch import Batch, Record, TopicPartition, walk
+from runtime.batch import Batch, Record, walk
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.manifest import ManifestFolder, ManifestState
 from runtime.files.snapshots import SnapshotFolder
 from runtime.files.store import LocalFolder

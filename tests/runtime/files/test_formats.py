@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runtime.batch import BatchFailure, Codec, Record, TopicPartition, records
+from runtime.batch import BatchFailure, Codec, Record, records
 from runtime.batch.layout import DELETE_HORIZON
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.spec.files import FilesSpec, folder_of
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.formats import ROW_GROUP_BYTES, PartitionFiles
 from runtime.files.manifest import ManifestFolder
 from tests.runtime.batch.forge import batch_bytes, legacy_bytes, overflowing, sets, summed

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from runtime.batch import BadRecord, CorruptBatch, Record, TopicPartition
+from runtime.batch import BadRecord, CorruptBatch, Record
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.provenance import HEADER, Origin, encode
 from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.files import transformed
 from runtime.files.formats import PartitionFiles

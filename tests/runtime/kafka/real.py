@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import uvloop
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from runtime.batch import Batch, TopicPartition, records, walk
+from runtime.batch import Batch, records, walk
 from runtime.contract.client.settings import WireSettings, wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition

@@ -5,10 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.batch import Batch, TopicPartition, walk
+from runtime.batch import Batch, walk
 from runtime.contract.records.ledger import PartitionKey, ProgressKey
 from runtime.contract.records.provenance import FlowProducer, decode_producer, decode_producer_key
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.rename import Table
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode

@@ -6,9 +6,10 @@ from typing import Literal
 
 import pytest
 
-from runtime.batch import Batch, TopicPartition, walk
+from runtime.batch import Batch, walk
 from runtime.batch.layout import HEADER_SIZE
 from runtime.batch.stamp import StampedBatch
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.ledger.transaction_writer import send

@@ -20,11 +20,11 @@ from runtime.batch import (
     Record,
     RewriteSpec,
     TooLarge,
-    TopicPartition,
     prepare,
     records,
 )
 from runtime.batch.selection import quarantine_batches
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.sql.transformer import Transformed, Transformer
 from tests.protobuf import schema

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runtime.batch import Codec, Record, TopicPartition, records
+from runtime.batch import Codec, Record, records
 from runtime.batch.rewrite import batch_of
 from runtime.batch.splice import join
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.source.folder import open_file
 from runtime.files.source.lines import FileReader, ReadRecords
 from runtime.files.source.parquet_rows import RowReader

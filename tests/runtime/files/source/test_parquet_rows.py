@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runtime.batch import Record, TopicPartition
+from runtime.batch import Record
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.job_status import PartitionState
 from runtime.contract.spec.files import FilesSpec, LinesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder
 from runtime.files.source.folder import FolderSource
