@@ -24,8 +24,8 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec import naming
 from runtime.contract.spec.acls import FENCE, PROTECTION, AclMirror, AclRule, flow_origin
-from runtime.contract.spec.jobspec import FlowSpec, Route
-from runtime.contract.spec.route import CompiledRoute, is_reserved
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
+from runtime.contract.spec.route import CompiledRoute, is_reserved, router_of
 from runtime.contract.spec.selection import NamePatterns
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.flow import DriverFlow
@@ -168,17 +168,14 @@ class AclSync:
     def __init__(
         self,
         flow: DriverFlow,
-        topology: str,
-        route: CompiledRoute,
-        routes: Iterable[Route],
+        job: JobSpec,
         rules: ClusterRulesReader,
         notes: dict[str, str],
     ) -> None:
         self.notes = notes
         self._flow = flow
-        self._topology = topology
-        self._route = route
-        self._routes = tuple(routes)
+        self._job = job
+        self._route = router_of(job).routes[flow.spec.name]
         self._rules = rules
         self._gone: frozenset[AclRule] = frozenset()  # at the source, in the last pass
 
@@ -206,12 +203,12 @@ class AclSync:
         if at_source is None or at_destination is None or not at_destination.registered:
             return []
         entries = at_destination.owned.items()
-        owned = {rule: entry for rule, entry in entries if entry.topology == self._topology}
+        owned = {rule: entry for rule, entry in entries if entry.topology == self._job.topology}
         at_destination = ClusterRules(at_destination.live, owned)
         listed = await shared.clusters.listing(spec.source)
         every = [name for name, topic in listed.items() if topic.error is ErrorCode.NONE]
         topics = self._flow.selected(every)
-        compare = partial(acl_changes, spec, self._route, self._routes, topics, every)
+        compare = partial(acl_changes, spec, self._route, self._job.routes, topics, every)
         create, delete = compare(at_source, at_destination)
         gone, self._gone = self._gone & delete, delete
         if gone:
@@ -222,7 +219,7 @@ class AclSync:
         cluster = await shared.clusters.cluster(spec.destination)
         await shared.leadership.ensure()
         origins = dict.fromkeys(sorted(create), flow_origin(spec.name))
-        refused = await make_rules(cluster, self._topology, origins) if origins else {}
+        refused = await make_rules(cluster, self._job.topology, origins) if origins else {}
         refused |= await remove_rules(cluster, gone) if gone else {}
         log_event(
             "acls_synced",

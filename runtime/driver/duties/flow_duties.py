@@ -22,7 +22,7 @@ from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import FlowView, SlotReport, SourceEnds, StatusKey
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
@@ -30,7 +30,6 @@ from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync
 from runtime.driver.duties.heartbeats import FlowHeartbeats
 from runtime.driver.duties.subject_sync import SubjectSync
 from runtime.driver.flows.flow import DriverFlow, FlowPhase
-from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
@@ -90,12 +89,13 @@ async def _report_source_ends(flow: DriverFlow) -> None:
     await post(shared.destination, naming.STATUS, [InternalRecord(key, value)], _SOURCE_ENDS_PURPOSE)
 
 
-async def clean_periodically(flow: FlowSpec, shared: DriverContext, notes: dict[str, str]) -> None:
+async def clean_periodically(flow: DriverFlow, notes: dict[str, str]) -> None:
     """Deletes and merges segments of the offset map: soon after the start, then every few minutes.
 
     A failure is noted in `notes` and retried the next time. Raises DriverFenced.
     """
-    records = shared.records.of(flow.destination, shared.destination)
+    shared = flow.shared
+    records = shared.records.of(flow.spec.destination, shared.destination)
     wait_s = _FIRST_CLEAN_S
     while True:
         await asyncio.sleep(wait_s)
@@ -275,11 +275,9 @@ class FlowDuties:
         if flow.spec.state == "paused":
             work["source ends"] = partial(publish_source_ends, flow, notes)
         if flow.spec.state == "active":
-            router = router_of(job)
-            acls = AclSync(flow, job.topology, router.routes[flow.name], job.routes, self._rules, notes)
-            work["ACLs"] = acls.run
-            work["schemas"] = SubjectSync(flow, router, notes, self.schema_actions).run
-            work["cleaning of the offset map"] = partial(clean_periodically, flow.spec, flow.shared, notes)
+            work["ACLs"] = AclSync(flow, job, self._rules, notes).run
+            work["schemas"] = SubjectSync(flow, router_of(job), notes, self.schema_actions).run
+            work["cleaning of the offset map"] = partial(clean_periodically, flow, notes)
             work["origin commits"] = partial(commit_at_origin, flow, self._positions, notes)
             self._heartbeats.add(flow.spec, flow.shared.leadership, notes)
         duties.tasks = [

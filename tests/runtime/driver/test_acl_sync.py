@@ -13,7 +13,7 @@ import pytest
 
 from runtime.contract.records.registry import OwnershipRecord
 from runtime.contract.spec.acls import AclRule
-from runtime.contract.spec.jobspec import FlowSpec, ProtectionSpec, Route
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec, ProtectionSpec, Route
 from runtime.contract.spec.route import CompiledRoute
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.driver.duties.acl_sync import AclSync, ClusterRules, ClusterRulesReader, acl_changes
@@ -26,6 +26,7 @@ from tests.waiting import until
 EVERY = SelectionSpec(include=(".*",))
 FORWARD = Route(name="f", source="dc1", destination="dc2", topics=EVERY)
 BACK = Route(name="g", source="dc2", destination="dc1", topics=EVERY)
+JOB = JobSpec(job="dc2", topology="shop", destination="dc2", clusters={}, flows=[], routes=[FORWARD])
 BEFORE = Route(name="e", source="dc0", destination="dc1", topics=EVERY)
 
 
@@ -201,9 +202,8 @@ EVERY_S = 0.1
 async def synced(clusters: CountedClusters, flows: int, until: Callable[[list[AclSync]], bool]) -> int:
     """Runs the sync of as many flows from dc1 to dc2. Returns how many intervals began meanwhile."""
     rules = ClusterRulesReader(clusters)  # type: ignore[arg-type]
-    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
     shared = SimpleNamespace(spec=flow(follow_every_ms=int(EVERY_S * 1000)), shared=SimpleNamespace())
-    syncs = [AclSync(shared, "shop", route, (FORWARD,), rules, {}) for _ in range(flows)]  # type: ignore[arg-type]
+    syncs = [AclSync(shared, JOB, rules, {}) for _ in range(flows)]  # type: ignore[arg-type]
     loop = asyncio.get_running_loop()
     began_at = loop.time()
     tasks = [asyncio.create_task(one.run()) for one in syncs]
@@ -281,8 +281,7 @@ async def test_a_rule_is_removed_where_every_broker_misses_it_in_two_passes(
     sides = Sides(first, others)
     spec = flow(follow_every_ms=10)
     followed = SimpleNamespace(spec=spec, shared=sides, selected=lambda topics: {one: one for one in topics})
-    route = CompiledRoute(Route("f", "dc1", "dc2", SelectionSpec((".*",))))
-    sync = AclSync(followed, "shop", route, (FORWARD,), sides, {})  # type: ignore[arg-type]
+    sync = AclSync(followed, JOB, sides, {})  # type: ignore[arg-type]
     running = asyncio.create_task(sync.run())
     await until(lambda: not sides.first)
     for _ in range(20):
