@@ -58,8 +58,15 @@ class Diagnostic:
     code: str = ""
     exit: ExitCode = ExitCode.ERROR
 
+    @property
+    def place(self) -> str:
+        """Returns the place in the file, and the object where the summary does not name it."""
+        named = self.address is None or (self.source is not None and self.address in self.summary)
+        parts = (self.source, None if named else self.address)
+        return ": ".join(str(part) for part in parts if part is not None)
+
     def __str__(self) -> str:
-        where = f"{self.source}: " if self.source else f"{self.address}: " if self.address else ""
+        where = f"{self.place}: " if self.place else ""
         tail = f" — {self.hint}" if self.hint else ""
         return f"{where}{self.summary}{tail}"
 

@@ -176,8 +176,7 @@ def _diagnostics(diagnostics: Iterable[Diagnostic]) -> list[str]:
     mark = {Severity.ERROR: "❌", Severity.WARNING: "⚠", Severity.NOTE: "ℹ"}
     blocks = []
     for diagnostic in sorted(diagnostics, key=lambda diagnostic: rank.index(diagnostic.severity)):
-        where = diagnostic.source or diagnostic.address
-        place = f"{code(str(where))}: " if where else ""
+        place = f"{code(diagnostic.place)}: " if diagnostic.place else ""
         hint = f" — {_text(diagnostic.hint)}" if diagnostic.hint else ""
         blocks.append(f"- {mark[diagnostic.severity]} {place}{_text(diagnostic.summary)}{hint}\n")
     return [*blocks, "\n"] if blocks else []

@@ -69,8 +69,7 @@ def _lines(plan: Plan) -> Iterator[Line]:
             errors += 1
             continue
         style = YELLOW if diagnostic.severity is Severity.WARNING else CYAN
-        place = diagnostic.source or diagnostic.address
-        where = f"{place}: " if place else ""
+        where = f"{diagnostic.place}: " if diagnostic.place else ""
         yield f"{diagnostic.severity.value.capitalize()}: {where}{diagnostic.summary}", style
         if diagnostic.hint:
             yield f"  {diagnostic.hint}", ""

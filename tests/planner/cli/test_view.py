@@ -13,7 +13,14 @@ from rich.console import Console
 from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
 from planner.cli.view import TerminalView, ask, interaction, interruptible, print_ended
-from planner.model.diagnostic import Failure, WorkProgress, warning
+from planner.model.diagnostic import (
+    Diagnostic,
+    Failure,
+    SourceLocation,
+    WorkProgress,
+    error,
+    warning,
+)
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
 from planner.render.reports import applies
@@ -36,6 +43,7 @@ from tests.fakes.replacing import replace
 from tests.planner.cli.test_reading_bar import shown
 from tests.planner.render.scenes import everything, nothing
 
+PLACE = SourceLocation("a.yaml", 8, 12)
 UNSENT = UnsentRecords("dc1", {"there": {"orders": 7, "refunds": 1_200}, "other": {}})
 BILLING = GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.orders"])
 MISSING = blank(FlowLoss, flow="there", source="dc1", destination="dc2", state="retrying")
@@ -292,3 +300,24 @@ def test_ctrl_c_interrupts_steps_where_nobody_reads_stderr_any_more(broken_pipe:
         os.dup2(stderr, 2)
         os.close(stderr)
     assert interruption.happened
+
+
+@pytest.mark.parametrize(
+    ("diagnostic", "line"),
+    [
+        (
+            error("owned by 'x'", "stop it", source=PLACE, address="job.dc2"),
+            "a.yaml:8:12: job.dc2: owned by 'x' — stop it",
+        ),
+        (
+            error("flow.f and flow.g write t", source=PLACE, address="flow.f"),
+            "a.yaml:8:12: flow.f and flow.g write t",
+        ),
+        (error("protected", address="topic.dc1.t"), "topic.dc1.t: protected"),
+        (error("unknown key", source=PLACE), "a.yaml:8:12: unknown key"),
+        (error("no broker answers"), "no broker answers"),
+    ],
+)
+def test_an_error_names_its_object_once(diagnostic: Diagnostic, line: str) -> None:
+    """One line of a file may declare several objects, such as a flow and the job that it needs."""
+    assert str(diagnostic) == line
