@@ -10,12 +10,14 @@ import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from planner.graph.jobs import destination_spec
+from planner.graph.messages import few
 from planner.graph.routes import file_route, router_of
 from planner.kafka import ClusterClient, ClusterEndpoint
 from planner.model.address import flow_address
@@ -164,9 +166,16 @@ async def _evaluated(
         raise Failure(error(failure.what, failure.hint)) from None
     deadline_s += _EXPRESSION_S * sum(len(transform.expressions) for transform in transforms.values())
     main = Path(sql.__file__).with_name("main.py")
-    answer = await on_spark(
-        main, encode(request), "sql: ", progress, deadline_s=deadline_s, variables=variables
-    )
+    try:
+        answer = await on_spark(
+            main, encode(request), "sql: ", progress, deadline_s=deadline_s, variables=variables
+        )
+    except Failure as failure:
+        flows = few([str(flow_address(name)) for name in transforms])
+        raise Failure(
+            replace(problem, summary=f"the transform of {flows} was not checked: {problem.summary}")
+            for problem in failure.diagnostics
+        ) from None
     outcome = decode_outcome(answer)
     if outcome.problems:
         raise Failure(tuple(diagnostics_of(outcome.problems, topology)))
