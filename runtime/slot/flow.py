@@ -140,7 +140,7 @@ class FlowCopy:
         self._context = context
         self._ledger = self._flow_ledger(source)
         loop = asyncio.get_running_loop()
-        self._bucket = TokenBucket(assigned.rate_limit, loop.time)
+        self._bucket = TokenBucket(assigned.spec.rate_limit, loop.time)
         self._lanes = LaneSet(self._create_lanes(), context.spec.copy.lanes)
         self._supervisor = PartitionSupervisor(
             source,
@@ -265,7 +265,7 @@ class FlowCopy:
     def set_assigned(self, assigned: AssignedFlow) -> None:
         """Applies a changed assignment of the flow, which may differ in its rate limit only."""
         self.assigned = assigned
-        self._bucket.set_rate(assigned.rate_limit)
+        self._bucket.set_rate(assigned.spec.rate_limit)
 
     def missing(self) -> Mapping[PartitionKey, tuple[AssignedPartition, str]]:
         """Returns the partitions whose progress is missing or can't be read, each with the reason."""

@@ -213,7 +213,8 @@ class FlowRun:
         before = self.flow.assigned if self.flow is not None else None
         if before is not None and (
             # Any change but one of the rate affects the flow's lanes.
-            wanted is None or replace(before, rate_limit=None) != replace(wanted, rate_limit=None)
+            wanted is None
+            or replace(before, spec=replace(before.spec, rate_limit=wanted.spec.rate_limit)) != wanted
         ):
             await self._end_flow()
         if self._source is not None and (wanted is None or wanted.spec.source != self._source.name):

@@ -51,14 +51,14 @@ class AssignedPartition(msgspec.Struct, frozen=True):
 
 
 class AssignedFlow(msgspec.Struct, frozen=True):
-    """Describes a flow as one slot copies it: its generation (R3), and its rate limit in bytes a second.
+    """Describes a flow as one slot copies it, with its generation (R3).
 
+    The spec has only what slots use, and its rate limit is this slot's share.
     An assignment names the source cluster and never says how it is reached: `SlotSpec.sources` does.
     """
 
     spec: FlowSpec
     generation: int
-    rate_limit: int | None = None
 
 
 class Assignment(msgspec.Struct, frozen=True):

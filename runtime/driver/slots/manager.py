@@ -121,10 +121,7 @@ class SlotManager:
             self._changed.clear()
             began, spent_s = loop.time(), -time.thread_time()
             active = [flow for flow in self._flows() if flow.active]
-            flows = {
-                flow.name: AssignedFlow(for_slots(flow.spec), flow.generation, flow.spec.rate_limit)
-                for flow in active
-            }
+            flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation) for flow in active}
             partitions = {key: partition for flow in active for key, partition in flow.partitions.items()}
             membership.set_wanted(flows, partitions)
             self._weighed.clear()  # it forgets the rates of partitions that leave
@@ -347,7 +344,6 @@ def for_slots(spec: FlowSpec) -> FlowSpec:
         groups=GroupsSpec(),
         acls_sync=False,
         protect="off",
-        rate_limit=None,
         follow_every_ms=None,
         heartbeats_every_ms=None,
         checkpoints_every_ms=None,

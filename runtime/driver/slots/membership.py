@@ -445,8 +445,8 @@ class Membership:
         flows = {}
         for name in sorted(names):
             flow = self._flows[name]
-            if flow.rate_limit is not None:
-                share = max(flow.rate_limit // max(len(self._slots_by_flow[name]), 1), 1)
-                flow = replace(flow, rate_limit=share)
+            if (limit := flow.spec.rate_limit) is not None:
+                share = max(limit // max(len(self._slots_by_flow[name]), 1), 1)
+                flow = replace(flow, spec=replace(flow.spec, rate_limit=share))
             flows[name] = flow
         return flows

@@ -45,7 +45,7 @@ def numbers(assignment: Assignment | None) -> list[int]:
 
 def want(membership: Membership, *some: Mapping[PartitionKey, AssignedPartition], rate: int = 0) -> None:
     wanted = {key: one for each in some for key, one in each.items()}
-    flows = {key.flow: AssignedFlow(flow_spec(key.flow), 1, rate or None) for key in wanted}
+    flows = {key.flow: AssignedFlow(flow_spec(key.flow, rate_limit=rate or None), 1) for key in wanted}
     membership.set_wanted(flows, wanted)
 
 
@@ -97,7 +97,7 @@ def test_a_rate_is_shared_by_the_slots_that_copy_the_flow() -> None:
     want(membership, partitions(0, 1), rate=1000)
     given = membership.publish(0)
     assert given is not None
-    assert given.flows["f"].rate_limit == 500
+    assert given.flows["f"].spec.rate_limit == 500
 
 
 def test_rebalancing_waits_until_nearly_all_partitions_are_measured() -> None:

@@ -278,7 +278,7 @@ class Driver:
             await source.close()
             await destination.close()
         self.version += 1
-        flows = {flow.name: AssignedFlow(flow, number, flow.rate_limit)}
+        flows = {flow.name: AssignedFlow(flow, number)}
         return Assignment(self.version, flows, list(partitions))
 
     async def progress(self, flow: str) -> dict[PartitionKey, Progress]:
