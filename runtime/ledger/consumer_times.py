@@ -6,7 +6,7 @@ They translate group offsets below the map, for data that was copied before the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -100,6 +100,12 @@ class LookupRetries:
         first_ms = before.first_ms if before is not None and before.offset == offset else now_ms
         self._failed[item] = _FailedLookup(offset, first_ms, now_ms)
 
+    def retain_only(self, items: Collection[GroupPartition], unread: Collection[str]) -> None:
+        """Removes commits that are gone from the source. The groups in `unread` may be there (R8)."""
+        for gone in self._failed.keys() - set(items):
+            if gone.group not in unread:
+                del self._failed[gone]
+
 
 class _FailedLookup(NamedTuple):
     offset: int
@@ -166,6 +172,10 @@ class ConsumerTimeTable:
                 before = self._known.get(item, ConsumerTimes((), 0))
                 self._known[item] = before.later(OffsetTimestamp(place[1], timestamp), self._most, now_ms())
                 self._unsaved.add(item)
+
+    def retain_lookups(self, items: Collection[GroupPartition], unread: Collection[str]) -> None:
+        """Forgets failed lookups of commits that are gone from the source, as `LookupRetries` does."""
+        self._retries.retain_only(items, unread)
 
     def _not_known(
         self, offsets: Mapping[GroupPartition, int], at_most: int | None

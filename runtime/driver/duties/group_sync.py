@@ -424,6 +424,8 @@ class GroupSync:
             }
         if not read.missing and (read.failed or self._retained is not self._offsets):
             self._state.retain_only(self._offsets, read.failed)
+            if sides.times is not None:
+                sides.times.retain_lookups(self._offsets, read.failed)
         self._retained = self._offsets if not unread else None
 
     def _without_ours(

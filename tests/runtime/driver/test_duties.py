@@ -308,7 +308,7 @@ async def test_a_dead_group_is_not_counted_though_another_one_cannot_be_read() -
 
     async def counted() -> set[str]:
         await asyncio.sleep(60)  # a later read
-        await sync._read(cast(GroupOffsetSides, SimpleNamespace(source=source)))
+        await sync._read(cast(GroupOffsetSides, SimpleNamespace(source=source, times=None)))
         for item, offset in sync._offsets.items():
             sync._state.entry(item, offset.offset, 0.0).state = State.TRANSLATED
         sync._state.record_pass(0.0)

@@ -270,6 +270,14 @@ def test_it_is_due_after_five_minutes_until_it_expires(
     assert retries.is_due(GROUP, 7, now_ms) is due
 
 
+def test_lookups_of_groups_that_are_gone_are_forgotten_and_those_of_unread_groups_are_not() -> None:
+    retries, (hidden, gone) = LookupRetries(), (GROUP._replace(group=name) for name in ("hidden", "gone"))
+    for item in (GROUP, hidden, gone):
+        retries.note_failure(item, 7, 0)
+    retries.retain_only({GROUP}, unread={"hidden"})
+    assert [retries.is_due(item, 7, 1) for item in (GROUP, hidden, gone)] == [False, False, True]
+
+
 def test_a_new_commit_starts_anew() -> None:
     retries = LookupRetries(MINUTE, MINUTE)
     retries.note_failure(GROUP, 7, 0)
