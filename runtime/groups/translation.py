@@ -82,7 +82,7 @@ class Checkpoints:
         if self._scan is None:
             topic = (await self._cluster.topics([naming.CHECKPOINTS]))[naming.CHECKPOINTS]
             if topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._scan = InternalTopicScan(self._cluster, naming.CHECKPOINTS, 0)
+                self._scan = InternalTopicScan(self._cluster, naming.CHECKPOINTS, 0, keep_values=False)
         return self._scan
 
     def get(self, flow: str, item: GroupPartition) -> Checkpoint | None:

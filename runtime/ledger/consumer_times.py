@@ -236,7 +236,8 @@ class ConsumerTimeTable:
         topic = (await self._destination.topics([naming.TIMESTAMPS]))[naming.TIMESTAMPS]
         for partition in topic.partitions if not topic.error else ():
             self._scans.setdefault(
-                partition, InternalTopicScan(self._destination, naming.TIMESTAMPS, partition)
+                partition,
+                InternalTopicScan(self._destination, naming.TIMESTAMPS, partition, keep_values=False),
             )
         return self._scans.values()
 

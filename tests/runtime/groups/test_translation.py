@@ -33,6 +33,7 @@ from runtime.groups.translation import (
     NO_PROGRESS,
     RECREATED_HERE,
     RECREATED_THERE,
+    Checkpoints,
     ClusterRecords,
     GroupOffsetSides,
     PlacedOffset,
@@ -226,6 +227,17 @@ async def test_an_offset_below_the_map_is_placed_by_the_time_that_was_stored_for
     )
     sides = Sides(by_time=True, source_answers=False, times=[stored])
     assert (await sides.place(3)).position == TranslatedOffset(2, by_time=True)
+
+
+async def test_a_checkpoint_is_in_memory_once() -> None:
+    """Not its encoded value too: a job has the checkpoints of every group that was ever synced (R8)."""
+    checkpoint = Checkpoint(3, 2, 9, CheckpointState.TRANSLATED, "orders")
+    record = InternalRecord(encode_checkpoint_key(FLOW, ITEM), encode_checkpoint(checkpoint))
+    checkpoints = Checkpoints(cast(KafkaCluster, InternalTopics({naming.CHECKPOINTS: [record]})))
+    await checkpoints.refresh()
+    assert checkpoints.get(FLOW, ITEM) == checkpoint
+    assert checkpoints._scan is not None
+    assert [value for _, value in checkpoints._scan.fold.items()] == [b""]
 
 
 @pytest.mark.parametrize(("age_ms", "again"), [(0, False), (25 * 3_600_000, True)])
