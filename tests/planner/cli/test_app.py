@@ -35,6 +35,8 @@ PARSING = {
     "runtime",
     "runtime.contract",
     "runtime.contract.extras",
+    "runtime.contract.spec",
+    "runtime.contract.spec.units",
 }
 PROGRAM = """
 import sys
