@@ -26,6 +26,7 @@ from planner.model.topology import (
 )
 from planner.model.topology.quotas import OF_ADDRESSES, OF_USERS
 from runtime.contract.client.keys import TOKEN_ENDPOINT_URL, token_endpoint_problem
+from runtime.contract.client.settings import SecurityProtocol
 from runtime.contract.spec import rename
 from runtime.contract.spec.acls import EVERYONE
 from runtime.contract.spec.naming import metric_name
@@ -91,6 +92,16 @@ def _clusters(topology: ParsedRecord) -> Iterable[Diagnostic]:
                     source=cluster.place("client"),
                     code="literal_secret",
                 )
+            if (
+                key == "security.protocol"
+                and isinstance(value, str)
+                and value.upper() not in SecurityProtocol.__members__
+            ):
+                what = (
+                    f'"{key}" of cluster {name} is "{value}", none of {prose(SecurityProtocol.__members__)}'
+                )
+                hint = did_you_mean(value.upper(), SecurityProtocol.__members__)
+                yield cluster.error("client", what, hint or "write one of them")
             if (
                 key == TOKEN_ENDPOINT_URL
                 and isinstance(value, str)

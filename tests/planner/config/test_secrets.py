@@ -10,7 +10,7 @@ from planner.config import load
 from planner.config.secrets import resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster
-from tests.planner.config.given import mistakes_alone, warnings, written
+from tests.planner.config.given import mistakes, mistakes_alone, warnings, written
 
 CANARY = "hunter2"
 
@@ -66,6 +66,18 @@ def test_a_literal_secret_is_a_warning_that_does_not_show_it(tmp_path: Path) -> 
         '1:35: "sasl.password" of cluster dc3 stands in the topology as plain text — '
         "refer to it: sasl.password: {env: VARIABLE} or {file: path}"
     )
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_ssl", "SASL_SL"])
+def test_a_security_protocol_that_does_not_exist_is_an_error(tmp_path: Path, protocol: str) -> None:
+    """librdkafka takes the words in small letters too."""
+    client = f"{{security.protocol: {protocol}}}"
+    text = f"  dc3: {{bootstrap: 'a:1', client: {client}}}\ntopics: [{{name: a, cluster: dc3}}]\n"
+    refused = (
+        '1:35: "security.protocol" of cluster dc3 is "SASL_SL", none of PLAINTEXT, SSL, SASL_PLAINTEXT or '
+        'SASL_SSL — did you mean "SASL_SSL"?'
+    )
+    assert mistakes(tmp_path, text) == ([refused] if protocol == "SASL_SL" else [])
 
 
 def test_a_literal_secret_leaves_the_digest_alone(tmp_path: Path) -> None:
