@@ -143,7 +143,7 @@ async def test_checkpoints_go_on_at_their_interval_after_the_wall_clock_was_set_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     destination, wall_ms = Destination("Stable"), NOW
-    monkeypatch.setattr(group_offset_writer, "_now_ms", lambda: wall_ms)
+    monkeypatch.setattr(group_offset_writer, "now_ms", lambda: wall_ms)
     sides = SimpleNamespace(destination=destination, last=lambda _: None, wrote=lambda *_: ())
     flow, state = flow_spec("flow", checkpoints_every_ms=60_000), GroupSyncState("flow")
     for posted, pause_s in ((1, 30.0), (1, 31.0), (2, 0.0)):
