@@ -340,10 +340,10 @@ class PartitionFiles:
 
     def _write_raw(self, member: RecordSet, text: memoryview, begin: int) -> int:
         first = member.base_offset
-        oldest = member.first_timestamp if isinstance(member, Batch) else None
-        if isinstance(member, Batch) and oldest is not None and first >= begin:
+        if isinstance(member, Batch) and first >= begin:  # nothing is unpacked, not even for a time
+            oldest, newest = member.first_timestamp, member.max_timestamp
+            times = newest if oldest is None else oldest, newest
             count = member.records
-            times = oldest, member.max_timestamp
         else:
             kept = [
                 record
