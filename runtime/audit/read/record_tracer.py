@@ -81,7 +81,9 @@ class RecordOrigins(Struct, frozen=True):
         producer = self.producers.get(record.producer_id)
         if producer is None:
             return RecordOrigin(None, None, None, headers)
-        if self.topic.endswith(QUARANTINE_SUFFIX) and (bad := quarantined_from(record.headers)) is not None:
+        # A mirror of a quarantine topic has the headers, too; what a flow quarantined is in no map of it.
+        own = self.topic.endswith(QUARANTINE_SUFFIX) and not self._mirrored(record.partition, producer.flow)
+        if own and (bad := quarantined_from(record.headers)) is not None:
             bad_record = self.hop(producer.source_cluster_id, *bad)
             return RecordOrigin(producer.flow, bad_record, None, [*headers, bad_record])
         place, topic_id = self._mapped(record, producer.flow)
@@ -91,6 +93,9 @@ class RecordOrigins(Struct, frozen=True):
         if headers and (place is None or _same(headers[-1], place)):
             place = headers[-1]
         return RecordOrigin(producer.flow, place, topic_id, headers)
+
+    def _mirrored(self, partition: int, flow: str) -> bool:
+        return any(mirror.key.flow == flow for mirror in self.written.get(partition, ()))
 
     def _mapped(self, record: ConsumerRecord, flow: str) -> tuple[ProvenanceHop | None, bytes | None]:
         """Returns an exact place only: records between runs were written by other producers."""

@@ -373,3 +373,14 @@ def test_a_quarantined_record_names_the_bad_record_at_the_source() -> None:
     written_by_a_client = fetched(4, headers=own)
     seen = RecordTrail(written_by_a_client, at, quarantine.origin_of(written_by_a_client)).view()
     assert (seen.provenance, seen.flow, seen.hops) == ("native", None, [])
+
+
+def test_a_mirror_of_a_quarantine_topic_is_traced_as_any_mirror() -> None:
+    """It keeps the headers, which tell of another cluster than the mirror's source."""
+    own = [
+        (name.decode(), value)
+        for name, value in quarantine_headers("it is no JSON", "one", "orders", 2, 41, 9)
+    ]
+    mirrored = replace(ORIGINS, topic="dc1.orders.quarantine")
+    seen = mirrored.origin_of(fetched(3, producer=7, headers=own))
+    assert (seen.place, seen.headers) == (hop("dc1", "id-1", "orders.quarantine", None), [])
