@@ -150,8 +150,8 @@ def stop(marks: Collection[str], *, grace: float) -> None:
 _GONE_S = 30.0
 
 
-def kill(marks: Collection[str], timeout: float = _GONE_S) -> None:
-    """Kills these processes with SIGKILL, and returns when they are gone or the timeout has passed."""
+def kill(marks: Collection[str]) -> None:
+    """Kills these processes with SIGKILL, and returns when they are gone, or 30 s have passed."""
 
     def left() -> Collection[LabProcess]:
         running = find(marks).values()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -35,9 +34,6 @@ from runtime.slot.partition import (
 )
 from runtime.slot.read.batch_filter import FilteredBatches, FlowFilter, transformed
 from runtime.slot.read.schema_gate import SchemaGate
-
-if TYPE_CHECKING:
-    pass
 
 _HELD_BACK_WAIT_MS = 10
 # Records that are a small part of a large response are copied, so that they do not hold its whole buffer.
