@@ -84,6 +84,7 @@ class FlowHeartbeats:
     async def _write(self, source: str, flows: list[str], leadership: Leadership) -> None:
         """Writes one heartbeat of each flow, all with the same time. Raises WireError, DriverFenced."""
         cluster = await self._clusters.cluster(source)
+        await leadership.ensure()  # it may take seconds, which are no delay of the source
         job, now_ms = self._spec().job, int(time.time() * 1000)
         records = [
             InternalRecord(
@@ -91,7 +92,6 @@ class FlowHeartbeats:
             )
             for flow in flows
         ]
-        await leadership.ensure()
         await post(cluster, naming.HEARTBEATS, records, purpose="heartbeat")
 
 

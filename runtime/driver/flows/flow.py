@@ -391,6 +391,7 @@ class DriverFlow:
             self._attempts += 1
             pause_s = min(pause_s, retry_pause(self._attempts, starting=self.phase is FlowPhase.STARTING))
         else:
+            self._attempts = 1
             self.started()
         if not behind:
             await self._pause(pause_s)
@@ -453,8 +454,8 @@ class DriverFlow:
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
         """Counts the records that are not copied yet, up to the last stable offsets, without heartbeats.
 
-        A partition without progress counts as one record. A partition that the source no longer has, by its
-        listing and by the leader's answer, has none left. Raises WireError.
+        A partition without progress counts as one record. A partition that the source no longer has, by the
+        driver's listing and by the metadata that are asked for the request, has none left. Raises WireError.
         """
         source = await self.source()
         await self.shared.ledger.refresh(self.name)

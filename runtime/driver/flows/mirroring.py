@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from runtime.contract.records import heartbeat
 from runtime.contract.records.control import AssignedPartition
@@ -37,25 +38,28 @@ _NO_FOLLOW_S: Final = 3600.0
 
 
 class _Compared(Struct, frozen=True):
-    """What a pass compared: the topics of both sides, and those that are promoted on their own.
+    """What a pass compared: the topics of both sides, and what the driver decided on the flow meanwhile.
 
-    `mirrors` are those that it found. It is None where something is left to do for one of them: then they
-    are found anew from the next listings.
+    `draining` are the topics that are promoted on their own, `accepted` the partitions whose loss is
+    accepted, `partitions` those that the pass gave to slots. `mirrors` are those that it found. It is None
+    where something is left to do for one of them: then they are found anew from the next listings.
     """
 
     source: CountedTopics
     destination: CountedTopics
     draining: frozenset[str]
+    accepted: frozenset[PartitionKey]
+    partitions: Mapping[PartitionKey, AssignedPartition]
     mirrors: list[MirrorTopic] | None
 
-    def has_same_topics(
-        self, source: CountedTopics, destination: CountedTopics, draining: frozenset[str]
-    ) -> bool:
-        """Returns whether the topics and their partitions are the same."""
+    def is_of(self, source: CountedTopics, destination: CountedTopics, flow: DriverFlow) -> bool:
+        """Returns whether both sides have the same topics and partitions, and nothing else was decided."""
         return (
             source.partitions is self.source.partitions
             and destination.partitions is self.destination.partitions
-            and draining == self.draining
+            and flow.draining.topics == self.draining
+            and flow.accepted == self.accepted
+            and flow.partitions is self.partitions
         )
 
     def has_same_listings(self, source: CountedTopics, destination: CountedTopics) -> bool:
@@ -123,12 +127,12 @@ class MirrorCopier(Copier):
         flow.own_generation()
         at_source = await shared.clusters.counted(flow.spec.source)
         there = await shared.clusters.counted(flow.spec.destination)
-        draining = frozenset(flow.draining.topics)
+        draining, accepted = frozenset(flow.draining.topics), flow.accepted
         compared, self._compared = self._compared, None
-        if compared is not None and compared.has_same_topics(at_source, there, draining):
+        if compared is not None and compared.is_of(at_source, there, flow):
             same = compared.has_same_listings(at_source, there)
             if same or (compared.mirrors is not None and not await self._mirrors.update(compared.mirrors)):
-                self._compared = _Compared(at_source, there, draining, compared.mirrors)
+                self._compared = replace(compared, source=at_source, destination=there)
                 return False
         mirrors = self._discover(at_source.partitions, there.partitions, draining)
         await self._mirrors.update(mirrors)
@@ -136,12 +140,15 @@ class MirrorCopier(Copier):
         await start_failback(flow.spec, self._opposite, shared, source, wanted)
         await restart(flow.spec, shared, source, wanted.values())
         await self._begin_new_partitions(source, wanted)
-        if not flow.ledger_lost:
-            await self._commit_begun({}, wanted)
-            begun = wanted.keys() <= shared.ledger.all_progress(flow.name).keys()
-            complete = begun and not self._mirrors.failed and not any(mirror.change for mirror in mirrors)
-            self._compared = _Compared(at_source, there, draining, mirrors if complete else None)
+        if flow.ledger_lost:
+            self._publish_partitions(wanted)
+            return False
+        await self._commit_begun({}, wanted)
         self._publish_partitions(wanted)
+        begun = wanted.keys() <= shared.ledger.all_progress(flow.name).keys()
+        complete = begun and not self._mirrors.failed and not any(mirror.change for mirror in mirrors)
+        found = mirrors if complete else None
+        self._compared = _Compared(at_source, there, draining, accepted, flow.partitions, found)
         return False
 
     def _discover(

@@ -259,6 +259,26 @@ async def test_a_look_that_a_command_asks_for_compares_everything() -> None:
     assert (await following.passes(1))[0] == 1
 
 
+async def test_partitions_that_were_taken_from_the_slots_are_given_back_by_the_next_pass() -> None:
+    """A promotion of topics takes them away, and copies on where records came meanwhile."""
+    following = Following()
+    await following.passes(2)
+    copied = following.flow.partitions
+    following.flow.partitions = {}
+    await following.passes(1)
+    assert following.flow.partitions == copied
+
+
+async def test_an_accepted_loss_and_its_withdrawal_reach_the_slots_by_the_next_pass() -> None:
+    following = Following()
+    await following.passes(2)
+    key = PartitionKey("flow", "orders", 1)
+    for accepted in (frozenset({key}), frozenset()):
+        following.flow.accepted = accepted
+        await following.passes(1)
+        assert following.flow.partitions[key].accept_loss is bool(accepted)
+
+
 async def test_listings_with_the_same_topics_have_the_same_counts() -> None:
     topics = {"a": InternalTopics({}).topic("a"), "b": InternalTopics({}).topic("b")}
     clusters = DriverClusters("job", {"dc1": ClusterSpec(bootstrap="b:1")}, {})
