@@ -431,12 +431,10 @@ async def _end(process: asyncio.subprocess.Process, grace_s: float) -> None:
     """Ends the application in any case, so that no process remains: workers and driver end with their JVM."""
     if process.returncode is None and grace_s > 0:
         process.terminate()
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), grace_s)
-        except TimeoutError:
-            _kill(process)
-            await process.wait()
     _kill(process)
+    await process.wait()
     assert process.stdout is not None
     with contextlib.suppress(TimeoutError):  # a process that left the group may hold the pipe open
         async with asyncio.timeout(_GRACE_S):
