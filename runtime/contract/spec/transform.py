@@ -246,10 +246,14 @@ def quarantine_headers(
 def quarantined_from(headers: Iterable[tuple[str, bytes | None]] | None) -> tuple[str, int, int] | None:
     """Returns topic, partition and offset at the source, of a record that a flow wrote to a quarantine topic.
 
-    The flow's own headers are the last ones: the source's record may have headers of the same names.
+    The flow's own headers are the last ones: the source's record may have headers of the same names. None
+    where they tell no place: anybody may write headers.
     """
     named = dict(headers or ())
     topic, partition, offset = (named.get(name) for name in (_TOPIC, _PARTITION, _OFFSET))
     if topic is None or partition is None or offset is None:
         return None
-    return topic.decode(), int(partition), int(offset)
+    try:
+        return topic.decode(), int(partition), int(offset)
+    except ValueError:
+        return None
