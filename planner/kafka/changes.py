@@ -32,13 +32,15 @@ from runtime.kafka.protocol.changes import (
 from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 
-# Brokers refuse a request that makes more than 10,000 metadata records; small batches show progress and share
-# the work.
+ACCEPTED_RECORDS = 9_000  # brokers refuse a request that makes more than 10,000 metadata records
+# Small batches show progress and share the work.
 MAX_STEPS = 250
 MAX_RECORDS = 5_000
 
 
-def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+def batches(
+    steps: Iterable[Step], most_steps: int = MAX_STEPS, most_records: int = MAX_RECORDS
+) -> Iterator[list[Step]]:
     """Yields the steps in batches of one cluster and one kind, none larger than a broker accepts."""
     alike: dict[tuple[str, type[Step]], list[Step]] = defaultdict(list)
     for step in steps:
@@ -47,7 +49,7 @@ def batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
         batch: list[Step] = []
         records = 0
         for step in group:
-            full = len(batch) >= MAX_STEPS or records + step.metadata_records > MAX_RECORDS
+            full = len(batch) >= most_steps or records + step.metadata_records > most_records
             if batch and full and not step.in_one_batch:
                 yield batch
                 batch, records = [], 0

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from planner.graph.messages import few
-from planner.kafka.changes import batches, change_request, refusals_of
+from planner.kafka.changes import ACCEPTED_RECORDS, batches, change_request, refusals_of
 from planner.kafka.client import ClusterClient, for_each
 from planner.kafka.failures import ClusterFailure, RequestRefused
 from planner.model.diagnostic import Diagnostic, error, warning
@@ -55,7 +55,7 @@ async def _check(endpoint: ClusterEndpoint, steps: Sequence[Step], timeout_s: fl
     except ClusterFailure as failure:
         return [(steps[0], failure)]
     async with client:
-        for batch in batches(steps):
+        for batch in batches(steps, len(steps), ACCEPTED_RECORDS):
             request = change_request(batch, int(timeout_s * 1000), validate_only=True)
             try:
                 refusals = refusals_of(batch, await client.ask_controller(request))

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from planner.apply.executor import Schedule
 from planner.apply.handlers import HANDLERS
-from planner.kafka.changes import MAX_RECORDS, MAX_STEPS, batches
+from planner.kafka.changes import ACCEPTED_RECORDS, MAX_RECORDS, MAX_STEPS, batches
 from planner.model.address import topic_address
 from planner.model.observed import RegistryEntry
 from planner.model.step import DONE, Step, StepResult, failed
@@ -103,6 +103,14 @@ def test_settings_of_new_topics_count_as_partitions_do() -> None:
     settings = {f"key.{number}": "1" for number in range(30)}
     topics = [replace(create(f"t{number}", partitions=20), config=settings) for number in range(250)]
     assert max(sum(step.metadata_records for step in batch) for batch in batches(topics)) <= MAX_RECORDS
+
+
+def test_a_check_asks_as_much_at_once_as_a_broker_accepts() -> None:
+    topics = [create(f"t{number}") for number in range(2_000)]
+    (accepted,) = batches(topics, len(topics), ACCEPTED_RECORDS)
+    assert len(accepted) == 2_000
+    wide = [create(f"w{number}", partitions=ACCEPTED_RECORDS - 1) for number in range(2)]
+    assert [len(batch) for batch in batches(wide, len(wide), ACCEPTED_RECORDS)] == [1, 1]
 
 
 def test_every_kind_of_step_is_carried_out() -> None:
