@@ -104,8 +104,8 @@ def _step(step: Step, change: Change | None) -> dict[str, Any]:
     first = {name: parts.pop(name) for name in ("id", "address", "cluster", "needs") if name in parts}
     if isinstance(step, RunJob):
         parts["spec"] = jobspec.encode(step.spec).decode()
-    if isinstance(step, StopJob) and "launch" in parts:
-        parts["launch"] = msgspec.json.encode(step.launch).decode()
+    if isinstance(step, StopJob) and (launch := parts.pop("launch", None)) is not None:
+        parts["launch"] = msgspec.json.encode(launch).decode()
     tree: dict[str, Any] = {"step": parts.pop(KIND), **first, **parts}
     if change is None:
         return tree

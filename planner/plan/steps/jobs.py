@@ -111,6 +111,11 @@ class StopJob(JobStep, frozen=True):
 
     launch: LaunchSpec | None = LaunchSpec()
 
+    @property
+    def noted(self) -> Step:
+        """Leaves out how the job was started: an older release could not read what a newer one notes."""
+        return replace(self, launch=LaunchSpec())
+
     def details(self, hidden: Collection[str]) -> Iterator[str]:
         yield NOT_READABLE if self.launch is None else ""
 

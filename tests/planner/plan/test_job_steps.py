@@ -8,15 +8,18 @@ from msgspec import structs
 
 from planner.diff.fields import displayed
 from planner.diff.record import LAUNCH
+from planner.model.address import Address, Kind
 from planner.model.diagnostic import ExitCode
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, FileEndpoint, Flow, Policies, Selection, Topic, Topology
+from planner.plan.steps import noted
 from planner.plan.steps.jobs import LaunchJob, ReconfigureJob, StopJob
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic
 from planner.render.plan.json import json_text
 from runtime.contract.client.stores import Setting
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.replacing import replace
 from tests.fakes.simulated import simulate
@@ -153,6 +156,14 @@ def test_a_job_that_a_newer_release_started_is_stopped_by_no_guessed_launcher() 
     newer = structs.replace(entry, spec={**entry.spec, LAUNCH: '{"launcher": "newer"}'})
     (stop,) = steps_of(destroyed(at(NOTHING, "dc2", owned=(newer,)), topology(X)), StopJob)
     assert (stop.launch, list(stop.details(())), stop.values()) == (None, ["(not readable)"], {})
+
+
+def test_the_history_notes_no_launcher_that_an_older_release_could_not_read() -> None:
+    local, yarn = (
+        StopJob("stop", Address(Kind.JOB, "dc2", "j"), "dc2", "j", launch=LaunchSpec(launcher=name))
+        for name in ("local", "yarn")
+    )
+    assert noted(local) == noted(yarn)
 
 
 def test_a_job_that_ends_is_told_nothing_of_clusters_that_it_would_refuse() -> None:
