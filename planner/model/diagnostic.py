@@ -3,6 +3,7 @@
 So is the progress of work that takes long.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from enum import IntEnum, StrEnum
@@ -61,9 +62,12 @@ class Diagnostic:
     @property
     def place(self) -> str:
         """Returns the place in the file, and the object where the summary does not name it."""
-        named = self.address is None or (self.source is not None and self.address in self.summary)
+        named = self.address is None or (self.source is not None and self._is_named(self.address))
         parts = (self.source, None if named else self.address)
         return ": ".join(str(part) for part in parts if part is not None)
+
+    def _is_named(self, address: str) -> bool:
+        return re.search(rf"(?<![\w.-]){re.escape(address)}(?![\w.-])", self.summary) is not None
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""

@@ -313,6 +313,10 @@ def test_ctrl_c_interrupts_steps_where_nobody_reads_stderr_any_more(broken_pipe:
             error("flow.f and flow.g write t", source=PLACE, address="flow.f"),
             "a.yaml:8:12: flow.f and flow.g write t",
         ),
+        (
+            error("topic.dc1.ab holds the name", source=PLACE, address="topic.dc1.a"),
+            "a.yaml:8:12: topic.dc1.a: topic.dc1.ab holds the name",
+        ),
         (error("protected", address="topic.dc1.t"), "topic.dc1.t: protected"),
         (error("unknown key", source=PLACE), "a.yaml:8:12: unknown key"),
         (error("no broker answers"), "no broker answers"),
