@@ -209,7 +209,7 @@ def _errors_folder() -> Path | None:
         from planner.workflows.topology import launcher_home
 
         return launcher_home(Path()) / "errors"
-    except (Failure, ImportError):  # the unexpected exception may be that of an import
+    except (Failure, ImportError, OSError):  # the unexpected exception may be that of an import
         return None
 
 

@@ -78,10 +78,11 @@ class TopologyEdits:
             changed = {flow.name: state for flow, state in listed if flow.state != state}
             flows = "one of the flows" if len(listed) > 1 else "flow"
             names = few([flow.name for flow, _ in listed])
+            written = few([f"state: {state} in {name}" for name, state in sorted(changed.items())])
             self.edit(
                 listed[0][0].source,
                 partial(with_states, states=changed),
-                f"write state: {' and '.join(sorted(set(changed.values())))} there, then run repl apply",
+                f"write {written}, then run repl apply",
                 f"the place where {flows} {names} is written is not found",
             )
             for flow, state in listed:
