@@ -1,7 +1,7 @@
 """A kind of object, such as topic or quota: which steps follow from a change, and the facts of an object.
 
 What a plan read of an object, what its steps leave of it, and what is read again later are the same facts,
-which one function compares. A fact that is None is not so, or not set.
+which one function compares. A fact whose value is None is false or not set.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from planner.model.step import Step
 OWNER = ("owner",)
 EXISTS = ("exists",)
 RUNS = ("runs",)
-NOT_TOLD = object()  # a fact that the cluster does not tell: no value differs from it
+UNREAD = object()  # a fact that the cluster does not return: it equals every value
 # Facts whose values are not shown: what happened where they differ.
 _EVENTS = {
     "id": "was deleted and created again",
@@ -63,7 +63,7 @@ class ObjectKind(ABC):
         keys: Collection[str],
         steps: Sequence[Step],
     ) -> Facts:
-        """Returns what is known of an object, in the order in which differences are told.
+        """Returns what is known of an object, in the order in which differences are reported.
 
         Of its settings only `keys`: a setting that the plan never read may change. With `steps`, which a plan
         has about the object, only what these depend on.
@@ -102,7 +102,7 @@ def differences(then: Facts, now: Facts, *, left: bool = False) -> Iterator[str]
     """
     for path, value in then.items():
         present = now.get(path)
-        if NOT_TOLD not in (value, present) and not same(path, value, present):
+        if UNREAD not in (value, present) and not same(path, value, present):
             yield _clause(path, value, present, left)
 
 
@@ -122,13 +122,13 @@ def _clause(path: Path, then: object, now: object, left: bool) -> str:
         case ("owner",):
             return f"owned by {_topology(now)} now, by {_topology(then)} when the plan was made"
         case ("partitions",):
-            before = f"the plan gave it {then}" if left else f"{then} when the plan was made"
+            before = f"the plan has {then}" if left else f"{then} when the plan was made"
             return f"has {now} partitions now, {before}"
     if path[0] in _EVENTS:
         return f"{_EVENTS[path[0]]} {since}"
     was, is_now = _shown(path, then), _shown(path, now)
     return f"{path[-1]} is {is_now} now, " + (
-        f"the plan made it {was}" if left else f"{was} when the plan was made"
+        f"the plan has {was}" if left else f"{was} when the plan was made"
     )
 
 

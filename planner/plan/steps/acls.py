@@ -9,7 +9,7 @@ from planner.model.desired import DesiredAcl
 from planner.model.observed import ObservedCluster, RegistryEntry
 from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import AclRule
-from planner.plan.object_kind import EXISTS, NOT_TOLD, ObjectKind, owner
+from planner.plan.object_kind import EXISTS, UNREAD, ObjectKind, owner
 from planner.plan.steps.registry import Own, registered
 
 _REPLACE = "replace:"  # prefix of the id of a step that deletes a rule in whose place others were made
@@ -134,4 +134,4 @@ class AclKind(ObjectKind):
         steps: Sequence[Step],
     ) -> Facts:
         names = cluster.acl_names
-        return {**owner(entry), EXISTS: NOT_TOLD if names is None else name in names}
+        return {**owner(entry), EXISTS: UNREAD if names is None else name in names}

@@ -21,7 +21,7 @@ from planner.model.observed import (
 )
 from planner.model.step import RESTORE, Milestone, PlannedSteps, Step
 from planner.model.topology import looks_secret
-from planner.plan.object_kind import EXISTS, NOT_TOLD, ObjectKind, owner, removal
+from planner.plan.object_kind import EXISTS, UNREAD, ObjectKind, owner, removal
 from planner.plan.steps.registry import Own
 
 UNDECLARED_PARTITIONS = 10  # assumed for a topic without a number, for the size of a request
@@ -214,7 +214,7 @@ def topic_facts(live: ObservedTopic | None, keys: Iterable[str]) -> Facts:
         REPLICATION: live.replication_factors,
         **_replicas_facts(live.replicas),
         **{
-            ("config", key): None if value is None else NOT_TOLD if value.sensitive else value.value
+            ("config", key): None if value is None else UNREAD if value.sensitive else value.value
             for key, value in own.items()
         },
     }

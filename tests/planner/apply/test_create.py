@@ -27,11 +27,11 @@ def test_each_difference_is_a_clause_in_the_units_of_a_plan() -> None:
     config = {"flush.ms": "1", "retention.ms": "604800000", "segment.ms": "1000", "vendor.key": "1.10"}
     step = create(config, 3, 2)
     assert found(step, 1, 1, flush_ms="1", retention_ms="86400000", vendor_key="1.1") == [
-        "has 2 partitions now, the plan gave it 3",
-        "replication is 1 now, the plan made it 2",
-        "retention.ms is 1d now, the plan made it 7d",
-        "segment.ms is not set now, the plan made it 1s",
-        "vendor.key is 1.1 now, the plan made it 1.10",
+        "has 2 partitions now, the plan has 3",
+        "replication is 1 now, the plan has 2",
+        "retention.ms is 1d now, the plan has 7d",
+        "segment.ms is not set now, the plan has 1s",
+        "vendor.key is 1.1 now, the plan has 1.10",
     ]
     assert found(create({"segment.ms": "1000"}, None), 1, 2, segment_ms="1000", other_key="x") == []
 

@@ -157,7 +157,7 @@ MOVED = at(world(), "dc1", topics={"a": replace(live("a"), replicas=((2, 3),))})
         "a setting that changed since": (
             world(retention_ms="77"),
             alter,
-            "configure: retention.ms is 77 now, the plan made it 2",
+            "configure: retention.ms is 77 now, the plan has 2",
         ),
         "a secret": (
             world(x_password="new"),
@@ -204,8 +204,8 @@ def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> N
     assert (altered.set, altered.unset) == ({"segment.ms": "9"}, ())
     assert (quota.set, quota.unset) == ({"request_percentage": 5.0}, ())
     assert said(back) == [
-        "configure topic.dc1.a is not undone: retention.ms is 77 now, the plan made it 2",
-        f"configure quota.dc1.{name} is not undone: producer_byte_rate is 99.0 now, the plan made it 7.0",
+        "configure topic.dc1.a is not undone: retention.ms is 77 now, the plan has 2",
+        f"configure quota.dc1.{name} is not undone: producer_byte_rate is 99.0 now, the plan has 7.0",
     ]
 
 

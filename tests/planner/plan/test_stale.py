@@ -180,27 +180,27 @@ def entries(**changed):
         "deleted": (topics(without="made"), "made was deleted since"),
         "grown": (
             topics(live("made", 3, retention_ms=WEEK)),
-            "made has 3 partitions now, the plan gave it 2",
+            "made has 3 partitions now, the plan has 2",
         ),
         "a value": (
             topics(live("made", 2, retention_ms=DAY)),
-            "made retention.ms is 1d now, the plan made it 7d",
+            "made retention.ms is 1d now, the plan has 7d",
         ),
         "inherited": (
             topics(live("made", 2, inherited={"retention.ms": WEEK})),
-            "made retention.ms is not set now, the plan made it 7d",
+            "made retention.ms is not set now, the plan has 7d",
         ),
         "grown further": (
             topics(live("grown", 5, segment_ms=DAY)),
-            "grown has 5 partitions now, the plan gave it 4",
+            "grown has 5 partitions now, the plan has 4",
         ),
         "altered": (
             topics(live("grown", 4, segment_ms=WEEK)),
-            "grown segment.ms is 7d now, the plan made it 1d",
+            "grown segment.ms is 7d now, the plan has 1d",
         ),
         "made again": (topics(live("old")), "old was created again since"),
         "forgotten": (entries(), "made is not managed any more"),
-        "protected": (entries(protect=True), "made on_remove is protected now, the plan made it keep"),
+        "protected": (entries(protect=True), "made on_remove is protected now, the plan has keep"),
     },
 )
 def test_steps_on_topics_that_were_done(now, difference) -> None:
