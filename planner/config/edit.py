@@ -65,7 +65,7 @@ def with_states(text: str, states: Mapping[str, str]) -> str | None:
         start, end, words = _key_edit(flow, STATE, f"{quotes}{state}{quotes}")
         edits[start, end] = words
     for (start, end), words in sorted(edits.items(), reverse=True):  # from the end: no edit moves another
-        text = f"{text[:start]}{words}{text[end:]}"
+        text = _replaced(text, start, end, words)
     return text
 
 
@@ -106,8 +106,7 @@ def _quotes(node: TextNode) -> str:
 
 def _with_key(written: FlowText, key: str, value: str) -> str:
     """Returns the text in which a key has this value: in place of its own, or behind the name."""
-    start, end, words = _key_edit(written, key, value)
-    return f"{written.text.text[:start]}{words}{written.text.text[end:]}"
+    return _replaced(written.text.text, *_key_edit(written, key, value))
 
 
 def _key_edit(written: FlowText, key: str, value: str) -> tuple[int, int, str]:
@@ -126,14 +125,13 @@ def _content_end(text: str, node: TextNode) -> int:
     return node.start + len(text[node.start : node.end].rstrip())
 
 
-def _inserted(text: str, at: int, words: str) -> str:
-    return f"{text[:at]}{words}{text[at:]}"
+def _replaced(text: str, start: int, end: int, words: str) -> str:
+    return f"{text[:start]}{words}{text[end:]}"
 
 
 def _insert_lines(text: str, at: int, lines: str) -> str:
     """Returns the text with lines inserted below the line of a position and its comment."""
-    start, _, words = _lines_below(text, at, lines)
-    return _inserted(text, start, words)
+    return _replaced(text, *_lines_below(text, at, lines))
 
 
 def _lines_below(text: str, at: int, lines: str) -> tuple[int, int, str]:
@@ -159,10 +157,10 @@ def with_promoted(text: str, flow: str, pattern: str) -> str | None:
     if node.kind is not NodeKind.LIST:
         return _with_key(written, PROMOTED, f"[{node.text}, {word}]")
     if not items:
-        return _inserted(text, node.end - 1, word)
+        return _replaced(text, node.end - 1, node.end - 1, word)
     end = _content_end(text, items[-1])
     if node.braces:
-        return _inserted(text, end, f", {word}")
+        return _replaced(text, end, end, f", {word}")
     return _insert_lines(text, end, f"{' ' * node.entries[0].column}- {word}")
 
 
@@ -245,7 +243,7 @@ def _beside(written: FlowText, item: str) -> str:
     text, start = written.text.text, written.flow.start
     lead = text[start - written.text.column(start) : start]
     between = f",\n{lead}" if not lead.strip() and "\n" in text else ", "
-    return _inserted(text, written.flow.end, f"{between}{item}")
+    return _replaced(text, written.flow.end, written.flow.end, f"{between}{item}")
 
 
 def _on_one_line(node: TextNode, as_json: bool) -> str:

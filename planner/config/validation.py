@@ -85,28 +85,22 @@ def _clusters(topology: ParsedRecord) -> Iterable[Diagnostic]:
                     what = f'"{address.strip()}" has no port that can exist'
                     yield cluster.error("bootstrap", what, "ports go from 1 to 65535")
         for key, value in (cluster.get("client") or {}).items():
-            if looks_secret(key) and isinstance(value, str):
+            if not isinstance(value, str):
+                continue
+            if looks_secret(key):
                 yield warning(
                     f'"{key}" of cluster {name} stands in the topology as plain text',
                     f"refer to it: {key}: {{env: VARIABLE}} or {{file: path}}",
                     source=cluster.place("client"),
                     code="literal_secret",
                 )
-            if (
-                key == "security.protocol"
-                and isinstance(value, str)
-                and value.upper() not in SecurityProtocol.__members__
-            ):
+            if key == "security.protocol" and value.upper() not in SecurityProtocol.__members__:
                 what = (
                     f'"{key}" of cluster {name} is "{value}", none of {prose(SecurityProtocol.__members__)}'
                 )
                 hint = did_you_mean(value.upper(), SecurityProtocol.__members__)
                 yield cluster.error("client", what, hint or "write one of them")
-            if (
-                key == TOKEN_ENDPOINT_URL
-                and isinstance(value, str)
-                and (problem := token_endpoint_problem(value, os.environ))
-            ):
+            if key == TOKEN_ENDPOINT_URL and (problem := token_endpoint_problem(value, os.environ)):
                 what = f'"{key}" of cluster {name} {problem[0]}'
                 yield cluster.error("client", what, problem[1], code="token_endpoint")
 
