@@ -214,7 +214,7 @@ async def execute(
     trusted: Sequence[Path] | None = None,
     write: Callable[[], None] | None = None,
     wait_for: Collection[str] | None = (),
-    stale: str = _RUN_AGAIN,
+    stale: str = "",
 ) -> ApplyResult:
     """Reviews a plan unless it is approved, and executes its steps.
 
@@ -223,8 +223,8 @@ async def execute(
 
     `trusted` is for a saved plan: files that it refers to must be inside these folders. `write` writes the
     files that the plan was made from, right before the first step. `wait_for` names the flows of which no
-    partition may wait for a decision at the end; None is every flow. `stale` is the hint where the plan no
-    longer holds.
+    partition may wait for a decision at the end; None is every flow. `stale` is the hint where a plan
+    that another command made no longer holds; "" where this command made it.
     """
     reported = DiagnosticCollector(interaction.progress)
     if approved:
@@ -260,7 +260,7 @@ async def execute(
         interrupts=interaction.interrupts,
         errors=home.parent / "errors",
         write=write,
-        is_new=stale is _RUN_AGAIN,
+        is_new=not stale,
     )
     try:
         result = await session.carry_out()
@@ -269,7 +269,7 @@ async def execute(
             result = replace(result, waits=waits)
         return _ended(result, reported)
     except Failure as failure:
-        raise with_next_step(failure, stale) from None
+        raise with_next_step(failure, stale or _RUN_AGAIN) from None
 
 
 def _registries(plan: Plan, trusted: Sequence[Path] | None) -> dict[str, RegistrySpec]:

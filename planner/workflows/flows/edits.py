@@ -78,7 +78,7 @@ class TopologyEdits:
             changed = {flow.name: state for flow, state in listed if flow.state != state}
             flows = "one of the flows" if len(listed) > 1 else "flow"
             names = few([flow.name for flow, _ in listed])
-            written = few([f"state: {state} in {name}" for name, state in sorted(changed.items())])
+            written = few([f"state: {state} in {flow.name}" for flow, state in listed])
             self.edit(
                 listed[0][0].source,
                 partial(with_states, states=changed),

@@ -21,7 +21,17 @@ from planner.render.plan.words import (
 from tests.fakes.replacing import replace
 from tests.fakes.states import cluster, desired, observed, topology, with_inputs
 from tests.fakes.tables import cases
-from tests.planner.render.scenes import SCENES, drifted, everything, jobs, many, nothing, planned, silent
+from tests.planner.render.scenes import (
+    SCENES,
+    drifted,
+    errored,
+    everything,
+    jobs,
+    many,
+    nothing,
+    planned,
+    silent,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +211,7 @@ def test_special_pages() -> None:
     assert re.search(r'class="box silent" data-cluster="dc1"', html(silent()))
     assert "topics unknown" in html(silent())
     assert "was deleted and made again" in html(drifted())
+    assert "<code>shop.yaml:7:5: topic.dc1.orders</code>" in html(errored())
     assert "<svg" not in html(with_inputs(nothing(), observed=observed(), topology=topology()))
     assert "This plan is partial" in html(with_inputs(everything(), targets=("flow.dc1-to-dc2",)))
 

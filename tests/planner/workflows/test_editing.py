@@ -54,6 +54,14 @@ def test_a_state_that_is_set_elsewhere_too_is_no_effect_of_its_edit(tmp_path: Pa
         edits.check(before)
 
 
+def test_the_hint_names_each_state_though_a_flow_has_it_already() -> None:
+    with pytest.raises(Failure) as raised:
+        TopologyEdits().set_states([(flow("there"), "active"), (flow("back"), "paused")])
+
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.hint == "write state: active in there, state: paused in back, then run repl apply"
+
+
 def test_an_edit_that_was_saved_while_the_command_planned_is_not_overwritten(tmp_path: Path) -> None:
     file = shop(tmp_path, FLOWS)
     edits = states_edited({"there": "paused"}, ChangeRequest(file))
