@@ -55,8 +55,8 @@ class Change:
     """What a plan does with one object.
 
     An object that exists and will only be managed from now on is a NO_OP that is `adopted`.
-    `unknown` says why an UNKNOWN object can't be known, and `hint` what helps, where a right to read does
-    not; `silent` is its cluster where that does not answer.
+    `unknown` says why an UNKNOWN object can't be known. `hint` says what to do; "" means: give the principal
+    the right to read. `silent` is its cluster where that does not answer.
     """
 
     address: Address

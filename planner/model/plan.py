@@ -141,8 +141,8 @@ class ApplyResult:
     Of a plan without steps, `apply_id` is None: no history records it. `waits` are partitions that wait for a
     decision: no apply lets them continue. `subscriptions` are what the groups of flows that ended subscribe
     to where they go on, and `lost` what had not arrived when they failed over; both are empty where the apply
-    is not complete. As an event of the apply it has none of the last three fields yet, and the result of a
-    cutover has the subscriptions itself.
+    is not complete. When it is reported as an event, `diagnostics`, `subscriptions` and `lost` are still
+    empty. A cutover returns the subscriptions in `CutoverResult`.
     """
 
     plan: Plan

@@ -43,14 +43,15 @@ def unmet_requirements(
     observed: Observed,
 ) -> Iterator[Diagnostic]:
     """Yields a refusal for each topic that fails a requirement once these changes are made."""
+    if not requirements:
+        return
     unset = {
         change.address: {
             field.key for field in change.fields if field.path[0] == "config" and field.new is None
         }
         for change in changes
-        if requirements
     }
-    for topic in topics if requirements else ():
+    for topic in topics:
         cluster = observed.reachable(topic.cluster)
         for rule in requirements:
             value = value_of(rule.subject, topic, cluster, unset.get(topic.address, ()))
@@ -238,7 +239,8 @@ def impossible_replication(
 ) -> Iterator[Diagnostic]:
     """Yields an error where there are fewer brokers than replicas, or where they can't reassign them.
 
-    A lint says the first of a whole topology; of the changes of a rollback or a restore, no lint knows.
+    A lint reports too few brokers for the whole topology too, as the same diagnostic, which is shown once.
+    No lint sees the changes of a rollback or a restore.
     """
     wanted = {topic.address: topic for topic in topics}
     for change in changes:

@@ -154,7 +154,11 @@ class Journal:
         self._logs = logs
 
     async def begin(self, steps: Sequence[Step], observed: Observed) -> None:
-        """Writes the steps at every cluster. An apply that one cluster does not take has failed at all."""
+        """Writes the steps at every cluster.
+
+        If one cluster does not accept them, the apply is recorded as failed at all of them that can be
+        written.
+        """
         try:
             await self._write_steps(steps, observed)
         except ClusterFailure:

@@ -122,7 +122,10 @@ class StepWaits(Struct, frozen=True):
 
 
 class FlowLosses(Struct, frozen=True):
-    """What the failover of `cluster` loses, as of `at_ms`. What it lost is in its result."""
+    """What the failover of `cluster` would lose, as of `at_ms`.
+
+    What was lost in the end is `ApplyResult.lost`.
+    """
 
     cluster: str
     losses: "tuple[FlowLoss, ...]"

@@ -86,11 +86,6 @@ class QuotaKind(ObjectKind):
         return {**owner(entry), EXISTS: bool(limits), **{(key,): limits.get(key) for key in sorted(keys)}}
 
 
-def limits_of(address: Address, cluster: ObservedCluster) -> Mapping[str, int | float]:
-    """Returns the live limits of the entity with this address."""
-    return cluster.quotas.get(address.name, {})
-
-
 def _limits(change: Change) -> list[FieldChange]:
     """Returns the limits that change at the cluster."""
     return [limit for limit in change.fields if limit.path[0] in QUOTA_KEYS]
