@@ -36,11 +36,11 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.whole_file import write_private
 from runtime.kafka.cluster import KafkaCluster, named, opened
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.metadata import MetadataRequest
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.kafka.timing import Silence, in_time, now_ms

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from planner.kafka import ClusterClient, ClusterEndpoint, run_at
 from planner.kafka.failures import RequestRefused
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.administration import AlterReassignmentsRequest
 from runtime.kafka.protocol.layout import Int8, Int32, Rest, Skipped
 from runtime.kafka.protocol.metadata import MetadataRequest
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
 

@@ -45,9 +45,9 @@ from runtime.contract.records import ledger
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.launch import LaunchSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import CompiledRoute
 from runtime.kafka.protocol.metadata import AnyMetadataRequest
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import Read, committed_by
 
 PREFIX = "__drill."

@@ -11,6 +11,7 @@ from planner.model.step import Step
 from planner.plan.steps.acls import CreateAcl, DeleteAcl
 from planner.plan.steps.quotas import AlterQuota
 from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, GrowPartitions, Reassign
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import Refusal
 from runtime.kafka.protocol.administration import (
     AclBinding,
@@ -29,7 +30,6 @@ from runtime.kafka.protocol.changes import (
     DeleteTopicsRequest,
     NewTopic,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 
 ACCEPTED_RECORDS = 9_000  # brokers refuse a request that makes more than 10,000 metadata records

@@ -27,11 +27,11 @@ from planner.kafka.failures import (
 )
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.settings import ClientSettingsError, WireSettings, wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.connection import Connection, GrowingBuffers
 from runtime.kafka.dial import Dialer
 from runtime.kafka.errors import ConnectionFailure, ErrorCode, Reached, TimedOut, Unsupported, WireError
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, MetadataResponse
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest
 

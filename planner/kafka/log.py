@@ -11,6 +11,7 @@ from planner.kafka.failures import ClusterFailure, NoAnswer, RequestRefused, Unr
 from planner.model.diagnostic import Failure, error
 from runtime.batch import Batch, BatchFailure, Record, next_sequence
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import (
@@ -22,12 +23,7 @@ from runtime.kafka.protocol.fetch import (
     FetchRequest,
     Isolation,
 )
-from runtime.kafka.protocol.offsets import (
-    EARLIEST,
-    LATEST,
-    ListOffsetsRequest,
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import InitProducerIdRequest, ProducerIdentity
 from runtime.kafka.records import InternalRecord, batches_of, committed, plain

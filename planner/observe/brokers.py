@@ -7,6 +7,7 @@ from planner.kafka.client import BrokerConnection
 from planner.kafka.failures import Unreadable, meaning
 from planner.model.diagnostic import Diagnostic, error
 from planner.model.observed import SHARE, STREAMS, ObservedTopic
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.groups import (
@@ -17,7 +18,6 @@ from runtime.kafka.protocol.groups import (
     OffsetFetchRequest,
     Offsets,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api
 from runtime.kafka.protocol.share_groups import DescribeShareOffsetsRequest
 

@@ -18,11 +18,11 @@ from planner.kafka.failures import ClusterFailure, RequestRefused, Unreadable
 from planner.kafka.principals import read_acls
 from planner.model.diagnostic import Failure, error
 from planner.model.topology import AclRule
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.administration import OPERATIONS
 from runtime.kafka.protocol.groups import CommittedOffset, DescribeGroupsRequest, OffsetCommitRequest
 from runtime.kafka.protocol.metadata import AnyMetadataRequest, Operations
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 
 USED = ("DELETE", "DESCRIBE", "READ", "WRITE")  # on a topic that is written, copied, read and deleted

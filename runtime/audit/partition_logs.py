@@ -22,12 +22,12 @@ from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, Refusal, WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST
 from runtime.kafka.queries import known_offsets, log_start, offsets_of, topic_configs
 from runtime.kafka.records import visible_sets
 from runtime.kafka.timing import RetryDeadline

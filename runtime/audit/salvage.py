@@ -27,12 +27,12 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.provenance import ClusterTopic
 from runtime.contract.results.records import Salvage, SalvagedPartition, SalvagedRecord
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.route import router_of
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import known_offsets
 from runtime.ledger.offset_maps import OffsetMaps
 

@@ -25,10 +25,10 @@ from runtime.audit.verify.schemas import framed
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.results.failover import SchemaCheck
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.schemas import PARTS, RecordPart, RegistrySpec, SchemaSync
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.schemas.client import (
     GuidsUnknown,
     NotInRegistry,

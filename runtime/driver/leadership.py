@@ -17,10 +17,10 @@ from runtime.contract.records.control import driver_transactional_id
 from runtime.contract.records.job_status import JobStatus, StatusKey
 from runtime.contract.records.ledger import LedgerKey, LedgerValue
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.slots.channel import at, pause
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord, batches_of
 from runtime.kafka.timing import Gathered
 from runtime.ledger.transaction_writer import TransactionWriter

@@ -27,6 +27,7 @@ from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.launch import UNPACKED_LIMIT
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import TransformSpec
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, as_unavailable
@@ -35,7 +36,6 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket
 

@@ -28,12 +28,12 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from runtime.batch import Batch, Record, RecordSet, marker_type, walk
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.protocol.fetch import FetchedPartition
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import read
 
 _COMMIT = 1

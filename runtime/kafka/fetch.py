@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from runtime.batch import Batch, walk
 from runtime.contract.client.settings import WireSettings
-from runtime.contract.spec.naming import is_from_kafka, is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_from_kafka, is_other_topic
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
 from runtime.kafka.fetch_many import fetch_many
@@ -35,7 +35,6 @@ from runtime.kafka.protocol.fetch import (
 )
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 
 _LOAD_WAITS_MS = (0, 500, 2_000, 8_000)  # brokers before Kafka 3.8 load for as long as a fetch waits

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import MOST_THROTTLED_S
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -21,7 +21,6 @@ from runtime.kafka.protocol.fetch import (
     FetchResponse,
     Isolation,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 
 _BATCH_START = struct.Struct(">qi")  # the base offset, and the bytes that follow these fields
 

@@ -8,10 +8,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed, ConnectionFailure, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import NO_LEADER, TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.timing import Gathered, in_time, jittered
 

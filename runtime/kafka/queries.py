@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, cast
 
 from msgspec import Struct, field
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import (
     AuthenticationFailed,
@@ -40,7 +41,6 @@ from runtime.kafka.protocol.offsets import (
     EpochEndsRequest,
     ListedOffset,
     ListOffsetsRequest,
-    TopicPartition,
 )
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.share_groups import (

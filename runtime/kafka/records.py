@@ -17,8 +17,8 @@ from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MA
 from runtime.batch.rewrite import Record
 from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.protocol.fetch import FetchedPartition
-from runtime.kafka.protocol.offsets import TopicPartition
 
 MAX_UNPACKED: Final = 16 << 20
 BATCH_BYTES: Final = 512 << 10

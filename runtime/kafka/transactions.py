@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 from zlib import crc32
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, TimedOut
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.protocol.transactions import (
     NO_IDENTITY,

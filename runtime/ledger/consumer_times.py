@@ -21,10 +21,11 @@ from runtime.contract.records.group_records import (
 )
 from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
 from runtime.kafka.fetch import fetch_loaded
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset
 from runtime.kafka.queries import list_offsets, offsets_of
 from runtime.kafka.records import InternalRecord, visible_sets
 from runtime.kafka.timing import now_ms

@@ -43,9 +43,9 @@ from runtime.contract.records.provenance import (
     encode_producer_key,
 )
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord, batches_of, plain
 from runtime.kafka.timing import Gathered
 from runtime.ledger.records import InternalTopicScan, TopicReplaced

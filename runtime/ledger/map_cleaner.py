@@ -20,8 +20,9 @@ from runtime.contract.records.ledger import (
     UnreadableRecord,
 )
 from runtime.contract.records.offset_map import Span, join_runs, trimmable
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import EARLIEST, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST
 from runtime.kafka.queries import known_offsets
 from runtime.ledger.offset_maps import OffsetMaps
 from runtime.ledger.transaction_writer import LedgerWriter

@@ -27,12 +27,12 @@ from runtime.contract.records.ledger import (
     orphan,
 )
 from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST
 from runtime.kafka.queries import offsets_of
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import LedgerWriter, TransactionWriter, fence

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from runtime.batch import BatchFailure
 from runtime.contract.records.ledger import UnreadableRecord
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.committed_values import CommittedValues
 from runtime.kafka.errors import BrokerError, ConnectionFailure, ErrorCode, TimedOut, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import log_start, offsets_of
 from runtime.kafka.timing import RetryDeadline
 

@@ -23,6 +23,7 @@ from runtime.contract.records.ledger import (
     partition_of,
 )
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
 from runtime.kafka.errors import (
@@ -32,7 +33,6 @@ from runtime.kafka.errors import (
     TimedOut,
     WireError,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
 from runtime.kafka.records import InternalRecord, batches_of

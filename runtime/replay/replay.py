@@ -27,13 +27,12 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.provenance import ClusterTopic, FlowProducer
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.rename import Table
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.protocol.fetch import FetchedPartition, Isolation
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger, ProducerDirectory, register
 from runtime.ledger.offset_maps import OffsetMaps

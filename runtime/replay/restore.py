@@ -40,6 +40,7 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.offset_map import Run, append
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.backup import (
     BackedUpRecords,
     check_file,
@@ -53,7 +54,6 @@ from runtime.files.store import StoredFile
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import RetryDeadline, now_ms
 from runtime.ledger.ledger import Ledger, UndecidedProgress
 from runtime.ledger.records import READ_FAILURES

@@ -17,11 +17,10 @@ from runtime.contract.records.ledger import Progress
 from runtime.contract.records.manifest import SnapshotOffset
 from runtime.contract.records.offset_map import EndOfOffsetMap, MappedOffset, OffsetMap
 from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import commit_many
 from runtime.ledger.offset_maps import offset_maps_at
 from runtime.replay.request import CopyStopped, restore_key

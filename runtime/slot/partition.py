@@ -16,9 +16,8 @@ from runtime.contract.records.control import AssignedPartition
 from runtime.contract.records.job_status import OpenTransaction, PartitionStatus
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import PartitionKey, Progress
-from runtime.contract.spec.naming import newest_id
+from runtime.contract.spec.naming import TopicPartition, newest_id
 from runtime.kafka.protocol.metadata import Partition
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import now_ms
 from runtime.slot import log
 from runtime.slot.budget import ResponseMemory

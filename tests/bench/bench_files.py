@@ -29,11 +29,12 @@ from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec import files, naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.topic_settings import at_destination
 from runtime.files.export import EXPORT, ExportPartition, ExportTicket, export
 from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabClusterSpec, LabKafkaCluster, Listener
 from runtime.replay.task import copy_partitions

@@ -54,9 +54,9 @@ from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey
 from runtime.contract.results.status import ReplicationStatus
 from runtime.contract.spec.jobspec import FlowSpec, Route
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.bench.results import keep
 
 RESULTS = Path("build/bench-ui.json")

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from confluent_kafka.admin import AdminClient
 
 from planner.kafka import ClusterFailure
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.leaders import prefer
 
 _WITHIN_S = 60

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runtime.batch import Batch, records, walk
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.groups import (
     MANY_GROUPS,
@@ -18,7 +19,6 @@ from runtime.kafka.protocol.groups import (
     OffsetFetchRequest,
     Offsets,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import TypeVar, cast
 
 from runtime.contract.records.ledger import PartitionKey, Progress
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import Partition
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import (
     NO_IDENTITY,

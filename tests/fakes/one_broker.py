@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.contract.client.settings import WireSettings, wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import (
-    ListedOffset,
-    ListOffsetsRequest,
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
 
 AT = TopicPartition("orders", 0)
 ID = b"o" * 16

@@ -10,11 +10,11 @@ from runtime.batch import walk
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.records.ledger import UnreadableRecord
 from runtime.contract.spec.naming import TopicPartition
+from runtime.contract.spec.naming import TopicPartition as At
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import NO_LEADER, Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
-from runtime.kafka.protocol.offsets import TopicPartition as At
 
 HERE = TopicPartition("a log", 0)
 

@@ -9,8 +9,8 @@ import pytest
 from kafka.protocol import producer
 
 from runtime.batch import stamp
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,

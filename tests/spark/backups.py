@@ -15,6 +15,7 @@ from runtime.contract.records.manifest import BackupState, Commit, FilePosition,
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import CompactionSpec, FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import TopicPartition as At
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.compaction import CompactionDuty
 from runtime.driver.duties.snapshots import SnapshotDuty
@@ -26,7 +27,6 @@ from runtime.files.tasks import encode
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST
-from runtime.kafka.protocol.offsets import TopicPartition as At
 from runtime.kafka.queries import offsets_of
 from runtime.lab.cluster import LabKafkaCluster
 from runtime.replay.request import RestorePartition, RestoreRequest

@@ -38,10 +38,10 @@ from runtime.contract.records.offset_map import (
 )
 from runtime.contract.records.provenance import ClusterPartition
 from runtime.contract.results.groups import LocatedRecord, LocateResult
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import ListedOffset
 from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time
 from runtime.ledger.offset_maps import OffsetMaps

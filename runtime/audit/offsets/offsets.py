@@ -36,12 +36,11 @@ from runtime.contract.results.groups import (
     GroupOffsets,
     GroupTopics,
 )
-from runtime.contract.spec.naming import is_internal
+from runtime.contract.spec.naming import TopicPartition, is_internal
 from runtime.contract.spec.selection import NamePatterns
 from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_groups
 from runtime.kafka.timing import in_time
 from runtime.ledger.consumer_times import ConsumerTimeTable

@@ -34,6 +34,7 @@ from runtime.contract.records.offset_map import (
     UnmappedOffset,
 )
 from runtime.contract.results.groups import UntranslatableReason as Reason
+from runtime.contract.spec.naming import TopicPartition
 from runtime.groups.translation import (
     RECREATED_HERE,
     RECREATED_THERE,
@@ -44,7 +45,7 @@ from runtime.groups.translation import (
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset
 from runtime.kafka.queries import list_offsets
 
 

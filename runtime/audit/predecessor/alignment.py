@@ -16,8 +16,8 @@ from msgspec import Struct, field
 from runtime.audit.ledger import FlowAccess, as_audit_failure
 from runtime.audit.partition_logs import LogBounds, fetch_records
 from runtime.contract.records.consumer_record import ConsumerRecord
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import TopicPartition
 
 BY_HAND = "write start: {offsets: …} by hand"
 _TAIL = 5  # records of the mirror that are compared

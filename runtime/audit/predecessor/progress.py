@@ -24,10 +24,10 @@ from runtime.audit.partition_logs import LogBounds, bounds_of, log_bounds
 from runtime.audit.predecessor.alignment import BY_HAND, CopiedPartition, compare_mirrors
 from runtime.contract.predecessor import ConnectOffsets, GroupCommits, StoredPositions
 from runtime.contract.records.record_values import UnreadableValue
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, committed_by, list_groups
 from runtime.ledger.records import InternalTopicScan
 

@@ -22,6 +22,7 @@ from runtime.contract.results.records import (
     TopicClients,
     TopicProducer,
 )
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import is_reserved
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
@@ -32,7 +33,7 @@ from runtime.kafka.protocol.groups import (
     GroupState,
     ListedGroup,
 )
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,

@@ -31,10 +31,10 @@ from runtime.contract.records.ledger import PartitionKey, UnreadableRecord
 from runtime.contract.records.offset_map import MappedOffset, OffsetMap
 from runtime.contract.records.provenance import FlowProducer, origins
 from runtime.contract.results.records import ProvenanceHop, TracedRecord
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import QUARANTINE_SUFFIX, quarantined_from
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 
 

@@ -19,13 +19,14 @@ from runtime.contract.results.records import (
     TopicRecords,
 )
 from runtime.contract.spec.flow import AtTimestamp, Earliest, Latest
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import is_reserved
 from runtime.contract.spec.transform import quarantine_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import ListedOffset
 from runtime.kafka.queries import list_offsets
 from runtime.ledger.offset_maps import offset_maps_at
 

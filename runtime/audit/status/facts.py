@@ -16,9 +16,9 @@ from runtime.contract.records.job_status import JobStatusTable
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.results.status import ClusterTraffic
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selected_topics import SelectedTopics
-from runtime.kafka.protocol.offsets import TopicPartition
 
 _Number = TypeVar("_Number", int, float)
 

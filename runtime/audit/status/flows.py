@@ -39,9 +39,8 @@ from runtime.contract.results.status import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.selection import NamePatterns
-from runtime.kafka.protocol.offsets import TopicPartition
 
 # In order, the worst first: a topic, or a flow, has the worst state of its partitions.
 _WORST = (

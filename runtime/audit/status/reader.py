@@ -31,13 +31,14 @@ from runtime.batch import Batch, BatchFailure, records, walk
 from runtime.contract.client.endpoint import ClusterEndpoint
 from runtime.contract.records.ledger import PartitionKey, Progress, UnreadableRecord
 from runtime.contract.results.status import ReplicationStatus
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_loaded
 from runtime.kafka.leaders import UNANSWERED
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.queries import list_offsets
 from runtime.kafka.timing import in_time, now_ms
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from runtime.contract.results.status import ClusterTraffic
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.administration import DescribeLogDirsRequest
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import known_offsets
 
 AGAIN_S = 10.0  # asking for every partition of a cluster costs more than asking for those of the flows

@@ -50,11 +50,11 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, decode_runs, encode_runs
 from runtime.contract.results.records import UncomparableRange
 from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.known_files import KnownFile, Reconciliation, reconcile
 from runtime.files.source.sources import source_of
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import log_start
 from runtime.slot.budget import TokenBucket
 

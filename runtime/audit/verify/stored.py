@@ -32,12 +32,11 @@ from runtime.batch import Record
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition
 from runtime.contract.spec.files import FilesSpec
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.transform import FIELDS
 from runtime.files.backup import Backup, TopicLineage, read_backup
 from runtime.files.manifest import EndpointUnavailable, ManifestFolder, ManifestProblem, as_unavailable
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.offset_maps import offset_maps_at
 from runtime.slot.budget import TokenBucket
 

@@ -45,12 +45,11 @@ from runtime.contract.records.offset_map import (
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic, FlowProducer
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import ENDED
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.selection import NamePatterns
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.ledger.offset_maps import OffsetMaps, offset_maps_at
 from runtime.schemas.client import RegistryUnavailable
 from runtime.slot.budget import TokenBucket

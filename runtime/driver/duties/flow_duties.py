@@ -23,6 +23,7 @@ from runtime.contract.records import job_status
 from runtime.contract.records.job_status import FlowView, SlotReport, SourceEnds, StatusKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import router_of
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.acl_sync import AclSync, ClusterRulesReader
@@ -33,7 +34,7 @@ from runtime.driver.flows.flow import DriverFlow, FlowPhase
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import known_offsets, offset_commit
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, now_ms

@@ -27,12 +27,12 @@ from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.groups.translation import GroupOffsetSides, PlacedOffset
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import NO_MEMBERS, Read, commit_many, committed_by, list_groups
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import now_ms

@@ -14,7 +14,7 @@ from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.records.manifest import FilePosition, OffsetGap
 from runtime.contract.spec.files import in_own_folder
 from runtime.contract.spec.flow import Earliest
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.contract.spec.route import Router
 from runtime.driver.flows.files_sink import FilesSink
 from runtime.driver.flows.flow import DriverFlow
@@ -24,7 +24,7 @@ from runtime.files.export import ExportPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset
 from runtime.kafka.queries import known_offsets, log_ends
 from runtime.ledger.positions import resolve_start
 from runtime.slot.log import log_event

@@ -12,11 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from runtime.batch import Batch, BatchFailure, Record, walk
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.protocol.fetch import Isolation
-from runtime.kafka.protocol.offsets import LATEST, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.queries import log_start, offsets_of
 from runtime.kafka.records import InternalRecord, batches_of, plain, read
 from runtime.ledger.transaction_writer import send

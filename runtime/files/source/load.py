@@ -29,6 +29,7 @@ from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.records.ledger import LedgerKey, LedgerValue, PartitionKey, Progress
 from runtime.contract.records.offset_map import Run, append
 from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.source.file_source import FileSource
 from runtime.files.source.known_files import NO_FINGERPRINT, Fingerprint, KnownFile
 from runtime.files.source.lines import FileReader
@@ -37,7 +38,6 @@ from runtime.files.source.sources import reader_of, source_of
 from runtime.files.tasks import RoundTicket, TaskKind
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import TransactionWriter

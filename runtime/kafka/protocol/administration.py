@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Self
 from msgspec import Struct, field
 
 from runtime.contract.spec.acls import AclRule
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode, Refusal
 from runtime.kafka.protocol.layout import (
     KEY,
@@ -22,7 +23,6 @@ from runtime.kafka.protocol.layout import (
     Nested,
     since,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
 RESOURCE_TYPES = {

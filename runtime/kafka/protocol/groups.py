@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Struct
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.layout import (
@@ -26,7 +27,6 @@ from runtime.kafka.protocol.layout import (
     until,
 )
 from runtime.kafka.protocol.metadata import Operations
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import INT32, Api, Request
 
 MANY_GROUPS = 8  # the version of OffsetFetch that names several groups

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Struct
 
-from runtime.contract.spec.naming import TopicPartition as TopicPartition
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.layout import ERROR, KEY, VALUE, EntryOrder, Int32, Int64, since

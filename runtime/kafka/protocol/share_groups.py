@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.groups import CommittedOffset
 from runtime.kafka.protocol.layout import (
@@ -26,7 +27,6 @@ from runtime.kafka.protocol.layout import (
     Skipped,
     Uuid,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
 _Starts = Annotated[

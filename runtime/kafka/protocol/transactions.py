@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.layout import (
     ERROR,
@@ -27,7 +28,6 @@ from runtime.kafka.protocol.layout import (
     until,
 )
 from runtime.kafka.protocol.metadata import check_address
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.request import Api, Request
 
 

@@ -17,19 +17,14 @@ from runtime.contract.records.advance import give_up, start_over
 from runtime.contract.records.job_status import Finding
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
-from runtime.contract.spec.naming import is_from_kafka, is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_from_kafka, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.leaders import UNANSWERED
 from runtime.kafka.protocol.fetch import EpochEnd, Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import (
-    EARLIEST,
-    LATEST,
-    ListedOffset,
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.kafka.queries import active_producers, epoch_ends, list_offsets, log_ends
 from runtime.slot.errors import LEADER_CHANGED

@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from runtime.contract.client.settings import SecurityProtocol
 from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.ledger import PartitionKey
-from runtime.contract.spec.naming import is_other_topic
+from runtime.contract.spec.naming import TopicPartition, is_other_topic
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import (
     ActiveProducer,
     CoordinatorKind,

@@ -26,10 +26,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.records.provenance import FlowProducer
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode, PartitionsRefused, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ProducerIdentity
 from runtime.kafka.records import InternalRecord, batches_of
 from runtime.kafka.transactions import add_partitions

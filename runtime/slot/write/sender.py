@@ -20,10 +20,10 @@ from msgspec import Struct, field
 
 from runtime.batch import Batch, next_sequence, stamp
 from runtime.contract.records.ledger import BatchIdentity
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
 from runtime.kafka.errors import BrokerError, ErrorCode, Unsupported, WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import (
     ProducedPartition,
     ProducePartition,

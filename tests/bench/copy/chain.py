@@ -16,10 +16,10 @@ import uvloop
 
 from runtime.batch import Batch, stamp, walk
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from runtime.kafka.records import InternalRecord, build
 from runtime.kafka.transactions import add_partitions, end_transaction, init_producer_id

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, SUMMED, Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse
 from tests.bench.copy.workloads import PARTITIONS, Workload, values_of
 from tests.records import create_topic

@@ -13,11 +13,11 @@ from typing import Self
 from runtime.batch.layout import Batch
 from runtime.batch.walk import walk
 from runtime.contract.client.settings import wire_settings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.connection import Connection
 from runtime.kafka.fetch import FetchLimits, FetchSession
 from runtime.kafka.protocol.fetch import FetchFrom
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducePartition, ProduceRequest
 from tests.bench.copy.fill import Pool, raw, read_pool
 from tests.bench.copy.latency import Latency, summary

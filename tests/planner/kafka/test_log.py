@@ -14,9 +14,9 @@ from planner.kafka.failures import Closed, NoAnswer, RequestRefused
 from planner.kafka.log import Appended, LogReader, LogWriter
 from planner.model.diagnostic import Failure
 from runtime.batch import Record
-from runtime.contract.spec.naming import NO_TOPIC_ID
+from runtime.contract.spec.naming import NO_TOPIC_ID, TopicPartition
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import ProducerIdentity
 

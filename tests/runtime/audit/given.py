@@ -25,9 +25,9 @@ from runtime.contract.records.latency import TopicLatency
 from runtime.contract.records.ledger import Generation, PartitionKey, Progress
 from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.jobspec import FlowSpec, Route
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.kafka.protocol.offsets import TopicPartition
 
 NOW = 1_800_000_000_000
 HERE, THERE = b"h" * 16, b"t" * 16

@@ -30,12 +30,12 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.results.groups import LocatedRecord
 from runtime.contract.results.records import TopicClients
 from runtime.contract.spec.flow import Earliest, Latest
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import Router
 from runtime.kafka.errors import AuthenticationFailed, BrokerError, Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.kafka.protocol.groups import GroupState, MemberState
 from runtime.kafka.protocol.metadata import NO_LEADER
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.budget import TokenBucket
 from tests.fakes.clock import jumping

@@ -17,11 +17,11 @@ from runtime.contract.records.ledger import LedgerKey, LedgerValue, OrphanedRang
 from runtime.contract.records.provenance import ClusterPartition, ClusterTopic
 from runtime.contract.results.records import SalvagedPartition
 from runtime.contract.spec.cluster import ClusterSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import TransformSpec
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.replay.replay import PartitionReplay, replayed_spec
 from runtime.replay.replay_target import parts, unfit
 from runtime.replay.request import ReplayRequest

@@ -37,9 +37,9 @@ from runtime.contract.records.latency import LATENCY_BOUNDS_MS, TopicLatency, qu
 from runtime.contract.records.ledger import Gap, Generation, PartitionKey, Progress
 from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
 from runtime.contract.spec.files import LinesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.metadata import TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.clock import jumping
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.runtime.audit.given import (

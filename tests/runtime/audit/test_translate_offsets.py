@@ -19,6 +19,7 @@ from runtime.contract.records.offset_map import Run
 from runtime.contract.results.groups import UntranslatableReason as Reason
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.rename import SAME_NAME, Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
@@ -26,7 +27,7 @@ from runtime.groups.translation import Translator
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
-from runtime.kafka.protocol.offsets import LATEST, ListedOffset, ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.offsets import LATEST, ListedOffset, ListOffsetsRequest
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.offset_maps import OffsetMaps

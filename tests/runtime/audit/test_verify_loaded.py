@@ -28,11 +28,12 @@ from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, encode_runs
 from runtime.contract.spec.files import LinesSpec, SourceFormat
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.source.folder import open_file
 from runtime.files.source.known_files import KnownFile, Reconciliation
 from runtime.files.source.lines import fingerprint
 from runtime.files.source.parquet_rows import RowReader
-from runtime.kafka.protocol.offsets import ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.offsets import ListOffsetsRequest
 from runtime.slot.budget import TokenBucket
 from tests.fakes.one_broker import AT
 from tests.fakes.one_broker import ID as AT_ID

@@ -35,11 +35,11 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
 from runtime.contract.spec.files import FilesSpec, Format
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files.backup import TopicLineage
 from runtime.files.formats import PartitionFiles, Row
 from runtime.files.manifest import ManifestFolder
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import TokenBucket
 from tests.fakes import verification
 from tests.fakes.one_broker import ID as TOPIC_ID

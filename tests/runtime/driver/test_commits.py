@@ -13,6 +13,7 @@ from runtime.contract.records.job_status import JobStatus
 from runtime.contract.records.ledger import GenerationKey, LedgerKey, LedgerValue
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver import leadership
 from runtime.driver.commands import CommandHandler, RefusedCommand
 from runtime.driver.leadership import (
@@ -22,7 +23,6 @@ from runtime.driver.leadership import (
     StatusTopicLost,
 )
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, WireError
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.clock import virtual
 from tests.fakes.permits import settled
 from tests.waiting import until

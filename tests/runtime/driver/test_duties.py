@@ -16,6 +16,7 @@ from runtime.contract.records.job_status import PartitionState, PartitionStatus,
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.duties import heartbeats
 from runtime.driver.duties.flow_duties import FlowDuties, ReportedPositions, commit_at_origin
 from runtime.driver.duties.group_offset_writer import GroupSyncState
@@ -26,7 +27,6 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import DriverFenced, Leadership
 from runtime.groups.translation import GroupOffsetSides
 from runtime.kafka.errors import Disconnected, ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
 from tests.fakes import permits

@@ -20,12 +20,12 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import FlowState
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.duties.group_sync import FinalGroupSync
 from runtime.driver.flows.start import DriverContext
 from runtime.groups.translation import Checkpoints, RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from tests.fakes.groups import GroupCluster

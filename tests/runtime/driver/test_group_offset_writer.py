@@ -11,6 +11,7 @@ from runtime.contract.groups import TranslatedOffset
 from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.records.group_records import CheckpointState as State
 from runtime.contract.spec import naming
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.duties import group_offset_writer
 from runtime.driver.duties.group_offset_writer import GroupOffsetWriter, GroupSyncState
 from runtime.driver.leadership import DriverFenced, Leadership
@@ -25,7 +26,6 @@ from runtime.kafka.protocol.groups import (
     OffsetFetchRequest,
     Offsets,
 )
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from tests.fakes.clock import jumping

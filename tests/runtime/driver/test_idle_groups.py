@@ -17,13 +17,13 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import GroupsSpec
 from runtime.contract.spec.jobspec import JobSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.duties import group_sync
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync, OffsetsByTopic
 from runtime.driver.flows.start import DriverContext
 from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from tests.fakes.groups import GroupCluster

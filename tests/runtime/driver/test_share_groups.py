@@ -7,10 +7,10 @@ import pytest
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.spec.jobspec import FlowSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.queries import commit_many, committed_by, list_groups
 from tests.runtime.driver.groups_world import last_look, look
 from tests.runtime.driver.test_groups_sync import copied, flow_of, numbered

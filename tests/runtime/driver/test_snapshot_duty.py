@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from runtime.contract.spec.files import FilesSpec
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.clusters import DriverClusters
 from runtime.driver.duties.snapshots import SnapshotDuty
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.groups import MANY_GROUPS, ListedGroup, ListGroupsRequest
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.share_groups import DescribeShareOffsetsRequest
 from runtime.kafka.queries import SHARE
 from tests.fakes.groups import GroupCluster

@@ -12,11 +12,11 @@ from runtime.contract.records.job_status import PartitionState
 from runtime.contract.records.manifest import FilePosition
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, Format
+from runtime.contract.spec.naming import TopicPartition
 from runtime.files import formats
 from runtime.files.export import ExportPartition, ExportTicket, copied
 from runtime.files.manifest import ManifestFolder
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.runtime.batch.forge import START, batch_bytes, record, summed
 

@@ -26,6 +26,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress, ProgressKey
 from runtime.contract.records.offset_map import Run
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.groups.translation import (
@@ -39,7 +40,7 @@ from runtime.groups.translation import (
     PlacedOffset,
 )
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.transactions import abort_and_renew, add_partitions, init_producer_id
 from runtime.lab.lab import Lab
 from tests.records import create_topic

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runtime.contract.client.settings import wire_settings
-from runtime.contract.spec.naming import NO_TOPIC_ID
+from runtime.contract.spec.naming import NO_TOPIC_ID, TopicPartition
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, Unsupported
 from runtime.kafka.protocol.fetch import Isolation
@@ -19,7 +19,7 @@ from runtime.kafka.protocol.metadata import (
     Partition,
     TopicMetadata,
 )
-from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsRequest
 from runtime.kafka.protocol.transactions import CoordinatorKind, FindCoordinatorRequest, FoundCoordinator
 from runtime.kafka.queries import list_offsets
 from tests.fakes.permits import Permits, settled

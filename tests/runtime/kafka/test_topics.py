@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.contract.spec.naming import NO_TOPIC_ID
+from runtime.contract.spec.naming import TopicPartition as At
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.leaders import group_by_leader
 from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import NO_LEADER, Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition as At
 from runtime.kafka.topics import TopicCache
 
 A, B = b"A" * 16, b"B" * 16

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, PartitionsRefused, TimedOut
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     CoordinatorKind,

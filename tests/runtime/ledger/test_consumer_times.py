@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from runtime.contract.records.group_records import NO_TIME
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition
-from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import ListedOffset
 from runtime.ledger import consumer_times
 from runtime.ledger.consumer_times import time_at
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs

@@ -9,10 +9,11 @@ from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from runtime.audit.partition_logs import CommittedRecordReader, RecordsExpired, fetch_records
+from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.slots.channel import TopicTail
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import TimedOut
-from runtime.kafka.protocol.offsets import ListOffsetsRequest, TopicPartition
+from runtime.kafka.protocol.offsets import ListOffsetsRequest
 from runtime.ledger.records import InternalTopicScan
 from tests.fakes.clock import virtual
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs

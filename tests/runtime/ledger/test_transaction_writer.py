@@ -8,9 +8,9 @@ import pytest
 
 from runtime.batch import Batch, walk
 from runtime.batch.stamp import StampedBatch, stamp
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import BrokerError, ErrorCode
 from runtime.kafka.protocol.layout import INLINE
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceResponse
 from runtime.kafka.protocol.request import Api
 from runtime.ledger.transaction_writer import TransactionWriter, send_over

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.ledger import BatchIdentity, Progress
 from runtime.contract.records.offset_map import OffsetMap, Run, UnmappedOffset
-from runtime.contract.spec.naming import name_id
+from runtime.contract.spec.naming import TopicPartition, name_id
 from runtime.kafka import queries
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import ListedOffset, TopicPartition
+from runtime.kafka.protocol.offsets import ListedOffset
 from runtime.kafka.protocol.transactions import ActiveProducer
 from runtime.slot.health.inspection import (
     DestinationFacts,

@@ -10,8 +10,8 @@ import pytest
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.job_status import PartitionState as State
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.lab.lab import Lab
 from runtime.slot.health.watch import explain, open_transactions
 from tests.labs import run_tool

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from runtime.batch import Codec, QuarantineLimit, Record, RewriteSpec, prepare, records
 from runtime.batch.selection import QuarantinedRecord, quarantine_batches, quarantined, unpacked
 from runtime.contract.records.control import LimitedTopic
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.metadata import Partition
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import AddPartitionsRequest, ProducerIdentity
 from runtime.slot.budget import ByteBudget, ResponseMemory

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import AuthenticationFailed, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.kafka.protocol.offsets import TopicPartition
 from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.health.inspection import MissingMarker
 from runtime.slot.health.supervisor import (

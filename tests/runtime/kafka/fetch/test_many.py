@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.batch import walk
+from runtime.contract.spec.naming import TopicPartition as At
 from runtime.contract.spec.naming import name_id
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode
 from runtime.kafka.fetch import fetch_once
 from runtime.kafka.fetch_many import fetch_many
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchRequest, FetchResponse, Isolation
-from runtime.kafka.protocol.offsets import TopicPartition as At
 from runtime.ledger.records import InternalTopicScan
 from tests.fakes.one_broker import AT, END, GONE, LONG_S, PATIENCE_S, OneBroker, answered, throttled
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs

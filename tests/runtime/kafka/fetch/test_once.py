@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.fetch import holds_record
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
 from tests.runtime.batch.forge import batch_bytes, control_batch, record
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from runtime.contract.spec.naming import NO_TOPIC_ID, name_id
+from runtime.contract.spec.naming import NO_TOPIC_ID, TopicPartition, name_id
 from runtime.kafka.errors import ErrorCode as E
 from runtime.kafka.errors import Refusal
 from runtime.kafka.protocol.administration import (
@@ -78,13 +78,7 @@ from runtime.kafka.protocol.metadata import (
     QuorumReplica,
     TopicMetadata,
 )
-from runtime.kafka.protocol.offsets import (
-    LATEST,
-    EpochEndsRequest,
-    ListedOffset,
-    ListOffsetsRequest,
-    TopicPartition,
-)
+from runtime.kafka.protocol.offsets import LATEST, EpochEndsRequest, ListedOffset, ListOffsetsRequest
 from runtime.kafka.protocol.produce import (
     ProducedPartition,
     ProducePartition,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.protocol.configs import TOPIC, DescribeConfigsRequest
 from runtime.kafka.protocol.groups import DecodedOffsets, OffsetFetchRequest
 from runtime.kafka.protocol.last_decoded import LastDecoded
@@ -29,7 +30,6 @@ from runtime.kafka.protocol.layout import (
     uvarint,
 )
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest
-from runtime.kafka.protocol.offsets import TopicPartition
 from tests.runtime.kafka.protocol.golden import read
 
 
