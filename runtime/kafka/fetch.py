@@ -8,7 +8,6 @@ cache is full) this module keeps the order.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
@@ -36,6 +35,7 @@ from runtime.kafka.protocol.fetch import (
 from runtime.kafka.protocol.last_decoded import LastDecoded
 from runtime.kafka.protocol.metadata import DecodedTopics, MetadataRequest, TopicMetadata
 from runtime.kafka.protocol.request import Request
+from runtime.kafka.timing import now_ms
 
 _LOAD_WAITS_MS = (0, 500, 2_000, 8_000)  # brokers before Kafka 3.8 load for as long as a fetch waits
 
@@ -247,7 +247,7 @@ class FetchSession:
             self._begin_anew()
             raise BrokerError(response.error, f"fetching from broker {self.node}")
         self._accept(request, response)
-        self.answered_ms = time.time_ns() // 1_000_000
+        self.answered_ms = now_ms()
         return response.partitions
 
     async def close(self) -> None:

@@ -5,7 +5,6 @@ It serves the logs that the product keeps in Kafka. What is copied stays in its 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -19,6 +18,7 @@ from runtime.batch.splice import Raw, join
 from runtime.batch.varint import varint
 from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.protocol.fetch import FetchedPartition
+from runtime.kafka.timing import now_ms
 
 MAX_UNPACKED: Final = 16 << 20
 BATCH_BYTES: Final = 512 << 10
@@ -80,8 +80,8 @@ def chunks(records: Sequence[InternalRecord], limit: int) -> list[list[InternalR
 
 def batches_of(records: Sequence[InternalRecord]) -> list[Batch]:
     """Returns the records in order, in batches of about `BATCH_BYTES`, with the time of now."""
-    now_ms = int(time.time() * 1000)
-    return [build(chunk, now_ms) for chunk in chunks(records, BATCH_BYTES)]
+    at_ms = now_ms()
+    return [build(chunk, at_ms) for chunk in chunks(records, BATCH_BYTES)]
 
 
 def read(batch: Batch, where: TopicPartition) -> list[Record]:

@@ -8,7 +8,6 @@ flow that has ended, the records that the source still holds are marked as orpha
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -34,6 +33,7 @@ from runtime.kafka.errors import TimedOut
 from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.offsets import EARLIEST, LATEST
 from runtime.kafka.queries import offsets_of
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.transaction_writer import LedgerWriter, TransactionWriter, fence
 
@@ -98,7 +98,7 @@ async def first_positions(
     ends = await offsets_of(destination, dict.fromkeys(at_destination.values(), LATEST))
     source_topics = await source.topics({at.topic for at in at_source.values()}, fresh=fresh)
     mirrors = await destination.topics({at.topic for at in at_destination.values()}, fresh=fresh)
-    now_ms = int(time.time() * 1000)
+    at_ms = now_ms()
     return {
         key: first_progress(
             generation=generation,
@@ -107,7 +107,7 @@ async def first_positions(
             destination_topic_id=mirrors[at_destination[key].topic].id,
             position=positions[at],
             destination_end=ends[at_destination[key]],
-            now_ms=now_ms,
+            now_ms=at_ms,
         )
         for key, at in at_source.items()
     }
@@ -178,9 +178,9 @@ async def leave_orphans(
         copied |= await _never_copied(source, destination, new, mine.number)
     ends = await _ends(source, copied)
     marks: dict[LedgerKey, LedgerValue | None] = {}
-    now_ms = int(time.time() * 1000)
+    at_ms = now_ms()
     for key, end in ends.items():
-        marks |= orphan(key, copied[key], end, why, generation=mine.number, now_ms=now_ms)
+        marks |= orphan(key, copied[key], end, why, generation=mine.number, now_ms=at_ms)
     await writer.commit({**marks, GenerationKey(flow): mine})
 
 
@@ -212,7 +212,7 @@ async def _take_over(
         before,
         number=before.number + 1,
         transactional_ids=[transactional_id, *older],
-        written_at=int(time.time() * 1000),
+        written_at=now_ms(),
     )
     await writer.commit({GenerationKey(flow): taken})
     await _fence(destination, older)

@@ -7,7 +7,6 @@ together, in one batch: if each flow wrote its own, each write would start a tra
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from runtime.contract.client.settings import ClientSettingsError
@@ -20,7 +19,7 @@ from runtime.driver.leadership import Leadership
 from runtime.driver.slots.channel import post
 from runtime.kafka.errors import WireError
 from runtime.kafka.records import InternalRecord
-from runtime.kafka.timing import BackgroundTasks, until_next
+from runtime.kafka.timing import BackgroundTasks, now_ms, until_next
 
 NOTE = "heartbeats"
 # Each heartbeat is a transaction of its flow at the destination. So many flows write theirs less often.
@@ -85,10 +84,10 @@ class FlowHeartbeats:
         """Writes one heartbeat of each flow, all with the same time. Raises WireError, DriverFenced."""
         cluster = await self._clusters.cluster(source)
         await leadership.ensure()  # it may take seconds, which are no delay of the source
-        job, now_ms = self._spec().job, int(time.time() * 1000)
+        job, at_ms = self._spec().job, now_ms()
         records = [
             InternalRecord(
-                heartbeat.encode_key(flow), heartbeat.encode(Heartbeat(flow, job, cluster.cluster_id, now_ms))
+                heartbeat.encode_key(flow), heartbeat.encode(Heartbeat(flow, job, cluster.cluster_id, at_ms))
             )
             for flow in flows
         ]

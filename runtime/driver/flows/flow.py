@@ -43,6 +43,7 @@ from runtime.kafka.protocol.fetch import Isolation
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST, ListedOffset
 from runtime.kafka.queries import list_offsets
+from runtime.kafka.timing import now_ms
 from runtime.ledger.records import READ_FAILURES
 from runtime.slot.log import log_event
 
@@ -571,8 +572,7 @@ class DriverFlow:
             self._group_notes = await last_sync.run()
         last = await self._newest_generation()
         promoted = [*dict.fromkeys([*last.promoted, *self.spec.promoted])]
-        now_ms = int(time.time() * 1000)
-        await self._commit(replace(last, note="", written_at=now_ms, promoted=promoted, promoting=[]))
+        await self._commit(replace(last, note="", written_at=now_ms(), promoted=promoted, promoting=[]))
 
     async def _commit(self, record: Generation) -> Generation:
         await self.shared.leadership.ensure()

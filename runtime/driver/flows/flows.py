@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow, FlowPhase
 from runtime.driver.flows.start import DriverContext
 from runtime.kafka.errors import WireError
-from runtime.kafka.timing import BackgroundTasks
+from runtime.kafka.timing import BackgroundTasks, now_ms
 from runtime.ledger.records import READ_FAILURES
 from runtime.ledger.transaction_writer import fence
 from runtime.slot import log
@@ -166,9 +165,8 @@ class FlowManager:
                 continue
             if last is None or last.driver != shared.driver or last.ended or last.state not in of:
                 continue
-            now_ms = int(time.time() * 1000)
             records[GenerationKey(name)] = replace(
-                last, number=last.number + 1, state="stopped", written_at=now_ms
+                last, number=last.number + 1, state="stopped", written_at=now_ms()
             )
             ids |= dict.fromkeys(last.transactional_ids, name)
         unfenced: dict[str, dict[str, str]] = {}

@@ -8,7 +8,6 @@ format, so the planner owns what the job makes.
 from __future__ import annotations
 
 import asyncio
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -40,7 +39,7 @@ from runtime.kafka.protocol.configs import DecodedConfigs, Described
 from runtime.kafka.protocol.request import Request
 from runtime.kafka.queries import topic_configs
 from runtime.kafka.records import InternalRecord
-from runtime.kafka.timing import Gathered
+from runtime.kafka.timing import Gathered, now_ms
 
 _ACL = "acl."
 
@@ -281,16 +280,16 @@ async def make_rules(
 
     Returns refusals as texts by rule. Raises WireError.
     """
-    now_ms = int(time.time() * 1000)
+    at_ms = now_ms()
     announced = {
-        rule: acl_entry(rule, topology, origin, now_ms, announced=True) for rule, origin in rules.items()
+        rule: acl_entry(rule, topology, origin, at_ms, announced=True) for rule, origin in rules.items()
     }
     await _register(cluster, announced)
     listed = sorted(rules)
     request = CreateAclsRequest([AclBinding.of(rule) for rule in listed])
     refused = await _change_rules(cluster, request, listed)
     made = {
-        rule: None if rule in refused else acl_entry(rule, topology, origin, now_ms, announced=False)
+        rule: None if rule in refused else acl_entry(rule, topology, origin, at_ms, announced=False)
         for rule, origin in rules.items()
     }
     await _register(cluster, made)
@@ -335,7 +334,7 @@ async def register_topics(
     if not made or not await has_registry(cluster):
         return
     topics = await cluster.topics([topic.name for topic in made])
-    now_ms = int(time.time() * 1000)
+    at_ms = now_ms()
     records = []
     for topic in made:
         spec = topic_spec(
@@ -345,6 +344,6 @@ async def register_topics(
             replication=flow.replication,
             config=topic.config,
         )
-        entry = OwnershipRecord(topology=topology, spec=spec, origin=origin, created=True, at_ms=now_ms)
+        entry = OwnershipRecord(topology=topology, spec=spec, origin=origin, created=True, at_ms=at_ms)
         records.append(InternalRecord(topic_key(flow.destination, topic.name), registry.encode(entry)))
     await post(cluster, naming.REGISTRY, records)

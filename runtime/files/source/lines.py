@@ -7,7 +7,6 @@ was read.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.spec.files import LineFormat
 from runtime.files.source.known_files import NO_FINGERPRINT
 from runtime.files.source.open_file import OpenFile
+from runtime.kafka.timing import now_ms
 
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
 _ENDS: Final = (b"\r\n", b"\n")
@@ -124,7 +124,7 @@ class LineReader:
         lines = data.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        now_ms = int(time.time() * 1000)
+        at_ms = now_ms()
         if (
             form == "text"
             and _is_utf8(data)
@@ -132,18 +132,18 @@ class LineReader:
             and max(map(len, lines), default=0) <= longest
         ):
             at = position + end
-            return ReadRecords(keyless(now_ms, lines), at - begin, at, more=more)
+            return ReadRecords(keyless(at_ms, lines), at - begin, at, more=more)
         values: list[bytes] = []
         at = position
         for whole in lines:
             line = whole.removesuffix(b"\r")
             if line_problem := _problem(line, form, longest):
                 problem = line_problem._replace(why=f"the line at byte {at} {line_problem.why}")
-                return ReadRecords(keyless(now_ms, values), at - begin, at, problem, more=True)
+                return ReadRecords(keyless(at_ms, values), at - begin, at, problem, more=True)
             at = min(at + len(whole) + 1, position + end)
             if form == "text" or line.strip():
                 values.append(line)
-        return ReadRecords(keyless(now_ms, values), at - begin, at, more=more)
+        return ReadRecords(keyless(at_ms, values), at - begin, at, more=more)
 
 
 def end_of_last_line(file: OpenFile, position: int) -> int:

@@ -22,7 +22,7 @@ from runtime.kafka.protocol.transactions import (
     TransactionState,
 )
 from runtime.kafka.queries import active_producers, coordinated, transactional_ids
-from runtime.kafka.timing import until_next
+from runtime.kafka.timing import now_ms, until_next
 from runtime.slot.health.supervisor import PartitionSupervisor
 from runtime.slot.partition import PartitionCopy
 
@@ -113,8 +113,8 @@ def abort_command(cluster: KafkaCluster, place: TopicPartition, start_offset: in
     return shlex.join([*words, "--start-offset", str(start_offset)])
 
 
-def explain(transaction: OpenTransaction, now_ms: int | None = None) -> str:
-    """Returns the text for a partition's state.
+def explain(transaction: OpenTransaction, at_ms: int) -> str:
+    """Returns the text for a partition's state, at a time.
 
     A transactional id is chosen by the producer, so it is shown escaped.
     """
@@ -123,8 +123,7 @@ def explain(transaction: OpenTransaction, now_ms: int | None = None) -> str:
         owner = f"transactional id {transaction.transactional_id!a}, {owner}"
     opened = f"open since offset {transaction.start_offset}"
     if transaction.started_ms > 0:
-        now = now_ms if now_ms is not None else int(time.time() * 1000)
-        opened += f", for {max(now - transaction.started_ms, 0) // 1000} s"
+        opened += f", for {max(at_ms - transaction.started_ms, 0) // 1000} s"
     parts = [f"a transaction at the source holds its readers back: {owner}, {opened}"]
     if transaction.coordinator_state:
         parts.append(
@@ -260,7 +259,7 @@ class TopicWatch:
                 continue
             match transactions[place]:
                 case OpenTransaction() as transaction:
-                    copy.block(transaction, explain(transaction))
+                    copy.block(transaction, explain(transaction, now_ms()))
                 case str(why):
                     copy.block(None, f"a transaction at the source holds its readers back; {why}")
 

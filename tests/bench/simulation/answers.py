@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol import admin, consumer, metadata, producer, sasl
 
 from runtime.contract.spec import naming
+from runtime.kafka.timing import now_ms
 from tests.bench.simulation.contents import (
     BROKER_SETTINGS,
     LARGEST_BATCH,
@@ -355,7 +355,7 @@ class BrokerAnswers:
         body = request.body
         known_id, known_epoch = (body.producer_id, body.producer_epoch) if request.version >= 3 else (-1, -1)
         error, producer_id, epoch = self._cluster.coordinator.init(
-            body.transactional_id, known_id, known_epoch, _now_ms()
+            body.transactional_id, known_id, known_epoch, now_ms()
         )
         return framed(
             request,
@@ -393,7 +393,7 @@ class BrokerAnswers:
     def _end_transaction(self, request: Asked, _fault: Fault) -> bytes:
         body = request.body
         error = self._cluster.coordinator.end(
-            body.transactional_id, body.producer_id, body.producer_epoch, _now_ms(), commit=body.committed
+            body.transactional_id, body.producer_id, body.producer_epoch, now_ms(), commit=body.committed
         )
         return framed(request, producer.EndTxnResponse(throttle_time_ms=0, error_code=int(error)))
 
@@ -479,7 +479,3 @@ def _broker_settings(version: int, kind: int, name: str) -> bytes:
         admin.DescribeConfigsResponse(throttle_time_ms=0, results=[result]).encode(version=version)
     )
     return encoded[5:-1] if version >= 4 else encoded[8:]
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -22,6 +22,7 @@ from runtime.driver.flows.start import DriverContext
 from runtime.driver.leadership import Leadership
 from runtime.groups.translation import Checkpoints
 from runtime.kafka.cluster import KafkaCluster, opened
+from runtime.kafka.timing import now_ms
 from runtime.ledger.ledger import Ledger
 from runtime.metrics.snapshot import GroupSnapshot
 from tests.records import commit_group, group_offsets
@@ -99,7 +100,7 @@ async def driving(
         destination = await clusters.cluster(flow.destination)
         at_writer = await open_writer.enter_async_context(await writer_cluster.open(destination.settings))
         leadership = await Leadership.open(
-            at_writer, spec.job, lambda: JobStatus(spec.job, "tests", "driver", "running", _now_ms(), 0)
+            at_writer, spec.job, lambda: JobStatus(spec.job, "tests", "driver", "running", now_ms(), 0)
         )
         yield (
             spec,
@@ -126,10 +127,6 @@ def _route(flow: FlowSpec) -> Route:
         topics=flow.topics,
         rename=flow.rename,
     )
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def commit(side: Side, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = "") -> None:

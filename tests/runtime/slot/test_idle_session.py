@@ -183,7 +183,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> Slots:
     async def slot_of(flows: int, *, idle: bool = True) -> AsyncIterator[Slot]:
         loop = asyncio.get_running_loop()
         monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", loop.time)
-        monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: int(loop.time() * 1e9))
+        monkeypatch.setattr("runtime.kafka.fetch.now_ms", lambda: int(loop.time() * 1e3))
         monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: int(loop.time() * 1e3))
         slot = Slot(flows)
         try:

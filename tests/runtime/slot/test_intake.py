@@ -137,7 +137,7 @@ def fetch(monkeypatch: pytest.MonkeyPatch) -> Fetches:
         copies: Iterable[PartitionCopy], answers: Iterable[FetchResponse]
     ) -> tuple[BrokerIntake, Leader]:
         def clock(now: int) -> None:
-            monkeypatch.setattr("runtime.kafka.fetch.time.time_ns", lambda: now * 1_000_000)
+            monkeypatch.setattr("runtime.kafka.fetch.now_ms", lambda: now)
             monkeypatch.setattr("runtime.slot.read.reader.now_ms", lambda: now)
             monkeypatch.setattr("runtime.slot.read.reader.time.monotonic", lambda: now / 1_000)
 

@@ -73,18 +73,18 @@ async def test_a_missing_right_is_named(lab_sasl: Lab, fresh: Fresh, tmp_path: P
     assert (found.transactional_id, found.start_offset) == ("", 0)
     assert "DESCRIBE on TRANSACTIONAL_ID * is missing" in found.unknown
     assert "--command-config client.properties" in found.abort_command
-    assert "DESCRIBE on TRANSACTIONAL_ID" in explain(found)
+    assert "DESCRIBE on TRANSACTIONAL_ID" in explain(found, 0)
 
 
 def test_a_transactional_id_is_shown_without_its_control_characters() -> None:
     one = OpenTransaction(7, 0, transactional_id="a\x1b]52;c;x\x07", abort_command="end it")
-    assert "\x1b" not in explain(one)
-    assert "\x07" not in explain(one)
+    assert "\x1b" not in explain(one, 0)
+    assert "\x07" not in explain(one, 0)
 
 
 def test_the_text_has_the_age_of_the_transaction() -> None:
     one = OpenTransaction(7, 3, "id", "Ongoing", started_ms=1_000, timeout_ms=60_000, abort_command="end it")
-    assert explain(one, now_ms=96_000) == (
+    assert explain(one, at_ms=96_000) == (
         "a transaction at the source holds its readers back: transactional id 'id', producer id 7, open since"
         " offset 3, for 95 s; its coordinator says Ongoing, timeout 60 s; to abort it: end it"
     )
