@@ -18,7 +18,6 @@ from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import CreateTopic
 from planner.render.plan.json import json_text
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
 from runtime.contract.spec.transform import TransformSpec
 from tests.fakes.replacing import replace
@@ -51,19 +50,19 @@ def ids(made: Plan) -> list[str]:
     return [step.id for step in made.steps if not step.id.startswith(("create:topic", "own:topic"))]
 
 
-def launched(made: Plan, job: str = "dc2") -> tuple[LaunchJob, JobSpec]:
+def launched(made: Plan, job: str = "dc2") -> LaunchJob:
     (launch,) = [step for step in steps_of(made, LaunchJob) if step.job == job]
-    return launch, launch.spec
+    return launch
 
 
 def test_topics_first_then_the_job_then_its_flows_are_remembered() -> None:
     """The job is registered before it begins: an apply that is cut short leaves none that is unknown."""
     made = plan(topology(X))
     assert [step.id for step in steps_of(made, CreateTopic)] == ["create:topic.dc2.a"]
-    launch, spec = launched(made)
+    launch = launched(made)
     assert (launch.cluster, launch.topics) == ("dc2", {"x": 1})
     assert launch.needs == ("create:topic.dc2.a", "own:job.dc2")
-    assert [flow.name for flow in spec.flows] == ["x"]
+    assert [flow.name for flow in launch.spec.flows] == ["x"]
     owns = {step.id: step.needs for step in steps_of(made, Own)}
     assert (owns["own:flow.x"], owns["own:job.dc2"]) == (("launch:job.dc2",), ())
     assert plan(topology(X), applied(topology(X))).steps == ()
@@ -147,7 +146,7 @@ def test_a_job_that_was_registered_before_its_apply_was_cut_is_known_and_goes_wi
     assert "launch:job.dc2" in ids(plan(topology(X), seen))
     gone = destroyed(seen, topology(X))
     (stop,) = steps_of(gone, StopJob)
-    assert (stop.job, stop.launch) == ("dc2", launched(plan(topology(X)))[1].launch)
+    assert (stop.job, stop.launch) == ("dc2", launched(plan(topology(X))).spec.launch)
     assert "disown:job.dc2" in ids(gone)
 
 
@@ -240,9 +239,9 @@ def files(into: Flow = INTO, endpoint: FileEndpoint = LAKE, **more: object) -> T
 def test_the_job_of_a_flow_into_files_is_launched_at_its_source() -> None:
     settings = Topic("a", "dc1", config={"retention.ms": "86400000"})  # no topic that the flow fills
     made = plan(files(topics=(settings,)))
-    launch, spec = launched(made, "lake")
+    launch = launched(made, "lake")
     assert (launch.cluster, launch.topics) == ("dc1", {"to-lake": 1})
-    assert ([one.name for one in spec.flows], spec.declared) == (["to-lake"], {})
+    assert ([one.name for one in launch.spec.flows], launch.spec.declared) == (["to-lake"], {})
     shown = {field.key for field in changes(made)["flow.to-lake"].fields}
     assert shown == {"from", "to", "topics.include", "start", "state", "files"}
     assert not plan(files(), applied(files())).changed
@@ -305,7 +304,7 @@ KEYS: dict[str, Setting] = {
 def test_a_flow_from_files_says_what_it_reads_and_holds_no_secret(endpoint, folder, shown) -> None:
     read = flow("in", source_cluster="in", job="in", topics=Selection(to="inbox"))
     made = plan(files(read, endpoint, topics=(Topic("inbox", "dc2", 2),)))
-    spec = launched(made, "in")[1]
+    spec = launched(made, "in").spec
     (lines,) = [one.lines for one in spec.flows]
     assert lines is not None
     assert (lines.format, lines.folder) == (endpoint.format, folder)

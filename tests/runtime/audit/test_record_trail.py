@@ -8,7 +8,7 @@ drivers and slots use. Each record's value is unique, and its birth is written d
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -353,34 +353,33 @@ def test_without_the_ledger_headers_are_all_there_is() -> None:
         assert (seen.provenance, [one.offset for one in seen.hops]) == (provenance, offsets)
 
 
+def quarantined(*of: Any) -> list[tuple[str, bytes]]:
+    return [(name.decode(), value) for name, value in quarantine_headers(*of)]
+
+
+OWN = quarantined("it is no JSON", "one", "orders", 2, 41, 9)
+
+
 def test_a_quarantined_record_names_the_bad_record_at_the_source() -> None:
     """The source's record may have headers of these names: those that the flow wrote are the last."""
-    own = [
-        (name.decode(), value)
-        for name, value in quarantine_headers("it is no JSON", "one", "orders", 2, 41, 9)
-    ]
-    forged = [(name.decode(), value) for name, value in quarantine_headers("", "x", "payments", 0, 1, 1)]
+    forged = quarantined("", "x", "payments", 0, 1, 1)
     quarantine = replace(ORIGINS, topic="dc1.orders.quarantine", written={})
     at = hop("dc2", "id-2", quarantine.topic, 0)
 
-    written_by_the_flow = fetched(3, producer=7, headers=[*forged, *own])
+    written_by_the_flow = fetched(3, producer=7, headers=[*forged, *OWN])
     seen = RecordTrail(written_by_the_flow, at, quarantine.origin_of(written_by_the_flow)).view()
     place = ProvenanceHop(
         cluster_id="id-1", cluster="dc1", topic="orders", partition=2, offset=41, copied_at_ms=None
     )
     assert (seen.provenance, seen.flow, seen.hops) == ("headers", "one", [place])
 
-    written_by_a_client = fetched(4, headers=own)
+    written_by_a_client = fetched(4, headers=OWN)
     seen = RecordTrail(written_by_a_client, at, quarantine.origin_of(written_by_a_client)).view()
     assert (seen.provenance, seen.flow, seen.hops) == ("native", None, [])
 
 
 def test_a_mirror_of_a_quarantine_topic_is_traced_as_any_mirror() -> None:
     """It keeps the headers, which tell of another cluster than the mirror's source."""
-    own = [
-        (name.decode(), value)
-        for name, value in quarantine_headers("it is no JSON", "one", "orders", 2, 41, 9)
-    ]
     mirrored = replace(ORIGINS, topic="dc1.orders.quarantine")
-    seen = mirrored.origin_of(fetched(3, producer=7, headers=own))
+    seen = mirrored.origin_of(fetched(3, producer=7, headers=OWN))
     assert (seen.place, seen.headers) == (hop("dc1", "id-1", "orders.quarantine", None), [])

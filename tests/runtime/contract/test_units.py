@@ -27,7 +27,14 @@ def test_durations(ms: int, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("octets", "shown"),
-    [(12, "12 B"), (1_500, "1.5 KB"), (2_340_000_000, "2.3 GB"), (7 * 10**12, "7.0 TB")],
+    [
+        (12, "12 B"),
+        (999, "999 B"),
+        (1_500, "1.5 KB"),
+        (2_340_000_000, "2.3 GB"),
+        (3.2e12, "3.2 TB"),
+        (7 * 10**12, "7.0 TB"),
+    ],
 )
-def test_rounded_sizes(octets: int, shown: str) -> None:
+def test_rounded_sizes(octets: float, shown: str) -> None:
     assert rounded_size(octets) == shown

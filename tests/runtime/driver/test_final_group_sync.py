@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 from msgspec.structs import replace
@@ -44,6 +44,8 @@ class Ending:
     the transaction that sealed the map is late where `map_is_open`.
     """
 
+    destination_of: ClassVar[type[GroupCluster]] = GroupCluster
+
     def __init__(
         self,
         seen: Mapping[str, int],
@@ -67,7 +69,7 @@ class Ending:
         internal = {naming.OFFSET_MAP: offset_map, naming.CHECKPOINTS: checkpoints}
         ledger = stored({ProgressKey(PartitionKey("flow", *AT)): copied})
         committing = [naming.OFFSET_MAP] if map_is_open else []
-        self.destination = GroupCluster({naming.LEDGER: ledger, **internal}, {}, committing)
+        self.destination = self.destination_of({naming.LEDGER: ledger, **internal}, {}, committing)
         topics: dict[str, list[InternalRecord]] = {
             naming.LEDGER: [],
             naming.OFFSET_MAP: [],
@@ -85,7 +87,7 @@ class Ending:
 
     async def ensure(self) -> None: ...
 
-    async def moved(self, patience_s: float = 60.0) -> tuple[str, ...]:
+    def context(self) -> tuple[JobSpec, DriverContext]:
         clusters = {name: ClusterSpec(bootstrap="b:1") for name in ("dc1", "dc2")}
         job = JobSpec(job="job", topology="t", destination="dc2", clusters=clusters, flows=[self._flow])
         destination = cast(KafkaCluster, self.destination)
@@ -96,10 +98,11 @@ class Ending:
             records=RecordsByCluster(),
             ledger=Ledger(destination, 1),
         )
-        last = FinalGroupSync(
-            job, self._flow, cast(DriverContext, shared), set, self.waits.append, patience_s
-        )
-        return await last.run()
+        return job, cast(DriverContext, shared)
+
+    async def moved(self, patience_s: float = 60.0) -> tuple[str, ...]:
+        job, shared = self.context()
+        return await FinalGroupSync(job, self._flow, shared, set, self.waits.append, patience_s).run()
 
     def at_destination(self) -> dict[str, int]:
         return {group: offsets[AT] for group, offsets in self.destination.committed.items() if offsets}

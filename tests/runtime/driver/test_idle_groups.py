@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,28 +10,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runtime.contract.records.group_records import GroupPartition
-from runtime.contract.records.ledger import PartitionKey, ProgressKey
-from runtime.contract.records.offset_map import Run
-from runtime.contract.spec import naming
-from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.flow import GroupsSpec
-from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.naming import TopicPartition
 from runtime.driver.duties import group_sync
 from runtime.driver.duties.group_sync import CommittedOffsetsReader, GroupSync, OffsetsByTopic
-from runtime.driver.flows.start import DriverContext
-from runtime.groups.translation import RecordsByCluster
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.protocol.groups import CommittedOffset
-from runtime.kafka.records import InternalRecord
-from runtime.ledger.ledger import Ledger
 from tests.fakes.groups import GroupCluster
-from tests.fakes.internal_topics import InternalTopics, stored
-from tests.fakes.progress import progress
-from tests.runtime.slot.world import flow_spec
+from tests.runtime.driver.test_final_group_sync import AT, TOPIC, Ending
 
-TOPIC = "orders"
-AT = TopicPartition(TOPIC, 0)
 GROUPS = {"billing": {AT: 7}, "audit": {AT: 3}}
 
 
@@ -46,45 +32,27 @@ class CountedTopics(GroupCluster):
         return await super().call(node, request, purpose, within)
 
 
-class Syncing:
-    """A flow that has copied the source offsets 0 to 14 to 100 to 114, and two groups at its source."""
+class Syncing(Ending):
+    """The flow is active, two groups are at its source, and each pass reads their offsets anew."""
+
+    destination_of = CountedTopics
 
     def __init__(self) -> None:
-        topic_id = InternalTopics({}).topic(TOPIC).id
-        ids = {"source_topic_id": topic_id, "destination_topic_id": topic_id}
-        copied = progress(0, 100, Run(0, 100, 15), end=15, **ids)
-        ledger = stored({ProgressKey(PartitionKey("flow", *AT)): copied})
-        empty: dict[str, list[InternalRecord]] = {naming.OFFSET_MAP: [], naming.CHECKPOINTS: []}
-        self.source = GroupCluster({naming.LEDGER: [], **empty}, GROUPS)
-        self.destination = CountedTopics({naming.LEDGER: ledger, **empty}, {})
-        flow = replace(flow_spec("flow"), groups=GroupsSpec(every_ms=0))  # each pass reads anew
-        clusters = {name: ClusterSpec(bootstrap="b:1") for name in ("dc1", "dc2")}
-        job = JobSpec(job="job", topology="t", destination="dc2", clusters=clusters, flows=[flow])
-        destination = cast(KafkaCluster, self.destination)
-        shared = SimpleNamespace(
-            clusters=self,
-            leadership=self,
-            destination=destination,
-            records=RecordsByCluster(),
-            ledger=Ledger(destination, 1),
-        )
-        self.sync = GroupSync(job, flow, cast(DriverContext, shared), CommittedOffsetsReader(), {})
-
-    async def cluster(self, name: str) -> KafkaCluster:
-        return cast(KafkaCluster, self.source)
-
-    async def ensure(self) -> None: ...
+        super().__init__({}, {"billing": 7, "audit": 3}, "active")
+        assert self.source is not None
+        assert isinstance(self.destination, CountedTopics)
+        self.at_source, self.counted = self.source.committed, self.destination
+        self._flow = replace(self._flow, groups=GroupsSpec(every_ms=0))
+        job, shared = self.context()
+        self.sync = GroupSync(job, self._flow, shared, CommittedOffsetsReader(), {})
 
     async def passes(self, number: int) -> int:
         """Runs some passes, and returns how many reads of internal topics they needed."""
-        before = self.destination.reads
+        before = self.counted.reads
         for _ in range(number):
             await self.sync.sync_once()
             assert self.sync.notes == {}
-        return self.destination.reads - before
-
-    def at_destination(self) -> dict[str, int]:
-        return {group: offsets[AT] for group, offsets in self.destination.committed.items() if offsets}
+        return self.counted.reads - before
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +65,7 @@ async def test_idle_groups_cost_no_read_of_the_ledger_and_a_commit_is_seen_at_on
     assert await syncing.passes(1) > 0
     assert syncing.at_destination() == {"billing": 107, "audit": 103}
     assert await syncing.passes(5) == 0
-    syncing.source.committed["audit"][AT] = 9
+    syncing.at_source["audit"][AT] = 9
     assert await syncing.passes(1) > 0
     assert syncing.at_destination() == {"billing": 107, "audit": 109}
     assert await syncing.passes(5) == 0
@@ -118,7 +86,7 @@ async def test_a_pass_over_all_offsets_follows_after_a_time_though_no_group_comm
 async def test_a_group_that_is_deleted_at_the_source_is_not_shown_any_more() -> None:
     syncing = Syncing()
     await syncing.passes(2)
-    del syncing.source.committed["audit"]
+    del syncing.at_source["audit"]
     await syncing.passes(2)
     assert [one.group for one in syncing.sync.snapshots()] == ["billing"]
 
