@@ -39,12 +39,12 @@ _LISTING_TIMES, LISTING_MAX_S = 20, 30.0  # of the time that the request took
 
 
 class CountedTopics(Struct, frozen=True):
-    """The number of partitions of each topic in a listing; each listing of a cluster has another number.
+    """The number of partitions of each topic in a listing.
 
-    `partitions` is the same object until a topic, or its number of partitions, changes.
+    Each listing of a cluster has an object of its own. `partitions` is the same object until a topic, or its
+    number of partitions, changes.
     """
 
-    listing: int
     partitions: Mapping[str, int]
 
 
@@ -66,7 +66,6 @@ class _ClusterEntry(Struct, eq=False):
     listing: _Listing | None = None
     topics: Mapping[str, TopicMetadata] | None = None  # of which `counts` are
     counts: dict[str, int] = field(default_factory=dict)
-    listings: int = 0  # how many of its listings were counted
     reading: Shared[_Listing] = field(default_factory=Shared)
 
 
@@ -181,8 +180,7 @@ class DriverClusters:
                 }
                 if counts != entry.counts:
                     entry.counts = counts
-            entry.listings += 1
-            listing.counted = CountedTopics(entry.listings, entry.counts)
+            listing.counted = CountedTopics(entry.counts)
         return listing.counted
 
     async def _listing(self, name: str) -> _Listing:

@@ -323,17 +323,17 @@ class JobRunner:
         )
         self._flows = FlowManager(context, self._tasks, self._duties.restart)
         flows, record_report = self._flows.all, self._metrics.record_report
-        rounds = RoundReports(context, flows, record_report)
-        if not spec.in_rounds:
+        rounds = RoundReports(context, flows, record_report) if spec.in_rounds else None
+        if rounds is None:
             self._slots = SlotManager(slots, context, flows, self._tasks, record_report)
-        self._reporting = self._slots or rounds
+        self._reporting = rounds or self._slots
         status_offset = await self._until_done(lambda: end_of(destination, naming.STATUS), spec.destination)
         await self._until_done(self._publish_spec, spec.destination)
         self._flows.start(spec)
+        if rounds is not None:
+            self._tasks.spawn(rounds.run(), "report")
         if self._slots is not None:
             self._slots.start(status_offset)
-        else:
-            self._tasks.spawn(rounds.run(), "report")
         self._state = "running"
 
     async def _cores(self, application: SparkSlotRunner) -> int:

@@ -316,6 +316,11 @@ class Listed(Struct, frozen=True):
         """All groups that were listed, by name."""
         return {**self.groups, **self.share}
 
+    @property
+    def unlisted(self) -> dict[str, str]:
+        """The reasons of `missing`, by the brokers as notes name them."""
+        return {f"broker {node}": why for node, why in sorted(self.missing.items())}
+
 
 async def list_groups(cluster: KafkaCluster, within: float = _WITHIN_S) -> Listed:
     """Lists the groups of every broker. Raises WireError if no broker answers.

@@ -192,9 +192,9 @@ class ReportingSlot(Struct):
 class ReportedPartition(Struct, frozen=True):
     """This value is a partition as it was last reported, with the attempt of the slot that reported it.
 
-    `commits` and `aborts` are those of all slots that had it. `was_caught_up_ms` is when the partition had
-    all records of its source before the reports that say so now, 0 if that was never seen. `first_ms` is when
-    it was first seen. `incident` is the state that needs an operator, and that was counted, until the
+    `commits` and `aborts` are those of all slots that had it. `was_caught_up_ms` is the last time, by
+    earlier reports, at which the partition had all records of its source; 0 if there was none. `first_ms` is
+    when it was first seen. `incident` is the state that needs an operator, and that was counted, until the
     partition goes on.
     """
 
@@ -266,7 +266,7 @@ class SlotMetrics:
             reported = {status.key for status in report.partitions}
             self._let_go(held - reported, reporting)
             self._held[slot] = reported
-        reporting.at_ms = report.at_ms  # only now: until when a partition was caught up is the time before
+        reporting.at_ms = report.at_ms  # last: `_record` needs the time of the report before
         self._reports[slot] = report
 
     def _record(
@@ -290,12 +290,11 @@ class SlotMetrics:
                     self.partitions[key] = replace(partition, reporting=last)
 
     def retain_only(self, wanted: Collection[PartitionKey]) -> None:
-        """Removes the partitions that are not copied any more."""
-        if len(self.partitions) > len(wanted):
-            for key in self.partitions.keys() - set(wanted):
-                del self.partitions[key]
-                self._counters.pop(key, None)
-            self._reports.clear()  # one that is copied again is recorded again
+        """Removes all partitions except these. The caller checks first whether there may be any."""
+        for key in self.partitions.keys() - set(wanted):
+            del self.partitions[key]
+            self._counters.pop(key, None)
+        self._reports.clear()  # one that is copied again is recorded again
 
     def _flows_of(self, report: SlotReport) -> dict[tuple[int, str], FlowStats]:
         slot, sums = report.slot, {}

@@ -12,7 +12,6 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
-from itertools import zip_longest
 from operator import is_not, itemgetter
 
 from msgspec import Struct, field
@@ -20,7 +19,13 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import ClientSettingsError
 from runtime.contract.records import job_status
-from runtime.contract.records.job_status import FlowView, SlotReport, SourceEnds, StatusKey
+from runtime.contract.records.job_status import (
+    FlowView,
+    SlotReport,
+    SourceEnds,
+    StatusKey,
+    changed_partitions,
+)
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.naming import TopicPartition
@@ -123,7 +128,7 @@ class _SlotPositions(Struct, frozen=True):
 class ReportedPositions:
     """Finds the positions of a flow in the newest reports of all slots.
 
-    Of a newer report, only flows are looked at of which a partition is another object. The positions of a
+    In a newer report, only flows with a changed partition object are read again. The positions of a
     flow are the same object as long as none of them changes.
     """
 
@@ -153,10 +158,9 @@ class ReportedPositions:
             return known
         touched = {
             status.flow
-            for pair in zip_longest(known.report.partitions, report.partitions)
-            if pair[0] is not pair[1]
-            for status in pair
-            if status is not None and not naming.is_internal(status.topic)
+            for newer, older in ((report, known.report), (known.report, report))
+            for status in changed_partitions(newer, older)
+            if not naming.is_internal(status.topic)
         }
         by_flow = {flow: positions for flow, positions in known.by_flow.items() if flow not in touched}
         for flow, positions in _positions_of(report, touched).items():
@@ -210,7 +214,6 @@ async def commit_at_origin(flow: DriverFlow, reported: ReportedPositions, notes:
         if refused is None:
             notes.pop("origin commits", None)
             committed |= news
-            done = positions
         else:
             notes["origin commits"] = f"committing as {wanted.group} was refused: {refused.name}"
 

@@ -72,7 +72,7 @@ class DrainingTopics(Struct):
 _PURPOSE = "groups"
 _FULL_PASS_S = 300.0
 _LONG_READ_S, _LONG_READ_TIMES, _LONG_READ_MAX_S = 0.5, 10, 30.0
-_DECODED_BYTES = 64 << 20  # of the responses to one read, which holds a million offsets
+_DECODED_BYTES = 64 << 20  # of the responses kept from one read: enough for a million offsets
 _TIMES_PER_PASS = 500  # each is a fetch at the source
 
 
@@ -101,7 +101,7 @@ class CommittedOffsetsSnapshot(Struct, frozen=True):
     share: Collection[str] = ()
     covered: Set[str] = frozenset()
     offsets: Mapping[str, Offsets] = field(default_factory=dict)
-    missing: Mapping[int, str] = {}
+    missing: Mapping[str, str] = {}
     failed: Mapping[str, str] = {}
     valid_s: float = 0.0
 
@@ -109,8 +109,9 @@ class CommittedOffsetsSnapshot(Struct, frozen=True):
 class OffsetsByTopic:
     """Holds the committed offsets of groups in `topics`, from one read to the next.
 
-    The mapping of a topic is the same object until one of its offsets changes, and `topics` is until any
-    does. None of them is ever changed, so a flow sees without comparing offsets that its groups are idle.
+    The mapping of a topic is the same object until one of its offsets changes, and `topics` is the same
+    object until any offset changes. None of them is ever changed, so a flow sees without comparing offsets
+    that its groups are idle.
     """
 
     def __init__(self) -> None:
@@ -161,7 +162,7 @@ class CommittedOffsetsReader:
     def __init__(self) -> None:
         self.selected = SelectedTopics()
         self._offsets = OffsetsByTopic()
-        self._decoded = (frozenset[str](), DecodedOffsets(_DECODED_BYTES))
+        self._decoded = DecodedOffsets(_DECODED_BYTES)
         self._selects: dict[str, Selects] = {}
         self._selected: dict[str, bool] = {}  # whether any flow selects a group
         self._newest: CommittedOffsetsSnapshot | None = None
@@ -215,10 +216,9 @@ class CommittedOffsetsReader:
         groups = tuple(listed.every)
         names = sorted(filter(self._is_selected, groups))
         self._selected = {name: self._selected[name] for name in groups}  # without those that are gone
-        empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), missing=listed.missing)
-        if self._decoded[0] != frozenset(names):  # responses for other groups are not repeated
-            self._decoded = frozenset(names), DecodedOffsets(_DECODED_BYTES)
-        read = await committed_by(cluster, names, share=empty.share, decoded=self._decoded[1])
+        empty = CommittedOffsetsSnapshot(cluster, now_s, groups, tuple(listed.share), missing=listed.unlisted)
+        self._decoded.keep_for(frozenset(names))
+        read = await committed_by(cluster, names, share=empty.share, decoded=self._decoded)
         self._offsets.update_all(read.offsets)
         took_s = asyncio.get_running_loop().time() - now_s
         valid_s = min(_LONG_READ_TIMES * took_s, _LONG_READ_MAX_S) if took_s > _LONG_READ_S else 0.0
@@ -405,7 +405,7 @@ class GroupSync:
         assert sides.source is not None
         fresh_s = self._flow.groups.every_ms / 2000
         read = await self._reader.read(sides.source, self._flow.name, self._selects, fresh_s)
-        unread = {**{f"broker {node}": why for node, why in read.missing.items()}, **read.failed}
+        unread = {**read.missing, **read.failed}
         if unread:
             what, why = next(iter(unread.items()))
             self.notes[NOTE] = f"{len(unread)} could not be read at {self._flow.source}, as {what}: {why}"
@@ -548,7 +548,7 @@ class FinalGroupSync:
                     for some in (groups, is_share.keys() - groups):
                         unread = some - read.offsets.keys()
                         await committed_by(source, unread, within_s, read, share=share)
-                    missing = {f"broker {node}": why for node, why in listed.missing.items()} | read.failed
+                    missing = listed.unlisted | read.failed
             except TimeoutError:
                 missing = read.failed or {self._flow.source: "no answer in time"}
             except (WireError, ClientSettingsError) as error:

@@ -143,7 +143,7 @@ class SnapshotDuty:
                 f"{', '.join(left_out[:5])}{more} (their start offsets are not backed up)"
             )
         failed = [f"{group}: {why}" for group, why in sorted(read.failed.items())]
-        failed += [f"broker {node}: {why}" for node, why in sorted(listed.missing.items())]
+        failed += [f"{broker}: {why}" for broker, why in listed.unlisted.items()]
         if failed:
             unread["groups"] = "; ".join(failed[:5])
         snapshot_offsets = (

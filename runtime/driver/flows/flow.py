@@ -455,8 +455,8 @@ class DriverFlow:
     async def _count_behind(self, keys: Collection[PartitionKey]) -> None:
         """Counts the records that are not copied yet, up to the last stable offsets, without heartbeats.
 
-        A partition without progress counts as one record. A partition that the source no longer has, by the
-        driver's listing and by the metadata that are asked for the request, has none left. Raises WireError.
+        A partition without progress counts as one record. A partition that is missing both in the
+        driver's listing and in the answer to this request has no record left. Raises WireError.
         """
         source = await self.source()
         await self.shared.ledger.refresh(self.name)

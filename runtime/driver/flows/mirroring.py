@@ -64,7 +64,7 @@ class _Compared(Struct, frozen=True):
 
     def has_same_listings(self, source: CountedTopics, destination: CountedTopics) -> bool:
         """Returns whether neither side was listed again."""
-        return source.listing == self.source.listing and destination.listing == self.destination.listing
+        return source is self.source and destination is self.destination
 
 
 class MirrorCopier(Copier):
@@ -129,13 +129,18 @@ class MirrorCopier(Copier):
         there = await shared.clusters.counted(flow.spec.destination)
         draining, accepted = frozenset(flow.draining.topics), flow.accepted
         compared, self._compared = self._compared, None
-        if compared is not None and compared.is_of(at_source, there, flow):
-            same = compared.has_same_listings(at_source, there)
-            if same or (compared.mirrors is not None and not await self._mirrors.update(compared.mirrors)):
-                self._compared = replace(compared, source=at_source, destination=there)
+        same = compared if compared is not None and compared.is_of(at_source, there, flow) else None
+        if same is not None and same.has_same_listings(at_source, there):
+            self._compared = same
+            return False
+        if same is None or same.mirrors is None:
+            mirrors = self._discover(at_source.partitions, there.partitions, draining)
+            await self._mirrors.update(mirrors)
+        else:
+            mirrors = same.mirrors
+            if not await self._mirrors.update(mirrors):
+                self._compared = replace(same, source=at_source, destination=there)
                 return False
-        mirrors = self._discover(at_source.partitions, there.partitions, draining)
-        await self._mirrors.update(mirrors)
         wanted = self._assignable(mirrors)
         await start_failback(flow.spec, self._opposite, shared, source, wanted)
         await restart(flow.spec, shared, source, wanted.values())

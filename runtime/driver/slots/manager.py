@@ -119,7 +119,7 @@ class SlotManager:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            began, spent_s = loop.time(), -time.thread_time()
+            began, cpu_began_s = loop.time(), time.thread_time()
             active = [flow for flow in self._flows() if flow.active]
             flows = {flow.name: AssignedFlow(for_slots(flow.spec), flow.generation) for flow in active}
             partitions = {key: partition for flow in active for key, partition in flow.partitions.items()}
@@ -133,7 +133,8 @@ class SlotManager:
                 await asyncio.sleep(_PAUSE_S)
                 self._changed.set()
             else:
-                spent_s += time.thread_time()
+                # It includes what other tasks did meanwhile; the rest is limited for that.
+                spent_s = time.thread_time() - cpu_began_s
                 await asyncio.sleep(
                     max(min(loop.time() - began, _PAUSE_S), min(rest_s(spent_s), _MOST_REST_S))
                 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from runtime.contract.records import registry
 from runtime.contract.records.record_values import UnreadableValue
@@ -37,7 +36,7 @@ from runtime.kafka.protocol.changes import (
 )
 from runtime.kafka.protocol.configs import DecodedConfigs, Described
 from runtime.kafka.protocol.request import Request
-from runtime.kafka.queries import topic_configs
+from runtime.kafka.queries import in_parts, topic_configs
 from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import Gathered, now_ms
 
@@ -97,8 +96,6 @@ def owned_acl(cluster: str, key: bytes, value: bytes) -> tuple[AclRule, Ownershi
     return rule, entry
 
 
-T = TypeVar("T")
-
 _TIMEOUT_S = 20.0
 _TIMEOUT_MS = int(_TIMEOUT_S * 1000)
 _PER_REQUEST = 200  # topics in one request
@@ -126,7 +123,7 @@ class TopicAdmin:
         self._recent_at = float("-inf")
         self._watched: dict[str, float] = {}  # topics of callers of `recent_settings`, and when they called
         self._reading = asyncio.Lock()
-        self._decoded = (frozenset[str](), DecodedConfigs(_DECODED_BYTES, digests=True))
+        self._decoded = DecodedConfigs(_DECODED_BYTES, digests=True)
         self._described: dict[str, tuple[Described, TopicSettings]] = {}  # of the watched topics
         self._pool: dict[tuple[tuple[str, str | None], ...], dict[str, str]] = {}
 
@@ -137,7 +134,7 @@ class TopicAdmin:
 
     async def _create_together(self, topics: Mapping[str, NewTopic]) -> dict[str, str]:
         failed: dict[str, str] = {}
-        for some in _groups(list(topics)):
+        for some in in_parts(list(topics), _PER_REQUEST):
             wanted = [topics[name] for name in some]
             failed |= await self._change(CreateTopicsRequest(wanted, _TIMEOUT_MS), some)
         return failed
@@ -145,7 +142,7 @@ class TopicAdmin:
     async def grow(self, partitions: Mapping[str, int]) -> dict[str, str]:
         """Raises the partition counts of topics."""
         failed: dict[str, str] = {}
-        for some in _groups(list(partitions)):
+        for some in in_parts(list(partitions), _PER_REQUEST):
             counts = {name: partitions[name] for name in some}
             failed |= await self._change(CreatePartitionsRequest(counts, _TIMEOUT_MS), some)
         return failed
@@ -153,7 +150,7 @@ class TopicAdmin:
     async def edit(self, edits: Mapping[str, ConfigUpdate]) -> dict[str, str]:
         """Changes the settings of topics."""
         failed: dict[str, str] = {}
-        for some in _groups(sorted(edits)):
+        for some in in_parts(sorted(edits), _PER_REQUEST):
             updates = [ConfigAlteration.of(name, edits[name].set, sorted(edits[name].unset)) for name in some]
             failed |= await self._change(AlterConfigsRequest(updates), some)
         return failed
@@ -179,8 +176,9 @@ class TopicAdmin:
         """Returns settings as `settings` does, at most `max_age_s` old. Raises WireError.
 
         It is for callers that look at their topics periodically. One read is of the topics of all of them, so
-        they share it, and responses that brokers repeat are not decoded again. Topics that nobody looked at
-        before are read by themselves: a flow that starts does not read the settings of all others.
+        they share it, and responses that brokers repeat are not decoded again. Topics that no caller asked
+        for before are read in a request of their own: a flow that starts does not read the settings of all
+        others.
         """
         loop = asyncio.get_running_loop()
         wanted, now = list(topics), loop.time()
@@ -199,21 +197,19 @@ class TopicAdmin:
     async def _read_watched(self, now: float) -> None:
         self._watched = {name: at for name, at in self._watched.items() if now - at < WATCHED_S}
         names = frozenset(self._watched)
-        if self._decoded[0] != names:  # responses for other topics are not repeated
-            self._decoded = names, DecodedConfigs(_DECODED_BYTES, digests=True)
-            self._described = {name: made for name, made in self._described.items() if name in names}
+        self._decoded.keep_for(names)
+        for gone in self._described.keys() - names:
+            del self._described[gone]
         settings: dict[str, TopicSettings] = {}
-        for some in _groups(sorted(names)):
-            async for topic in topic_configs(self._cluster, some, decoded=self._decoded[1]):
-                if topic.error is not ErrorCode.NONE:
-                    continue
-                described = self._described.get(topic.name)
-                if described is None or described[0] is not topic:
-                    made = self._settings_of(topic)
-                    same = described is not None and described[1] == made
-                    described = topic, described[1] if described is not None and same else made
-                    self._described[topic.name] = described
-                settings[topic.name] = described[1]
+        async for topic in topic_configs(self._cluster, sorted(names), decoded=self._decoded):
+            if topic.error is not ErrorCode.NONE:
+                continue
+            known = self._described.get(topic.name)
+            if known is None or known[0] is not topic:
+                made = self._settings_of(topic)
+                known = topic, made if known is None or known[1] != made else known[1]
+                self._described[topic.name] = known
+            settings[topic.name] = known[1]
         others = {name: self._recent[name] for name in self._watched.keys() - names if name in self._recent}
         self._recent = {**others, **settings}
 
@@ -236,10 +232,6 @@ class TopicAdmin:
                 self._pool.clear()
             pooled = self._pool[entries] = {key: value for key, value in entries if value is not None}
         return pooled
-
-
-def _groups(items: Sequence[T]) -> list[list[T]]:
-    return [list(items[start : start + _PER_REQUEST]) for start in range(0, len(items), _PER_REQUEST)]
 
 
 _TOPIC_RESOURCE = 2

@@ -23,6 +23,14 @@ class LastDecoded(Generic[T]):
         self._digests = digests
         self._bytes = 0
         self._last: dict[Hashable, tuple[bytes, int, T]] = {}
+        self._names: frozenset[str] = frozenset()
+
+    def keep_for(self, names: frozenset[str]) -> None:
+        """Forgets all values where requests are made for other names: those before are not sent again."""
+        if names != self._names:
+            self._names = names
+            self._last.clear()
+            self._bytes = 0
 
     def value(self, request: Hashable, encoded: memoryview, decode: Callable[[], T]) -> T:
         """Returns the value that was decoded from the same bytes, or decodes it and keeps it."""
