@@ -18,7 +18,8 @@ def cache_folder() -> Path:
 
 
 def hold(lock: Path, within_s: float = 0.0) -> int | None:
-    """Takes a lock and returns it as a file descriptor, or None when another process holds it.
+    """Takes a lock and returns it as a file descriptor, or None when another process still
+    holds it after `within_s` seconds.
 
     A process that has or inherits the descriptor holds the lock. The kernel releases the lock with the last
     such process.

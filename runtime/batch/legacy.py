@@ -12,14 +12,13 @@ from runtime.batch.codecs import UnpackedSizeExceeded, unpack
 from runtime.batch.layout import CODEC_MASK, LOG_APPEND_TIME, NO_TIMESTAMP, Codec, LegacySet
 from runtime.batch.spec import LEAST_RECORD
 from runtime.batch.splice import Raw
-from runtime.batch.varint import MalformedBytes, sized, varint
+from runtime.batch.varint import NO_HEADERS, MalformedBytes, encode_field
 
 _ENTRY: Final = struct.Struct(">qiIbb")  # offset, size, checksum, magic, attributes
 _TIMESTAMP: Final = struct.Struct(">q")
 _SIZE: Final = struct.Struct(">i")
 _LOG_OVERHEAD: Final = 12
 _CRC_FROM: Final = 16
-_NO_HEADERS: Final = varint(0)
 
 
 class _Message(NamedTuple):
@@ -135,7 +134,7 @@ def _sized(view: memoryview, position: int, end: int) -> tuple[bytes | None, int
 
 
 def _raw(offset: int, timestamp: int, message: _Message) -> Raw:
-    return offset, timestamp, sized(message.key) + sized(message.value) + _NO_HEADERS
+    return offset, timestamp, encode_field(message.key) + encode_field(message.value) + NO_HEADERS
 
 
 def _mend_lz4(frame: bytes) -> bytes:

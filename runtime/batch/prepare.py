@@ -8,7 +8,6 @@ from runtime.batch.origin import OriginRule
 from runtime.batch.rewrite import rewrite, rewrite_neighbours, unpacked_together
 from runtime.batch.spec import (
     Merge,
-    OffsetDeltaRun,
     OutgoingBatch,
     PreparedBatches,
     RewriteReason,
@@ -143,9 +142,7 @@ def _send_alone(member: RecordSet, spec: RewriteSpec, rule: OriginRule, out: lis
     elif reason := needs_rewrite(member, spec):
         out.extend(rewrite([member], spec, rule, reason))
     else:
-        same = (OffsetDeltaRun(0, member.base_offset, member.records),)
-        position, epoch = member.next_offset, member.leader_epoch
-        out.append(OutgoingBatch(member, same, position, RewriteReason.NONE, epoch))
+        out.append(OutgoingBatch.whole(member, RewriteReason.NONE))
 
 
 def _send_joined(

@@ -186,8 +186,7 @@ def _with_body(batch: Batch, data: bytes | memoryview, spec: RewriteSpec) -> Out
     if HEADER_SIZE + len(body) > spec.max_batch:
         return None
     new = batch._replace(length=_FROM_LENGTH + len(body), attributes=int(codec), crc=0, body=body)
-    runs = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
-    return OutgoingBatch(new, runs, batch.next_offset, RewriteReason.RECORDS, batch.leader_epoch)
+    return OutgoingBatch.whole(new, RewriteReason.RECORDS)
 
 
 def unpacked_together(group: Iterable[Batch], spec: RewriteSpec) -> list[bytes | memoryview]:

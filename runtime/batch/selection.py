@@ -10,7 +10,7 @@ from runtime.batch.layout import Batch, Codec
 from runtime.batch.rewrite import fitting, records_of, unpacks_too_large
 from runtime.batch.spec import OutgoingBatch, RewriteReason, RewriteSpec
 from runtime.batch.splice import Raw, headers_of, sized
-from runtime.batch.varint import MalformedBytes, read, varint
+from runtime.batch.varint import MalformedBytes, encode_field, read, varint
 from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import quarantine_headers
 
@@ -77,7 +77,7 @@ def quarantined(
     assert spec.quarantine is not None, "the flow quarantines"
     where = spec.where
     added = quarantine_headers(reason, spec.quarantine.flow, *where, record.offset, record.timestamp)
-    encoded = [varint(len(name)) + name + varint(len(value)) + value for name, value in added]
+    encoded = [encode_field(name) + encode_field(value) for name, value in added]
     try:
         headers_of(record.tail, record.headers_at)
         count, behind = read(record.tail, record.headers_at)

@@ -82,6 +82,12 @@ class OutgoingBatch(NamedTuple):
     epoch: int = -1  # the leader epoch at the source of the record before the position (-1: not known)
     tombstones: int = 0  # records that the flow's transform filtered, and that are copied as tombstones
 
+    @classmethod
+    def whole(cls, batch: Batch, reason: RewriteReason) -> "OutgoingBatch":
+        """Returns a batch of which each record keeps its offset delta."""
+        runs = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
+        return cls(batch, runs, batch.next_offset, reason, batch.leader_epoch)
+
 
 class DroppedRecords(NamedTuple):
     """Counts the records before the source offset `end`, since the entry before, that are not copied."""

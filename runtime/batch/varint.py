@@ -64,8 +64,9 @@ def varint(value: int) -> bytes:
 
 
 NO_FIELD: Final = varint(-1)
+NO_HEADERS: Final = varint(0)
 
 
-def sized(content: bytes | None) -> bytes:
+def encode_field(content: bytes | None) -> bytes:
     """Returns a key, a value or a header's value in the encoding of a record."""
     return NO_FIELD if content is None else varint(len(content)) + content

@@ -340,9 +340,9 @@ class PartitionFiles:
 
     def _write_raw(self, member: RecordSet, text: memoryview, begin: int) -> int:
         first = member.base_offset
-        if isinstance(member, Batch) and first >= begin:  # nothing is unpacked, not even for a time
+        if isinstance(member, Batch) and first >= begin:  # its header is enough: nothing is unpacked
             oldest, newest = member.first_timestamp, member.max_timestamp
-            times = newest if oldest is None else oldest, newest
+            times = (newest if oldest is None else oldest), newest
             count = member.records
         else:
             kept = [

@@ -15,7 +15,7 @@ from runtime.batch import records as records_of
 from runtime.batch.layout import CRC_FROM, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, NO_PRODUCER
 from runtime.batch.rewrite import Record
 from runtime.batch.splice import Raw, join
-from runtime.batch.varint import varint
+from runtime.batch.varint import NO_HEADERS, encode_field
 from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.protocol.fetch import FetchedPartition
 from runtime.kafka.timing import now_ms
@@ -117,6 +117,4 @@ def committed(response: FetchedPartition, at: TopicPartition, position: int) -> 
 
 def _tail(record: InternalRecord) -> bytes:
     """Returns the encoded key, value and empty headers of a record."""
-    value = record.value
-    packed = varint(-1) if value is None else varint(len(value)) + value
-    return varint(len(record.key)) + record.key + packed + varint(0)
+    return encode_field(record.key) + encode_field(record.value) + NO_HEADERS

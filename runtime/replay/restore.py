@@ -31,7 +31,7 @@ from runtime.batch import (
     RewriteSpec,
     prepare,
 )
-from runtime.batch.spec import READ_UNPACKED, OffsetDeltaRun, RewriteReason
+from runtime.batch.spec import READ_UNPACKED, RewriteReason
 from runtime.contract.records.advance import Advance, advance, first_progress, progress_records
 from runtime.contract.records.ledger import (
     LedgerKey,
@@ -262,9 +262,7 @@ class PartitionRestore(RepeatedCopy):
         spec = RewriteSpec(where=self._where, max_batch=limit, max_unpacked=limit)
 
         def change(batch: Batch) -> Batch:
-            runs = (OffsetDeltaRun(0, batch.base_offset, batch.records),)
-            out = OutgoingBatch(batch, runs, batch.next_offset, RewriteReason.NONE)
-            (changed,) = self._with_ids([out], spec)
+            (changed,) = self._with_ids([OutgoingBatch.whole(batch, RewriteReason.NONE)], spec)
             return changed.batch
 
         wanted = BackedUpRecords(self._files(), self._where, change)

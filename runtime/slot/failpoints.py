@@ -15,7 +15,7 @@ VARIABLE: Final = "REPL_FAILPOINT"
 Failpoint = Callable[[str], None]
 
 
-def no_failpoint(_name: str) -> None:
+def _no_failpoint(_name: str) -> None:
     """Does nothing, for every run that is not a test."""
 
 
@@ -26,7 +26,7 @@ def _from_environment(environ: Mapping[str, str]) -> Failpoint:
     """
     text = environ.get(VARIABLE)
     if not text:
-        return no_failpoint
+        return _no_failpoint
     name, _, nth = text.partition(":")
     if name not in NAMES:
         raise ValueError(f"{VARIABLE}: {name} is no failpoint, they are {', '.join(NAMES)}")

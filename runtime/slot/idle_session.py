@@ -45,7 +45,7 @@ class IdleMember:
     The session includes a new member in its next request. It is `watched` from then on; until then, the
     intake fetches by itself. It is in the session until it `left`: with an answer that is more than a
     heartbeat, on an error, or because the intake takes it out. `wake` is set for each answer. `on_answer` is
-    called with the time when the broker answered for all partitions.
+    called with the time, in ms, when the broker answered for all partitions.
     """
 
     def __init__(self, session: IdleSession, on_answer: Callable[[int], None], wake: asyncio.Event) -> None:

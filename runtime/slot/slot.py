@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _OPEN_PAUSE_S = 1.0
 
-NO_RATES: Mapping[PartitionKey, int] = {}
+_NO_RATES: Mapping[PartitionKey, int] = {}
 
 
 class Slot:
@@ -138,7 +138,7 @@ class Slot:
             return 0
         return min((run.version for run in self._runs.values()), default=self._assignment.version)
 
-    def status(self, rates: Mapping[PartitionKey, int] = NO_RATES) -> SlotReport:
+    def status(self, rates: Mapping[PartitionKey, int] = _NO_RATES) -> SlotReport:
         """Returns the status of the slot, its flows and its partitions. The sender adds the attempt.
 
         `rates` are bytes a second of partitions, as they were measured.

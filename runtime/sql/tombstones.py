@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from runtime.batch.arrays import Integers
 from runtime.batch.splice import headers_of
-from runtime.batch.varint import MalformedBytes, varint
+from runtime.batch.varint import NO_FIELD, MalformedBytes, encode_field, varint
 from runtime.contract.records.provenance import HEADER, decode
 from runtime.sql.columns import RecordColumns, gathered
 
 UNREADABLE: Final = "its headers can't be read"
 _NAME: Final = HEADER.encode()
-_NAMED: Final = varint(len(_NAME)) + _NAME
-_NULL: Final = varint(-1)  # the length of a null value
+_NAMED: Final = encode_field(_NAME)
 
 RecordHeaders = tuple[tuple[str, bytes | None], ...]
 
@@ -48,4 +47,4 @@ def _end(headers: bytes) -> bytes | None:
         except (MalformedBytes, IndexError):
             return None
         kept = [value for name, value in pairs if name == _NAME and value and decode(value) is not None]
-    return b"".join([_NULL, varint(len(kept)), *(_NAMED + varint(len(value)) + value for value in kept)])
+    return b"".join([NO_FIELD, varint(len(kept)), *(_NAMED + encode_field(value) for value in kept)])

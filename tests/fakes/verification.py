@@ -7,11 +7,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from runtime.audit.verify.pieces import (
+    AnyPiece,
     ComparedRecord,
     LoadedFile,
     MirrorRange,
     PlannedPartition,
-    StoredRange,
     VerifiedPiece,
     VerifyRequest,
 )
@@ -56,9 +56,7 @@ def verified(low: int, end: int, **changes: Any) -> VerifiedPiece:
     return replace(VerifiedPiece(0, low, end, end - low), **changes)
 
 
-def planned(
-    *pieces: MirrorRange | StoredRange | LoadedFile, partition: int = 0, **changes: Any
-) -> PlannedPartition:
+def planned(*pieces: AnyPiece, partition: int = 0, **changes: Any) -> PlannedPartition:
     key = PartitionKey(FLOW.name, "t", partition)
     whole = PlannedPartition(key, "t", pieces[0].low, pieces[-1].high, list(pieces))
     return replace(whole, **changes)

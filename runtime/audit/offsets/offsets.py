@@ -307,11 +307,12 @@ async def losses_between(
         for item, checkpoint in (await _checkpoints(access, destination)).items()
         if checkpoint.state is not State.OURS and _is_synced(access, item.group, item.topic)
     }
-    at_source = await _committed_at_source(access, source.cluster if source is not None else None)
-    if source is not None and at_source is not None:
-        # A failure of the destination is raised by what follows.
-        with suppress(AuditFailure), as_audit_failure(access.source.cluster):
-            return await _losses(access, source, destination, ledger, {**offsets, **at_source})
+    if source is not None:
+        at_source = await _committed_at_source(access, source.cluster)
+        if at_source is not None:
+            # A failure of the destination is raised by what follows.
+            with suppress(AuditFailure), as_audit_failure(access.source.cluster):
+                return await _losses(access, source, destination, ledger, {**offsets, **at_source})
     return await _losses(access, None, destination, ledger, offsets)
 
 
@@ -372,12 +373,8 @@ async def _checkpoints(
     return destination.checkpoints.of_flow(access.flow)
 
 
-async def _committed_at_source(
-    access: FlowAccess, source: KafkaCluster | None
-) -> dict[GroupPartition, int] | None:
+async def _committed_at_source(access: FlowAccess, source: KafkaCluster) -> dict[GroupPartition, int] | None:
     """Returns the offsets that groups committed at the source; None where it does not answer."""
-    if source is None:
-        return None
     try:
         with as_audit_failure(access.source.cluster):
             async with asyncio.timeout(access.source.within(access.within_s)):

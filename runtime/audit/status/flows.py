@@ -59,7 +59,7 @@ _WORST = (
     S.PROMOTED,  # last: one topic that was promoted on its own says nothing about the flow
 )
 _RANK = {str(state): rank for rank, state in enumerate(_WORST)}
-_NEEDS_SOMEONE = NEEDS_DECISION | {DOWN, STALLED}
+_WAITS_FOR_OPERATOR = NEEDS_DECISION | {DOWN, STALLED}
 _ENDED = (S.PROMOTED, S.FAILED_OVER)
 _HELD = ("paused", "promoted", "failed_over")
 _COPIES = (S.COPYING, S.CAUGHT_UP)
@@ -212,7 +212,7 @@ class FlowFacts:
         if not self.destination_read:
             verb = "can't be read" if destination.answers else "does not answer"
             reasons.append(f"destination {destination.name} {verb}: {destination.why}")
-        elif not job.seen.up and state in _NEEDS_SOMEONE and state != STALLED:
+        elif not job.seen.up and state in _WAITS_FOR_OPERATOR and state != STALLED:
             reasons.append(f"job {job.seen.name}: {job.seen.why}")
         driver = job.flows.get(self.declared.name)
         if driver is not None and driver.why and job.seen.up:
@@ -387,7 +387,7 @@ class PartitionFacts:
             state=str(state),
             since_ms=since_ms,
             why=why,
-            needs_someone=state in _NEEDS_SOMEONE,
+            needs_someone=state in _WAITS_FOR_OPERATOR,
             foreign_writes=report.foreign_writes if report is not None else False,
             slot=self.slot.slot if self.slot is not None and flow.job.seen.up else None,
             source_start=self.source_start,

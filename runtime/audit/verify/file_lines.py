@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from runtime.audit.verify.pieces import RecordContent
-from runtime.batch.varint import NO_FIELD, read_size, sized, varint
+from runtime.batch.varint import NO_FIELD, NO_HEADERS, encode_field, read_size, varint
 from runtime.contract.records.consumer_record import ConsumerRecord
 from runtime.contract.spec.files import LinesSpec
 from runtime.files.manifest import EndpointUnavailable
 from runtime.files.source.known_files import KnownFile
-from runtime.files.source.lines import NO_HEADERS, end_of_last_line, fingerprint
+from runtime.files.source.lines import end_of_last_line, fingerprint
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.sources import source_of
 
@@ -45,9 +45,9 @@ def digest_of(body: bytes) -> int:
 
 def body_of(record: ConsumerRecord) -> bytes:
     """Returns key, value and headers of a record in the encoding of a batch."""
-    parts = [sized(record.key), sized(record.value), varint(len(record.headers))]
+    parts = [encode_field(record.key), encode_field(record.value), varint(len(record.headers))]
     for name, value in record.headers:
-        parts += sized(name.encode()), sized(value)
+        parts += encode_field(name.encode()), encode_field(value)
     return b"".join(parts)
 
 
@@ -159,7 +159,7 @@ def _lines(file: OpenFile, begin: int, end: int, *, blank: bool) -> Iterator[Fil
         for text_line in whole:
             line = text_line.removesuffix(b"\r")
             if line.strip() or not blank:
-                yield FileLine(begin, NO_TIME, NO_FIELD + sized(line) + NO_HEADERS)
+                yield FileLine(begin, NO_TIME, NO_FIELD + encode_field(line) + NO_HEADERS)
             begin += len(text_line) + 1
     if rest:
         raise UnreadableFile(_CHANGED)

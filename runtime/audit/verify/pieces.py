@@ -215,6 +215,9 @@ class LoadedFile(VerificationPiece, frozen=True):
     alone: bool = True
 
 
+AnyPiece = MirrorRange | StoredRange | LoadedFile
+
+
 class PlannedPartition(Struct):
     """Plans one partition: source offsets `low … end-1` are to be compared, in these pieces."""
 
@@ -222,7 +225,7 @@ class PlannedPartition(Struct):
     destination_topic: str
     low: int
     end: int
-    pieces: Sequence[MirrorRange | StoredRange | LoadedFile] = field(default_factory=list)
+    pieces: Sequence[AnyPiece] = field(default_factory=list)
     not_comparable: list[UncomparableRange] = field(default_factory=list)
     unread: str = ""
     replayed: list[tuple[int, int, int]] = field(default_factory=list)  # ranges whose records must all exist

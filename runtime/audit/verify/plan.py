@@ -15,10 +15,8 @@ from runtime.audit.partition_logs import OpenTransactionTimeout, RecordsExpired
 from runtime.audit.verify.file_lines import UnreadableFile
 from runtime.audit.verify.pieces import (
     SAMPLED,
-    LoadedFile,
-    MirrorRange,
+    AnyPiece,
     PlannedPartition,
-    StoredRange,
     VerificationPiece,
     VerifiedPiece,
     VerifyRequest,
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from runtime.sql.transformer import Evaluates
 
 
-TOGETHER = 100  # ranges of a sample in a task
+_TOGETHER = 100  # ranges of a sample in a task
 
 
 P = TypeVar("P", bound=VerificationPiece)
@@ -68,7 +66,7 @@ class Comparison(ABC, Generic[P]):
         """Returns one group of pieces for each task: a whole piece, or many ranges of a sample."""
         whole = [[piece] for piece in pieces if piece.high - piece.low > SAMPLED]
         small = [piece for piece in pieces if piece.high - piece.low <= SAMPLED]
-        return [*whole, *(small[at : at + TOGETHER] for at in range(0, len(small), TOGETHER))]
+        return [*whole, *(small[at : at + _TOGETHER] for at in range(0, len(small), _TOGETHER))]
 
     def size(self, pieces: Sequence[P]) -> int:
         """Returns how many offsets are read, at the side where there are more of them."""
@@ -81,7 +79,7 @@ def planned(
     destination_topic: str,
     low: int,
     end: int,
-    pieces: Callable[[int, int, int], Sequence[MirrorRange | StoredRange | LoadedFile]],
+    pieces: Callable[[int, int, int], Sequence[AnyPiece]],
     *,
     first: int = 0,
     start: int = 0,

@@ -248,8 +248,8 @@ class SnapshotOffset(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Describes the topics of a flow at one time. `acls` is None where the cluster has no authorizer.
 
-    `unread` names what could not be read (`configs`, `acls`, `groups`), and why: it is missing here. So are
-    the start offsets of `share groups`.
+    `unread` names what is missing here, and why: `configs`, `acls`, `groups`, or `share groups`, whose start
+    offsets are not backed up.
     """
 
     version: Literal[1] = VERSION

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from runtime.batch.varint import NO_FIELD, varint
+from runtime.batch.varint import NO_FIELD, NO_HEADERS, varint
 from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.contract.spec.files import LineFormat
 from runtime.files.source.known_files import NO_FINGERPRINT
@@ -22,7 +22,6 @@ from runtime.kafka.timing import now_ms
 _HASHED: Final = 1_024  # bytes at the beginning of a file, and before the position
 _ENDS: Final = (b"\r\n", b"\n")
 READ_BYTES: Final = 4 << 20  # of one file, in one transaction
-NO_HEADERS: Final = varint(0)
 
 
 def keyless(timestamp: int, values: Iterable[bytes]) -> list[tuple[int, bytes]]:

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from runtime.batch.varint import sized, varint
+from runtime.batch.varint import NO_HEADERS, encode_field, varint
 from runtime.contract.records.job_status import Finding, PartitionState
 from runtime.files.source.known_files import NO_FINGERPRINT, FileState, Listing
-from runtime.files.source.lines import NO_HEADERS, READ_BYTES, ReadRecords, keyless
+from runtime.files.source.lines import READ_BYTES, ReadRecords, keyless
 from runtime.files.source.open_file import OpenFile
 from runtime.files.source.row_json import RowEncoder, UnreadableRows
 from runtime.kafka.timing import now_ms
@@ -309,7 +309,7 @@ def _records(batch: pa.RecordBatch) -> Sequence[tuple[int, bytes]]:
     headers = batch.column("headers").to_pylist() if "headers" in names else [None] * count
     times = _times_of(batch.column("timestamp")) if "timestamp" in names else [now_ms()] * count
     return [
-        (timestamp, sized(key) + sized(value) + (_headers(some) if some else NO_HEADERS))
+        (timestamp, encode_field(key) + encode_field(value) + (_headers(some) if some else NO_HEADERS))
         for timestamp, key, value, some in zip(times, keys, values, headers, strict=True)
     ]
 
@@ -340,5 +340,6 @@ def _headers(headers: Sequence[Mapping[str, Any] | None]) -> bytes:
         if header is None or header["key"] is None:
             raise UnreadableRows("a record has a header without a key")
         value = header["value"]
-        parts += sized(header["key"].encode()), sized(value.encode() if isinstance(value, str) else value)
+        content = value.encode() if isinstance(value, str) else value
+        parts += encode_field(header["key"].encode()), encode_field(content)
     return b"".join(parts)
