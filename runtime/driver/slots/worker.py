@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from runtime.contract.records import control, job_status
-from runtime.contract.records.control import client_id
+from runtime.contract.records.control import Assignment, client_id
 from runtime.contract.records.job_status import (
     PartitionState,
     SlotHeartbeat,
@@ -104,11 +104,11 @@ async def run_with_channel(slot: Slot, *channels: SlotChannel) -> SlotEnd:
 
 
 async def listen(
-    tail: TopicTail, ticket: SlotStartRequest, slot: Slot, on_assignment: Callable[[int], None]
+    tail: TopicTail, ticket: SlotStartRequest, slot: Slot, on_assignment: Callable[[Assignment], None]
 ) -> None:
     """Carries out the driver's commands to the slot as they arrive; a record that can't be read is skipped.
 
-    `on_assignment` gets the version of each assignment before the slot does.
+    `on_assignment` gets each assignment before the slot does.
     """
     mine = control.slot_key(ticket.spec.job, ticket.spec.slot)
     async for record in tail.records():
@@ -120,7 +120,10 @@ async def listen(
 
 
 def _execute(
-    message: control.SlotMessage, ticket: SlotStartRequest, slot: Slot, on_assignment: Callable[[int], None]
+    message: control.SlotMessage,
+    ticket: SlotStartRequest,
+    slot: Slot,
+    on_assignment: Callable[[Assignment], None],
 ) -> None:
     """Carries out one command and ignores commands of another driver, or to an earlier attempt.
 
@@ -133,7 +136,7 @@ def _execute(
         return
     match message:
         case control.Assign(assignment=assignment):
-            on_assignment(assignment.version)
+            on_assignment(assignment)
             slot.assign(assignment)
         case control.StopSlot():
             slot.stop()
@@ -150,7 +153,8 @@ class _ControlChannel:
     def __init__(self, ticket: SlotStartRequest) -> None:
         self._ticket = ticket
         self._listening: asyncio.Future[TopicTail] = asyncio.get_running_loop().create_future()
-        self._newest = ticket.first.version
+        self._newest = ticket.first
+        self._takes_away = 0  # the newest version that takes partitions away, which the slot acknowledges
         self._assigned = asyncio.Event()
 
     async def run(self) -> None:
@@ -179,10 +183,15 @@ class _ControlChannel:
         tail = TopicTail(cluster, naming.CONTROL, offset, wait_ms=COMMANDS_WAIT_MS)
         if not self._listening.done():
             self._listening.set_result(tail)
-        await listen(tail, self._ticket, self.slot, self._note_version)
+        await listen(tail, self._ticket, self.slot, self._note_assignment)
 
-    def _note_version(self, version: int) -> None:
-        self._newest = max(self._newest, version)
+    def _note_assignment(self, assignment: Assignment) -> None:
+        if assignment.version <= self._newest.version:
+            return
+        kept = {partition.key for partition in assignment.partitions}
+        if any(partition.key not in kept for partition in self._newest.partitions):
+            self._takes_away = assignment.version
+        self._newest = assignment
         self._assigned.set()
 
     async def _send_heartbeats(self, cluster: KafkaCluster) -> None:
@@ -210,8 +219,9 @@ class _ControlChannel:
     async def _report(self, cluster: KafkaCluster) -> None:
         """Sends the slot's status when it changed, and at least every five seconds.
 
-        A changed one is sent after `report_interval_s`, and as soon as the last partition has started.
-        A new assignment is acknowledged at once, because the driver waits for it.
+        A changed one is sent after `report_interval_s`, and as soon as the last partition has started. An
+        assignment that takes partitions away is acknowledged as soon as it is in force, because the driver
+        waits for that. It does not wait where partitions are only added, as in the start of many flows.
         """
         loop = asyncio.get_running_loop()
         key = job_status.encode_key(StatusKey("slot", self._ticket.spec.job, self._ticket.spec.slot))
@@ -220,8 +230,10 @@ class _ControlChannel:
         sent_at = compared_at = -_REPEAT_S
         pause_s = _POLL_S
         while True:
+            self._assigned.clear()
             now = loop.time()
-            is_new = sent is None or sent.assignment != self.slot.assignment_in_force
+            acknowledged = sent is not None and sent.assignment >= self._takes_away
+            is_new = sent is None or (not acknowledged and self.slot.assignment_in_force >= self._takes_away)
             if is_new or now - compared_at >= pause_s:  # a status of many partitions takes long to make
                 status = self.slot.status(rates.known)
                 interval_s = report_interval_s(len(status.partitions))
@@ -239,10 +251,11 @@ class _ControlChannel:
                         await asyncio.sleep(_PAUSE_S)
                         continue
                     sent, sent_at = status, loop.time()
+                    acknowledged = sent.assignment >= self._takes_away
                 compared_at = loop.time()
-            self._assigned.clear()
-            in_force = self.slot.assignment_in_force >= self._newest
-            await pause(pause_s if in_force else _POLL_S, self._assigned)
+            await pause(pause_s if acknowledged else _POLL_S, self._assigned)
+            if self._assigned.is_set():
+                pause_s = min(pause_s, report_interval_s(len(self._newest.partitions)) / _LOOKS_AT_START)
 
 
 def report_interval_s(partitions: int) -> float:

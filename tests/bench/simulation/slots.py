@@ -56,9 +56,11 @@ class StandInSlot:
         return len(self._taken.partitions)
 
     def take(self, assignment: Assignment) -> None:
-        """Takes an assignment, and reports that at once."""
+        """Takes an assignment, and reports at once if it takes partitions away, as a slot does."""
+        kept = {partition.key for partition in assignment.partitions}
+        if any(partition.key not in kept for partition in self._taken.partitions):
+            self._assigned.set()
         self._taken = assignment
-        self._assigned.set()
 
     async def send_heartbeats(self, cluster: KafkaCluster) -> None:
         """Sends a heartbeat each second until cancelled."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from py4j.protocol import Py4JError
 
 from runtime.contract.records import job_status
-from runtime.contract.records.control import AssignedFlow
+from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.records.job_status import (
     PartitionState,
     PartitionStatus,
@@ -400,7 +400,7 @@ async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: p
 async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An apply waits for it. Every other change waits until the next report is due."""
+    """An apply waits for it, and the driver for partitions that were taken away. All else waits its turn."""
     reports: asyncio.Queue[SlotReport] = asyncio.Queue()
     states = [PartitionState.STARTING, PartitionState.STARTING]
 
@@ -410,16 +410,16 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     def status(_: object) -> SlotReport:
         numbered = enumerate(states)
         partitions = [PartitionStatus("flow", "orders", number, state, 0) for number, state in numbered]
-        return SlotReport(0, 0, 1, partitions=partitions)
+        return SlotReport(0, 0, channel.slot.assignment_in_force, partitions=partitions)
 
     monkeypatch.setattr(worker, "post", post)
     monkeypatch.setattr(worker, "_REPORT_S", 40.0)
     monkeypatch.setattr(worker, "_REPEAT_S", 40.0)
     monkeypatch.setattr(worker, "_LOOKS_AT_START", 1_000)
     spec = SimpleNamespace(job="job", slot=0)
-    ticket: Any = SimpleNamespace(spec=spec, driver="driver", attempt=3, first=SimpleNamespace(version=1))
+    ticket: Any = SimpleNamespace(spec=spec, driver="driver", attempt=3, first=Assignment(1))
     channel = worker._ControlChannel(ticket)
-    channel.slot = cast(Any, SimpleNamespace(assignment_in_force=1, status=status))
+    channel.slot = slot = cast(Any, SimpleNamespace(assignment_in_force=1, status=status))
     reporting = asyncio.create_task(channel._report(cast(Any, None)))
     async with asyncio.timeout(20):
         assert [one.state for one in (await reports.get()).partitions] == states
@@ -428,6 +428,16 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
         assert reports.empty()
         states[1] = PartitionState.CAUGHT_UP
         assert [one.state for one in (await reports.get()).partitions] == states
+        orders = AssignedPartition("flow", "orders", 0, "orders")
+        channel._note_assignment(Assignment(2, partitions=[orders]))
+        slot.assignment_in_force = 2
+        await asyncio.sleep(0.5)
+        assert reports.empty(), "nothing waits for partitions that are added"
+        channel._note_assignment(Assignment(3))
+        await asyncio.sleep(0.5)
+        assert reports.empty(), "it is not released yet"
+        slot.assignment_in_force = 3
+        assert (await reports.get()).assignment == 3
     reporting.cancel()
 
 
