@@ -1,76 +1,38 @@
-"""A broker of another age: real sockets and Kafka's own encoding, with the API versions that a test wants."""
+"""A broker of another age, with the API versions that a test wants. kafka-python encodes its answers."""
 
-import contextlib
-import socket
-import struct
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 
-API_VERSIONS, METADATA, DESCRIBE_CONFIGS = 18, 3, 32
+from tests.fakes.hostile_broker import API_VERSIONS, Asked, Fault, HostileBroker
+
+DESCRIBE_CONFIGS = 32
 UNSUPPORTED_VERSION = 35
 CLUSTER_ID = "an-old-cluster"
-_HEADER = struct.Struct(">hhi")
 Entry = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
 
 
-class OldBroker:
+class OldBroker(HostileBroker):
     """Knows the topic "orders" (and more) with `retention.ms` set to 1000, and the setting num.partitions: 4.
 
     `versions`: API key → the highest version it speaks. It says of `missing` topics that they do not exist.
     """
 
     def __init__(self, versions: Mapping[int, int], *more_topics: str, missing: Sequence[str] = ()) -> None:
+        super().__init__(Fault(self._reply))
         self._missing = missing
         self._versions = dict(versions)
         self._topics = ("orders", *more_topics)
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = [self._server]
-        self.port: int = self._server.getsockname()[1]
-        self.asked: list[tuple[int, int]] = []  # API key and version of each request
         self.stands_still = False  # as a process that is stopped: connections stay, and nothing is answered
 
-    def __enter__(self) -> "OldBroker":
-        threading.Thread(target=self._serve, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.die()
-
-    def die(self) -> None:
-        """Closes the port and all connections."""
-        for one in self._open:
-            with contextlib.suppress(OSError):  # never connected, or gone already
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._server.accept()
-            except OSError:
-                return
-            self._open.append(connection)
-            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
-
-    def _talk(self, connection: socket.socket) -> None:
-        try:
-            with connection.makefile("rb") as requests:
-                while size := requests.read(4):
-                    request = requests.read(struct.unpack(">i", size)[0])
-                    key, version, correlation = _HEADER.unpack_from(request)
-                    self.asked.append((key, version))
-                    if self.stands_still:
-                        continue
-                    answer = self._answer(key, version)
-                    answer.with_header(correlation_id=correlation)
-                    data = answer.encode(header=True, framed=True)
-                    connection.sendall(data)
-        except OSError:
-            return
+    def _reply(self, asked: Asked) -> Sequence[bytes]:
+        if self.stands_still:
+            return ()
+        answer = self._answer(asked.api, asked.version)
+        answer.with_header(correlation_id=asked.correlation_id)
+        return (answer.encode(header=True, framed=True),)
 
     def _answer(self, key: int, version: int) -> Any:
         if key == API_VERSIONS and version > self._versions[API_VERSIONS]:

@@ -12,7 +12,8 @@ from planner.model.observed import (
 from planner.observe.cluster import ReadOptions
 from runtime.contract.spec.naming import REGISTRY
 from tests.endpoints import observed
-from tests.fakes.old_broker import API_VERSIONS, CLUSTER_ID, DESCRIBE_CONFIGS, METADATA, OldBroker
+from tests.fakes.hostile_broker import API_VERSIONS, METADATA
+from tests.fakes.old_broker import CLUSTER_ID, DESCRIBE_CONFIGS, OldBroker
 
 KAFKA_2_3 = {0: 7, 1: 11, METADATA: 8, API_VERSIONS: 2, 22: 1, 24: 1, 26: 1, DESCRIBE_CONFIGS: 2, 44: 0}
 KAFKA_0_11 = {0: 3, 1: 5, METADATA: 4, API_VERSIONS: 1, 22: 0, 24: 0, 26: 0, DESCRIBE_CONFIGS: 1}
@@ -38,7 +39,7 @@ def test_the_oldest_that_will_do_is_read_in_its_own_versions() -> None:
     }
     assert cluster.default_partitions == 4
     assert found.diagnostics == ()
-    assert {(METADATA, 8), (DESCRIBE_CONFIGS, 2)} <= set(broker.asked)
+    assert {(METADATA, 8), (DESCRIBE_CONFIGS, 2)} <= {(asked.api, asked.version) for asked in broker.asked}
 
 
 def test_a_broker_without_incremental_changes_is_read_and_named() -> None:
