@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from planner.model.address import Address, Kind, topic_address
 from planner.model.change import SENSITIVE, Action
 from planner.model.diagnostic import Severity
-from planner.model.observed import ConfigSource, ConfigValue, Observed, RegistryEntry, Unreachable, quota_spec
+from planner.model.observed import ConfigSource, ConfigValue, Observed, RegistryEntry, Unreachable
 from planner.model.plan import Plan
+from planner.model.step import Step
 from planner.model.topology import Acl, AclRule, OnRemove, Quota, QuotaEntity, Topic, Topology
 from planner.plan.rollback import read_request_of
 from planner.plan.steps.jobs import LaunchJob
@@ -25,7 +26,6 @@ from tests.planner.plan.jobs import NOTHING, applied, at, plan, record_of, steps
 
 A = topic_address("dc1", "a")
 LOADER = QuotaEntity("loader")
-QUOTA = Address(Kind.QUOTA, "dc1", LOADER.name)
 RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
@@ -58,6 +58,12 @@ def said(result: Plan) -> list[str]:
     return [one.summary for one in result.diagnostics if one.code == "not-undone"]
 
 
+def done(after: Topology, was: Observed) -> tuple[tuple[Step, ...], Observed]:
+    """The steps of an apply of this topology, and the clusters after it."""
+    steps = plan(after, was).steps
+    return steps, simulate(steps, was)
+
+
 RETENTION = topic(config={"retention.ms": "1"})
 LIMIT, HIGHER = {"producer_byte_rate": 5.0}, {"producer_byte_rate": 7.0}
 EMPTY = observed(cluster(live("a"), acls=(), owned=()), cluster(name="dc2"))
@@ -87,9 +93,8 @@ EMPTY = observed(cluster(live("a"), acls=(), owned=()), cluster(name="dc2"))
 )
 def test_the_clusters_are_as_before(before: Topology, after: Topology) -> None:
     was = applied(before, EMPTY)
-    steps = plan(after, was).steps
+    steps, now = done(after, was)
     assert steps
-    now = simulate(steps, was)
     back = undo(now, *steps, before=was)
     assert said(back) == []
     end = simulate(back.steps, now)
@@ -181,11 +186,35 @@ def test_what_stays_is_said(seen: Observed, step: Any, why: str) -> None:
     assert (said(result), result.steps) == ([f"{verb} topic.dc1.a is not undone: {reason}"], ())
 
 
-def test_an_object_that_was_forgotten_stays_so() -> None:
+DELETED: dict[str, Any] = {"topics": {}}
+MADE_AGAIN = {"topics": {"a": live("a", topic_id="HAND", retention_ms="2")}}
+AS_OTHERS = {"owned": (RegistryEntry(A, "other", {"id": "id:a"}),)}
+SHORTER = topic(config={"retention.ms": "2"})
+
+
+@cases(
+    "after since why",
+    {
+        "it was forgotten": (topic("b"), {}, "forget: it is not managed any more"),
+        "deleted": (topic(protect=True), DELETED, "register: was deleted since"),
+        "made again": (topic(protect=True), MADE_AGAIN, "register: another topic has its name now"),
+        "a setting of one that was made again": (
+            SHORTER,
+            MADE_AGAIN,
+            "configure: another topic has its name now",
+        ),
+        "another topology has it": (SHORTER, AS_OTHERS, "configure: owned by topology 'other' now"),
+    },
+)
+def test_a_topic_that_is_not_as_the_apply_left_it_stays(
+    after: Topic, since: dict[str, Any], why: str
+) -> None:
     was = applied(shop(topic()), EMPTY)
-    steps = plan(shop(topic("b")), was).steps
-    back = undo(simulate(steps, was), *steps, before=was)
-    assert said(back) == ["forget topic.dc1.a is not undone: it is not managed any more"]
+    steps, now = done(shop(after), was)
+    result = undo(at(now, "dc1", **since), *steps, before=was)
+    verb, _, reason = why.partition(": ")
+    assert said(result) == [f"{verb} topic.dc1.a is not undone: {reason}"]
+    assert A not in [change.address for change in result.changes]
 
 
 def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> None:
@@ -194,8 +223,7 @@ def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> N
     )
     after = shop(topic(config={"retention.ms": "2"}), quota={**HIGHER, "request_percentage": 6.0})
     was = applied(before, EMPTY)
-    steps = plan(after, was).steps
-    now = simulate(steps, was)
+    steps, now = done(after, was)
     (name,) = there(now, "dc1").quotas
     by_hand = replace(there(now, "dc1").topics["a"], config=live("a", retention_ms="77").config)
     limits = {"producer_byte_rate": 99.0, "request_percentage": 6.0}
@@ -209,22 +237,8 @@ def test_of_the_changed_settings_and_limits_those_that_changed_since_stay() -> N
     ]
 
 
-def test_a_topic_that_was_deleted_or_made_again_since_is_left_alone() -> None:
-    was = applied(shop(topic()), EMPTY)
-    for after in (shop(topic(protect=True)), shop(topic(config={"retention.ms": "2"}))):
-        steps = plan(after, was).steps
-        now = simulate(steps, was)
-        again = replace(there(now, "dc1").topics["a"], id="HAND")
-        for topics, why in ({}, "was deleted since"), ({"a": again}, "another topic has its name now"):
-            back = undo(at(now, "dc1", topics=topics), *steps, before=was)
-            assert (back.changes, back.steps) == ((), ())
-            (sentence,) = said(back)
-            assert sentence.endswith(f"topic.dc1.a is not undone: {why}")
-
-
 def test_an_adopted_topic_that_was_configured_since_is_not_forgotten() -> None:
-    steps = plan(shop(topic()), EMPTY).steps
-    adopted = simulate(steps, EMPTY)
+    steps, adopted = done(shop(topic()), EMPTY)
     for later in (topic(config={"retention.ms": "2"}), topic(protect=True)):
         back = undo(applied(shop(later), adopted), *steps)
         assert (back.steps, said(back)) == ((), ["register topic.dc1.a is not undone: it was changed since"])
@@ -243,8 +257,8 @@ def test_a_history_that_says_an_adopted_topic_was_created_deletes_nothing() -> N
 
 def test_a_history_that_says_another_apply_made_a_protected_topic_is_refused() -> None:
     without = observed(cluster(acls=(), owned=()), cluster(name="dc2"))
-    steps = plan(shop(topic(protect=True)), without).steps
-    back = undo(simulate(steps, without), *(step for step in steps if isinstance(step, CreateTopic)))
+    steps, now = done(shop(topic(protect=True)), without)
+    back = undo(now, *(step for step in steps if isinstance(step, CreateTopic)))
     assert [one.code for one in back.diagnostics if one.severity is Severity.ERROR] == ["protect"]
 
 
@@ -261,8 +275,7 @@ def test_each_partition_gets_the_brokers_back_that_it_had() -> None:
     uncommon = ((3, 1), (2, 3), (1, 2), (3, 2), (2, 1), (1, 3))
     placed = at(EMPTY, "dc1", topics={"a": replace(live("a"), replicas=uncommon)}, brokers=brokers)
     was = applied(shop(topic(replication=2)), placed)
-    steps = plan(shop(topic(replication=1)), was).steps
-    now = simulate(steps, was)
+    steps, now = done(shop(topic(replication=1)), was)
     assert there(simulate(undo(now, *steps, before=was).steps, now), "dc1").topics["a"].replicas == uncommon
 
 
@@ -270,16 +283,15 @@ def test_a_secret_is_not_unset() -> None:
     hidden = ConfigValue(None, ConfigSource.TOPIC, sensitive=True)
     held = replace(live("a"), config={"x.password": hidden})
     was = applied(shop(topic()), at(EMPTY, "dc1", topics={"a": held}))
-    steps = plan(shop(topic(config={"x.password": "new", "retention.ms": "2"})), was).steps
-    back = undo(simulate(steps, was), *steps, before=was)
+    steps, now = done(shop(topic(config={"x.password": "new", "retention.ms": "2"})), was)
+    back = undo(now, *steps, before=was)
     (altered,) = steps_of(back, AlterConfigs)
     assert (altered.set, altered.unset) == ({}, ("retention.ms",))
     assert said(back) == ["configure topic.dc1.a is not undone: x.password: the old value was never read"]
 
 
 def test_a_mirror_that_its_flow_has_grown_since_goes_with_it() -> None:
-    steps = plan(topology(flow("x"))).steps
-    after = simulate(steps, NOTHING)
+    steps, after = done(topology(flow("x")), NOTHING)
     ((name, mirror),) = there(after).topics.items()
     grown = replace(mirror, replicas=(*mirror.replicas, (1,)), config=live("a", retention_ms="5").config)
     back = undo(at(after, topics={name: grown}), *steps)
@@ -295,8 +307,7 @@ def test_a_launch_that_failed_leaves_no_entry() -> None:
 
 
 def test_the_same_job_at_another_cluster_runs_on() -> None:
-    steps = plan(topology(flow("x"))).steps
-    after = simulate(steps, NOTHING)
+    steps, after = done(topology(flow("x")), NOTHING)
     here = there(after)
     owned = tuple(entry for entry in here.owned if entry.address.cluster is None)
     twice = at(after, "dc1", owned=owned, jobs=here.jobs)
@@ -305,28 +316,14 @@ def test_the_same_job_at_another_cluster_runs_on() -> None:
 
 def test_rules_that_cannot_be_read_are_not_known() -> None:
     was = applied(shop(topic(), acls=(RULE,)), EMPTY)
-    steps = plan(shop(topic()), was).steps
-    unread = at(simulate(steps, was), "dc1", acls=None, unreadable={"acls": "not authorized"})
+    steps, now = done(shop(topic()), was)
+    unread = at(now, "dc1", acls=None, unreadable={"acls": "not authorized"})
     back = undo(unread, *steps, before=was)
     assert (back.steps, list(back.unknown.values())) == ((), ["not authorized"])
 
 
-def test_an_object_of_another_topology_stays() -> None:
-    was = applied(shop(topic(config={"retention.ms": "1"})), EMPTY)
-    steps = plan(shop(topic(config={"retention.ms": "2"})), was).steps
-    now = simulate(steps, was)
-    (remembered,) = there(now, "dc1").owned
-    taken = at(now, "dc1", owned=(replace(remembered, topology="other"),))
-    back = undo(taken, *steps, before=was)
-    assert (back.steps, said(back)) == (
-        (),
-        ["configure topic.dc1.a is not undone: owned by topology 'other' now"],
-    )
-
-
 def test_a_job_that_came_is_stopped_before_what_it_filled_goes() -> None:
-    steps = plan(topology(flow("x"))).steps
-    after = simulate(steps, NOTHING)
+    steps, after = done(topology(flow("x")), NOTHING)
     back = undo(after, *steps)
     assert [(str(one.address), one.action) for one in back.changes if one.address.cluster is None] == [
         ("flow.x", Action.DELETE),
@@ -347,8 +344,8 @@ def test_what_is_read_for_it_needs_no_job_spec_which_a_journal_does_not_hold() -
 
 def test_what_a_job_was_given_is_not_taken_back() -> None:
     runs = applied(topology(flow("x")))
-    steps = plan(topology(flow("x", rate_limit=5)), runs).steps
-    back = undo(simulate(steps, runs), *steps, before=runs)
+    steps, now = done(topology(flow("x", rate_limit=5)), runs)
+    back = undo(now, *steps, before=runs)
     assert (back.changes, said(back)) == (
         (),
         ["reconfigure job.dc2 is not undone: a job's spec comes from the topology alone"],
@@ -356,16 +353,11 @@ def test_what_a_job_was_given_is_not_taken_back() -> None:
 
 
 def test_a_job_stays_with_a_flow_that_was_changed_since() -> None:
-    steps = plan(topology(flow("x"))).steps
-    changed = applied(topology(flow("x", rate_limit=5)), simulate(steps, NOTHING))
+    steps, now = done(topology(flow("x")), NOTHING)
+    changed = applied(topology(flow("x", rate_limit=5)), now)
     back = undo(changed, *steps)
     assert sorted(said(back)) == [
         "launch job.dc2 is not undone: its flows were changed since",
         "register flow.x is not undone: was applied differently since",
     ]
     assert [change.address.kind for change in back.changes] == [Kind.TOPIC]
-
-
-def quotas(values: dict[str, float]) -> Observed:
-    remembered = RegistryEntry(QUOTA, "shop", quota_spec(LOADER, values), created=True)
-    return observed(cluster(owned=[remembered], quotas={LOADER.name: values}))
