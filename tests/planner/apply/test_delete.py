@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.apply.context import ApplyContext, RequestGuard, is_gone
+from planner.apply.context import ApplyContext, RequestGuard, has_leaders, is_gone, wait_until_visible
 from planner.apply.handlers.topics import delete
 from planner.kafka import ClusterEndpoint, run
 from planner.kafka.client import BrokerConnections
@@ -57,6 +57,7 @@ class Cluster:
     version: int = 6
     breaks: int = 0
     creates_again: bool = False
+    reachable: bool = True
     sent: list[Sequence[str]] = field(default_factory=list)
     reads: int = 0
 
@@ -89,7 +90,7 @@ class Cluster:
     def forget_controller(self) -> None: ...
 
     async def dial_each(self, *_: object) -> Any:
-        return BrokerConnections({1: BrokerOf(self)})  # type: ignore[dict-item]  # all that is asked of it
+        return BrokerConnections({1: BrokerOf(self)} if self.reachable else {})  # type: ignore[dict-item]  # all that is asked of it
 
 
 def deleted(
@@ -140,6 +141,13 @@ def test_nothing_is_deleted_where_the_lease_ended_while_the_ids_were_read() -> N
 
     ended = deleted(cluster, stop_reason=lost_once_read)
     assert (ended, cluster.sent) == (StepResult(Result.NOT_STARTED, "the lease is lost"), [])
+
+
+def test_nothing_is_visible_where_no_broker_can_be_reached() -> None:
+    applying = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry, "interrupted")
+    applying.client = Cluster({}, reachable=False)  # type: ignore[assignment]  # all that it uses
+    visible = run(wait_until_visible(applying, [DELETED], has_leaders({DELETED: 1})))
+    assert visible == {DELETED: "no broker answers"}
 
 
 @pytest.mark.parametrize(("shown", "gone"), [(None, True), (ANOTHER, True), (PLANNED, False)])

@@ -21,7 +21,7 @@ from planner.kafka.log import Appended
 from planner.model.address import Address, topic_address
 from planner.model.diagnostic import Failure, error
 from planner.model.observed import Observed, RegistryEntry
-from planner.model.step import ApplySummary, Event, Result, StepResult, StepsEnded
+from planner.model.step import ApplySummary, Event, Result, Step, StepResult, StepsEnded
 from planner.plan.steps.registry import Disown, Own
 from planner.state.history import Journal
 from planner.state.internal_topics import decode
@@ -70,17 +70,25 @@ def test_a_secret_is_in_no_result_and_in_no_traceback(failure: Exception, tmp_pa
     assert not any("hush-hush" in file.read_text() for file in tmp_path.iterdir())
 
 
-class FullDisk:
-    """Takes so many records of the journal, and then none."""
+class JournalLog:
+    """The log of one cluster's journal. It takes so many batches of records, and answers after `slow_s`."""
 
-    def __init__(self, takes: int) -> None:
-        self.left = takes
+    def __init__(self, takes: int = 1_000, slow_s: float = 0.0) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._left = takes
+        self._slow_s = slow_s
 
-    async def append(self, *_: object) -> list[Appended]:
-        if self.left == 0:
+    async def append(self, _topic: str, records: Iterable[tuple[bytes, bytes]], *_: object) -> list[Appended]:
+        await asyncio.sleep(self._slow_s)
+        if self._left == 0:
             raise NoAnswer("dc1 takes no records")
-        self.left -= 1
+        self._left -= 1
+        self.events += [decode("the history", value) for _key, value in records]
         return []
+
+
+def journal(steps: Sequence[Step], **logs: JournalLog) -> Journal:
+    return Journal(record_of(steps), logs)  # type: ignore[arg-type]  # all that it uses
 
 
 NO_JOURNAL = "the journal of dc1 was not written: dc1 takes no records"
@@ -119,13 +127,20 @@ def test_the_end_of_every_step_is_an_event(
         Disown("disown", B, "dc1", "shop"),
         Disown("after", A, "dc1", "shop", needs=("make",)),
     )
-    journal = Journal(record_of(steps), {"dc1": FullDisk(takes)})  # type: ignore[dict-item]  # all that it uses
     working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), broken_registry)
     interruption = Interruption()
     interruption.happened = interrupted
     events: list[ProgressEvent] = []
 
-    summary = run(execute(steps, {"dc1": working}, recorded(journal, events.append), interruption, str))
+    summary = run(
+        execute(
+            steps,
+            {"dc1": working},
+            recorded(journal(steps, dc1=JournalLog(takes)), events.append),
+            interruption,
+            str,
+        )
+    )
 
     results = [result for event in events if isinstance(event, StepsEnded) for result in event.results]
     assert {step.id: (result.result, result.why) for step, result in results} == ended
@@ -133,26 +148,21 @@ def test_the_end_of_every_step_is_an_event(
     assert summary.outcomes == {step.id: result for step, result in results}
 
 
-class Remembering:
-    """Takes every record of the journal, and shows what they say about the steps."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    async def append(self, _topic: str, records: Iterable[tuple[bytes, bytes]], *_: object) -> list[Appended]:
-        self.events += [decode("the history", value) for _key, value in records]
-        return []
-
-
-def test_an_apply_that_one_journal_does_not_take_has_failed_at_the_others() -> None:
-    log = Remembering()
-    journal = Journal(record_of(STEPS), {"dc1": log, "dc2": FullDisk(0)})  # type: ignore[dict-item]  # all that it uses
+def test_the_end_of_an_apply_that_one_journal_does_not_take_is_written_at_the_others() -> None:
+    logs = {"dc1": JournalLog(), "dc2": JournalLog(0), "dc3": JournalLog()}
+    writing = journal(STEPS, **logs)
 
     with pytest.raises(NoAnswer):
-        run(journal.begin(STEPS, Observed({})))
+        run(writing.begin(STEPS, Observed({})))
+    with pytest.raises(NoAnswer):
+        run(writing.finish("failed", 9))
 
-    assert [list(event)[-1] for event in log.events] == ["started", "planned", "finished"]
-    assert log.events[-1]["finished"][0] == "failed"
+    assert {name: [list(event)[-1] for event in log.events] for name, log in logs.items()} == {
+        "dc1": ["started", "planned", "finished", "finished"],
+        "dc2": [],
+        "dc3": ["finished", "finished"],
+    }
+    assert logs["dc1"].events[-1]["finished"] == ["failed", 9]
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -160,15 +170,14 @@ def test_steps_go_on_where_nobody_reads_the_output_any_more(
     as_json: bool, broken_pipe: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = Disown("first", A, "dc1", "shop"), Disown("second", B, "dc1", "shop", needs=("first",))
-    log = Remembering()
-    journal = Journal(record_of(steps), {"dc1": log})  # type: ignore[dict-item]  # all that it uses
+    log = JournalLog()
     working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), entries)
 
     with os.fdopen(os.dup(broken_pipe), "w") as stdout, os.fdopen(os.dup(broken_pipe), "w") as stderr:
         monkeypatch.setattr(sys, "stdout", stdout)
         monkeypatch.setattr(sys, "stderr", stderr)
         with guarded():
-            notify = recorded(journal, TerminalView(as_json=as_json))
+            notify = recorded(journal(steps, dc1=log), TerminalView(as_json=as_json))
             summary = run(execute(steps, {"dc1": working}, notify, Interruption(), str))
 
     assert summary.complete
@@ -176,21 +185,13 @@ def test_steps_go_on_where_nobody_reads_the_output_any_more(
     assert ends == [("first", "done"), ("second", "done")]
 
 
-class Silent:
-    """A log whose cluster does not answer."""
-
-    async def append(self, *_: object) -> list[Appended]:
-        await asyncio.sleep(0.5)
-        raise NoAnswer("dc1 has not answered for 0.5 s")
-
-
 def test_timeouts_of_a_cluster_that_died_do_not_add_up() -> None:
     steps = [Disown(f"disown:{number}", A, "dc1", "shop") for number in range(40 * MAX_STEPS)]
-    journal = Journal(record_of(steps), {"dc1": Silent()})  # type: ignore[dict-item]  # all that it uses
+    silent_log = journal(steps, dc1=JournalLog(0, slow_s=0.5))
     working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), entries, "the lease is lost")
 
     began = time.monotonic()
-    summary = run(execute(steps, {"dc1": working}, recorded(journal, silent), Interruption(), str))
+    summary = run(execute(steps, {"dc1": working}, recorded(silent_log, silent), Interruption(), str))
 
     assert set(summary.outcomes.values()) == {StepResult(Result.NOT_STARTED, "the lease is lost")}
     assert time.monotonic() - began < 4  # each batch waits twice, and four run at once
@@ -203,9 +204,9 @@ async def entries(_own: Sequence[RegistryEntry], _disown: Sequence[Address]) -> 
 def test_a_write_of_the_registry_is_one_request() -> None:
     steps = Own("own", A, "dc1", RegistryEntry(A, "shop", {"id": "1"})), Disown("disown", B, "dc1", "shop")
     working = context(ClusterEndpoint("dc1", "127.0.0.1:1"), entries)
-    journal = Journal(record_of(steps), {"dc1": FullDisk(9)})  # type: ignore[dict-item]  # all that it uses
+    notify = recorded(journal(steps, dc1=JournalLog()), silent)
 
-    summary = run(execute(steps, {"dc1": working}, recorded(journal, silent), Interruption(), str))
+    summary = run(execute(steps, {"dc1": working}, notify, Interruption(), str))
 
     assert summary.complete
     assert summary.requests == 2
@@ -221,16 +222,6 @@ def applied(folder: Path | None) -> tuple[ApplySummary, list[Event]]:
 
     summary = run(execute(STEPS, {"dc1": broken}, notify, Interruption(), report))
     return summary, events
-
-
-def test_a_traceback_is_not_written_through_a_link(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "victim").touch()
-    (tmp_path / "apply1.log").symlink_to(tmp_path / "victim")
-    applied(tmp_path)
-    assert (tmp_path / "victim").read_text() == ""
-    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_the_step_fails_with_one_line_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -263,12 +254,15 @@ def test_a_debug_log_shows_it_on_stderr(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_where_no_file_can_be_written_it_is_on_stderr(
+def test_where_no_file_can_be_written_it_is_on_stderr_and_no_link_is_followed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "file").write_text("")
+    victim = tmp_path / "victim"
+    victim.touch()
+    (tmp_path / "apply1.log").symlink_to(victim)
 
-    summary, _ = applied(tmp_path / "file")
-
-    assert "its traceback stands above" in summary.outcomes["own"].why
-    assert "Traceback" in capsys.readouterr().err
+    for folder in (tmp_path, victim):  # the file is a link, and the folder is none
+        summary, _ = applied(folder)
+        assert "its traceback stands above" in summary.outcomes["own"].why
+        assert "Traceback" in capsys.readouterr().err
+    assert victim.read_text() == ""

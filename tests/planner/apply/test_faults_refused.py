@@ -22,7 +22,7 @@ from tests.commands import repl
 from tests.planner.apply.cut import SHORT_LEASE_MS, start
 from tests.records import wait_for
 from tests.rights import Right, grant
-from tests.topologies import Topology, at, secured
+from tests.topologies import Topology, secured
 
 pytestmark = pytest.mark.integration
 
@@ -125,14 +125,3 @@ def password_file(lab: Lab, folder: Path) -> str:
     file = folder / "password"
     file.write_text(password(lab, "admin"))
     return str(file)
-
-
-def test_without_an_authorizer_acls_are_one_note(lab, fresh, tmp_path):
-    topology = at(lab, fresh("shop"), tmp_path)
-    topology.topic(f"{topology.name}-orders", partitions=1)
-    rule = {"cluster": "dc1", "principal": "User:shop", "topic": f"{topology.name}-orders"}
-    topology.more["acls"] = [{**rule, "allow": ["READ", "WRITE"]}]
-    done = repl("apply", str(topology.write()), "--auto-approve")
-    assert done.returncode == 0, done.stderr
-    assert (done.stdout + done.stderr).count("has no authorizer") == 1
-    assert repl("plan", str(topology.file), "--detailed-exitcode").returncode == 0

@@ -1,20 +1,13 @@
 """Requests of an apply: asked again, judged, denied, and compared with what is there already."""
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 
 import pytest
 
-from planner.apply.context import (
-    RequestGuard,
-    has_leaders,
-    refusal_is_final,
-    send_with_retries,
-    wait_until_visible,
-)
+from planner.apply.context import RequestGuard, refusal_is_final, send_with_retries
 from planner.apply.denials import denial_in_log, lines_since, naming_right
 from planner.apply.handlers import jobs
-from planner.kafka import ClusterEndpoint, ClusterFailure, run
+from planner.kafka import ClusterFailure, run
 from planner.kafka.failures import Closed, NoAnswer, NoConnection, Refused, RequestRefused
 from planner.model.address import topic_address
 from planner.model.diagnostic import Failure, error
@@ -23,7 +16,7 @@ from planner.plan.steps.topics import AlterConfigs, CreateTopic, DeleteTopic, Gr
 from runtime.kafka.errors import ErrorCode
 from tests.fakes.jobs import FakeJobs
 from tests.fakes.tables import cases
-from tests.planner.apply.handling import context, guard, no_registry
+from tests.planner.apply.handling import guard
 from tests.runtime.launch.specs import spec_of
 
 
@@ -167,26 +160,6 @@ def test_the_message_of_the_log_is_told_without_what_stands_before_it(logged: li
         return await denial_in_log(lines, every_s=0)()
 
     assert run(look()) == found
-
-
-class Undialled:
-    """A client that knows a broker, and reaches none."""
-
-    async def ask(self, _request: object) -> SimpleNamespace:
-        return SimpleNamespace(brokers=[SimpleNamespace(node_id=1, host="dc1", port=9092)])
-
-    async def dial_each(self, _brokers: object, _seconds: float) -> SimpleNamespace:
-        return SimpleNamespace(connections={})
-
-    def close(self) -> None: ...
-
-
-def test_nothing_is_visible_where_no_broker_can_be_reached() -> None:
-    applying = context(ClusterEndpoint("dc1", "127.0.0.1:1"), no_registry, "interrupted")
-    applying.client = Undialled()  # type: ignore[assignment]  # all that it uses
-    check = has_leaders({"orders": 1})
-
-    assert run(wait_until_visible(applying, ["orders"], check)) == {"orders": "no broker answers"}
 
 
 def test_a_status_that_can_not_be_read_fails_its_own_step() -> None:

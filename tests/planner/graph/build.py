@@ -133,6 +133,10 @@ def said(desired: Desired, code: str) -> list[str]:
     return [f"{one.summary} — {one.hint}" for one in desired.diagnostics if one.code == code]
 
 
+def rules(desired: Desired) -> list[str]:
+    return [f"{one.rule.cluster}.{one.rule.name}" for one in desired.acls]
+
+
 def selected(desired: Desired) -> Mapping[str, tuple[tuple[str, str], ...]]:
     return {one.flow.name: one.topics for one in desired.flows}
 

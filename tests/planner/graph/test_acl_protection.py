@@ -9,13 +9,9 @@ from planner.model.address import Address, Kind
 from planner.model.desired import Desired
 from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow
-from tests.planner.graph.build import cluster, codes, flow, observed, rule, said, topology
+from tests.planner.graph.build import cluster, codes, flow, observed, rule, rules, said, topology
 
 SASL = {"security.protocol": "SASL_SSL", "sasl.username": "repl"}
-
-
-def words(desired: Desired) -> list[str]:
-    return [f"{one.rule.cluster}.{one.rule.name}" for one in desired.acls]
 
 
 def protected(*acls: AclRule, client: dict[str, object] | None = None, both: bool = False) -> Desired:
@@ -45,7 +41,7 @@ def protected(*acls: AclRule, client: dict[str, object] | None = None, both: boo
 )
 def test_foreign_writers_are_kept_off_and_the_job_is_not(acl: AclRule, denied: list[str]) -> None:
     desired = protected(acl)
-    assert words(desired) == denied
+    assert rules(desired) == denied
     assert codes(desired) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.model.desired import Declared, Desired, MirroredBy
+from planner.model.desired import Declared, MirroredBy
 from planner.model.topology import AclRule
 from runtime.contract.spec.acls import destination_prefix
 from runtime.contract.spec.jobspec import Route
@@ -10,14 +10,10 @@ from runtime.contract.spec.rename import Match, Rename, Table, Template
 from runtime.contract.spec.route import CompiledRoute
 from runtime.contract.spec.selection import SelectionSpec
 from tests.fakes.tables import cases
-from tests.planner.graph.build import acl_entry, cluster, expanded, flow, rule, said
+from tests.planner.graph.build import acl_entry, cluster, expanded, flow, rule, rules, said
 
 PREFIX = Template("{source}.{topic}")
 EMPTY = cluster("dc2", acls=())
-
-
-def words(desired: Desired) -> list[str]:
-    return [f"{one.rule.cluster}.{one.rule.name}" for one in desired.acls]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +46,7 @@ def words(desired: Desired) -> list[str]:
 def test_a_rule_at_the_source_becomes(source: AclRule, mirrored: list[str]) -> None:
     dc1 = cluster("dc1", "orders", "other", acls=(source,))
     desired = expanded(flow("dc1>dc2", "orders", rename=PREFIX, acls_sync=True), dc1=dc1, dc2=EMPTY)
-    assert words(desired) == mirrored
+    assert rules(desired) == mirrored
 
 
 def test_where_a_rule_could_not_go_along_it_is_said() -> None:

@@ -8,7 +8,6 @@ from planner.model.diagnostic import SourceLocation
 from planner.model.observed import Observed, ObservedCluster, Unreachable
 from planner.model.topology import Cluster, Topology
 from runtime.contract.client.stores import Setting
-from runtime.contract.spec.flow import OriginCommitsSpec
 from runtime.contract.spec.jobspec import JobSpec, ProtectionSpec, Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
@@ -79,20 +78,6 @@ def test_what_auto_came_to_is_in_the_flow() -> None:
         "k": "batch",
     }
     assert all(job.spec.flows[0].shared for job in jobs(shop) if job.spec)
-
-
-def test_every_setting_of_a_flow_arrives() -> None:
-    commits = OriginCommitsSpec("repl.x", 1_000)
-    shop = topology(
-        flow("x=dc1>dc2", "a", rate_limit=5, rpo_ms=1, heartbeats_every_ms=None, origin_commits=commits)
-    )
-
-    found = spec(shop).flows[0]
-
-    assert (found.name, found.source, found.destination, found.state) == ("x", "dc1", "dc2", "active")
-    assert (found.rate_limit, found.rpo_ms, found.heartbeats_every_ms) == (5, 1, None)
-    assert found.origin_commits == OriginCommitsSpec(group="repl.x", every_ms=1_000)
-    assert found.topics == SelectionSpec(include=("a",))
 
 
 def test_routes_tell_of_every_flow_and_a_way_back_of_what_it_undoes() -> None:

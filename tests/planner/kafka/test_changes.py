@@ -136,19 +136,6 @@ def test_apply_waits_until_the_broker_shows_the_limit() -> None:
     assert sum(one.api == DESCRIBE_QUOTAS for one in broker.asked) == 3
 
 
-def test_what_may_pass_is_sent_again() -> None:
-    with HostileBroker(answering(altered(NOT_CONTROLLER), altered(), limits=(1e7,))) as broker:
-        assert done(broker).result is Result.DONE
-    assert sum(one.api == ALTER_QUOTAS for one in broker.asked) == 2
-
-
-def test_a_refused_limit_fails_its_step() -> None:
-    with HostileBroker(answering(altered(INVALID_REQUEST, "no such key"))) as broker:
-        told = done(broker)
-    assert told.result is Result.FAILED
-    assert "no such key" in told.why
-
-
 def test_a_limit_that_no_broker_shows_is_told_when_the_apply_ends() -> None:
     with HostileBroker(answering(altered(), limits=(1.0,))) as broker:
         assert done(broker, None, "interrupted") == StepResult(Result.FAILED, "broker 1 does not show it yet")
@@ -170,13 +157,6 @@ def answers(error: int = 0, partition_error: int = 0) -> Fault:
         return (framed(asked, body),)
 
     return Fault(reply)
-
-
-def test_what_the_controller_takes_is_done() -> None:
-    with HostileBroker(answers()) as broker:
-        assert refusal(endpoint(broker), MOVE) is None
-    (asked,) = (one for one in broker.asked if one.api == ALTER_REASSIGNMENTS)
-    assert b"orders" in asked.body
 
 
 @pytest.mark.parametrize(

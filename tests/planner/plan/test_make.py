@@ -43,21 +43,6 @@ RULE, MIRRORED_RULE = acl(), acl(cluster="dc2")
 MIRROR = owned(mirror("orders"))
 
 
-def test_what_the_plan_was_made_from() -> None:
-    want = desired(wanted("orders"), mirror("orders"), flows=(selecting(FLOW, "orders"),))
-    made = plan_for(want, cluster(), DC2, shop=FLOWS)
-    assert (made.topology.name, made.topology.digest, made.inputs.created_at) == (
-        SHOP,
-        "sha256:yaml",
-        "2026-01-01T00:00:00Z",
-    )
-    assert made.clusters == {"dc1": "cluster-dc1", "dc2": "cluster-dc2"}
-    assert made.connections.keys() == {"dc1", "dc2"}
-    assert [flow.name for flow in made.job_flows] == ["dc1-to-dc2"]
-    assert (made.complete, made.errored, made.applyable, made.changed) == (True, False, True, True)
-    assert made.diagnostics == ()
-
-
 def test_an_error_of_a_lint_or_of_the_broker_is_an_error_of_the_plan() -> None:
     made = plan_for(desired(wanted("orders"), diagnostics=(error("no"),)), cluster())
     assert (made.errored, made.applyable) == (True, False)

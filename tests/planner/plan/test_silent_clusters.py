@@ -76,14 +76,6 @@ def test_while_clusters_are_silent_a_plan_changes_nothing_at_the_others(parts, s
     assert plan(shop, without(seen, *silent)).steps == ()
 
 
-def test_a_topic_that_a_silent_cluster_fills_too_stays_shared() -> None:
-    shop = topology(flow("dc1>dc2"), flow("dc3>dc2"))
-    seen = observed(cluster("dc1", live("orders", 1)), cluster("dc2"), cluster("dc3", live("orders", 1)))
-    seen = simulate(plan(shop, seen).steps, seen)
-    assert plan(shop, seen).steps == ()
-    assert plan(shop, without(seen, "dc3")).steps == ()
-
-
 def test_a_topic_that_only_a_silent_cluster_would_fill_gives_no_settings() -> None:
     flows = (
         flow("dc3>dc2", ("orders",)),
@@ -122,6 +114,57 @@ def test_a_declared_mirror_keeps_its_settings_when_its_source_is_gone(state) -> 
     ended = topology(flow("dc1>dc2", "orders", state=state), topic("dc2/orders"), clusters=shop.clusters)
     made = plan(ended, at(seen, "dc1", topics={}))
     assert {field.path[0] for field in changes(made)["topic.dc2.orders"].fields} <= {"recorded"}
+
+
+def holding(topic: str, partitions: int = 2) -> ObservedCluster:
+    return cluster("dc1", live(topic, partitions))
+
+
+def limited(name: str, rate: float) -> ObservedCluster:
+    return cluster(name, quotas={"user/app": {"producer_byte_rate": rate}})
+
+
+MIRROR = flow("dc1>dc2", "or.*|other")
+HELD = cluster("dc2", live("orders", 2))
+DECLARED = topic("dc2/orders")
+
+
+@cases(
+    "parts clusters silent",
+    {
+        "a topic that it fills too stays shared": (
+            [flow("dc1>dc2"), flow("dc3>dc2")],
+            [holding("orders"), cluster("dc2"), cluster("dc3", live("orders", 2))],
+            "dc3",
+        ),
+        "a declared topic keeps the recorded partitions": (
+            [MIRROR, DECLARED],
+            [holding("orders"), HELD],
+            "dc1",
+        ),
+        "without its settings": (
+            [structs.replace(MIRROR, configs=ConfigsSpec("off")), DECLARED],
+            [holding("orders"), HELD],
+            "dc1",
+        ),
+        "a topic that it never had": ([MIRROR, DECLARED], [holding("other"), HELD], "dc1"),
+        "a topic that is written out and that it never had": (
+            [flow("dc1>dc2", "orders"), DECLARED],
+            [cluster("dc1"), HELD],
+            "dc1",
+        ),
+        "no quota of another takes its place": (
+            [flow(ends, "orders", quotas_sync=True) for ends in ("dc1>dc3", "dc2>dc3")],
+            [limited("dc1", 5.0), limited("dc2", 7.0), cluster("dc3")],
+            "dc1",
+        ),
+    },
+)
+def test_while_a_cluster_is_silent_nothing_changes(parts, clusters, silent) -> None:
+    shop, seen = topology(*parts), observed(*clusters)
+    seen = simulate(plan(shop, seen).steps, seen)
+    assert plan(shop, seen).steps == ()
+    assert plan(shop, without(seen, silent)).steps == ()
 
 
 SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -163,15 +206,12 @@ def mirrored() -> Observed:
     return seen
 
 
-def test_rules_and_quotas_at_the_end_of_a_chain_stay_while_its_head_is_silent() -> None:
-    assert plan(chain(), without(mirrored(), "dc1")).steps == ()
-
-
-@pytest.mark.parametrize("part", ["acls", "quotas"])
+@pytest.mark.parametrize("part", ["everything", "acls", "quotas"])
 def test_what_a_chain_mirrors_stays_while_it_can_not_be_read_at_its_head(part) -> None:
-    seen = at(
-        mirrored(), "dc1", unreadable={part: "not authorized"}, **({part: None} if part == "acls" else {})
-    )
+    seen = without(mirrored(), "dc1")
+    if part != "everything":
+        gone = {part: None} if part == "acls" else {}
+        seen = at(mirrored(), "dc1", unreadable={part: "not authorized"}, **gone)
     assert plan(chain(), seen).steps == ()
 
 
@@ -185,34 +225,6 @@ def test_a_rule_that_goes_after_a_failover_goes_along_the_chain() -> None:
     assert plan(chain("failed_over"), seen).steps == ()
     seen = at(seen, "dc2", acls=[], quotas={})
     assert there(simulate(plan(chain("failed_over"), seen).steps, seen), "dc3").acls == ()
-
-
-def test_the_quota_of_a_silent_source_is_not_replaced_by_that_of_another() -> None:
-    flows = [structs.replace(flow(name, "orders"), quotas_sync=True) for name in ("dc1>dc3", "dc2>dc3")]
-    shop = topology(*flows)
-    clusters = [
-        cluster(name, quotas={"user/app": {"producer_byte_rate": rate}} if rate else {})
-        for name, rate in {"dc1": 5.0, "dc2": 7.0, "dc3": 0.0}.items()
-    ]
-    seen = simulate(plan(shop, observed(*clusters)).steps, observed(*clusters))
-    assert plan(shop, without(seen, "dc1")).steps == ()
-
-
-@pytest.mark.parametrize("named", ["orders", "other"])
-@pytest.mark.parametrize("sync", ["set", "off"])
-def test_a_declared_topic_keeps_the_recorded_partitions_while_its_source_is_silent(named, sync) -> None:
-    shop = topology(flow("dc1>dc2", "or.*|other", configs=ConfigsSpec(sync)), topic("dc2/orders"))
-    seen = observed(cluster("dc1", live(named, 2)), cluster("dc2", live("orders", 2)))
-    seen = simulate(plan(shop, seen).steps, seen)
-    assert plan(shop, seen).steps == ()
-    assert plan(shop, without(seen, "dc1")).steps == ()
-
-
-def test_a_topic_that_a_silent_source_never_had_gets_no_partitions_from_it() -> None:
-    shop = topology(flow("dc1>dc2", ("orders",)), topic("dc2/orders"))
-    seen = observed(cluster("dc1"), cluster("dc2", live("orders", 2)))
-    seen = simulate(plan(shop, seen).steps, seen)
-    assert plan(shop, without(seen, "dc1")).steps == ()
 
 
 def test_a_flow_shares_no_topic_with_a_silent_flow_that_never_filled_it() -> None:

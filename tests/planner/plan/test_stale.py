@@ -6,7 +6,7 @@ from planner.diff.record import acl_entry, announced
 from planner.model.address import Address, Kind, group_address, job_address
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota
 from planner.model.diagnostic import ExitCode
-from planner.model.observed import Unreachable
+from planner.model.observed import ConfigValue, Unreachable
 from planner.model.step import Result, StepResult
 from planner.model.topology import OnRemove, QuotaEntity
 from planner.plan.staleness import no_longer_done, outcomes_together, stale
@@ -155,7 +155,7 @@ BEFORE = observed(
     )
 )
 DONE = plan_for(
-    desired(wanted("made", 2, retention_ms=WEEK), wanted("grown", 4, segment_ms=DAY)), there(BEFORE, "dc1")
+    desired(wanted("made", 2, 3, retention_ms=WEEK), wanted("grown", 4, segment_ms=DAY)), there(BEFORE, "dc1")
 ).steps
 AFTER = simulate(DONE, BEFORE)
 
@@ -177,7 +177,15 @@ def entries(**changed):
     {
         "nothing changed": (AFTER, None),
         "another setting": (topics(live("made", 2, retention_ms=WEEK, segment_ms="1")), None),
+        "a value that the broker keeps to itself": (
+            topics(replace(live("made", 2), config={"retention.ms": ConfigValue(None, sensitive=True)})),
+            None,
+        ),
         "deleted": (topics(without="made"), "made was deleted since"),
+        "other replicas": (
+            topics(live("made", 2, 1, retention_ms=WEEK)),
+            "made replication is 1 now, the plan has 3",
+        ),
         "grown": (
             topics(live("made", 3, retention_ms=WEEK)),
             "made has 3 partitions now, the plan has 2",

@@ -119,10 +119,9 @@ def test_a_plan_says_no_changes_only_where_nothing_waits() -> None:
 def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    plan = replace(nothing(), unknown={})
+    result = ApplyResult(replace(nothing(), unknown={}), waits=(waits(0), waits(1)))
 
-    TerminalView(as_json=False)(ApplyResult(plan, waits=(waits(0), waits(1))))
-
+    TerminalView(as_json=False)(result)
     assert [one.strip() for one in capsys.readouterr().out.strip().splitlines()] == [
         "Apply not complete.",
         "",
@@ -132,13 +131,14 @@ def test_an_apply_that_leaves_a_partition_waiting_is_not_complete(
         f"flow.one: orders-0, orders-1 recreated: {WHY}",
         f"Next: {NEXT}",
     ]
-
-
-def test_programs_are_told_what_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    TerminalView(as_json=True)(ApplyResult(replace(nothing(), unknown={}), waits=(waits(),)))
-
+    TerminalView(as_json=True)(result)
     told = json.loads(capsys.readouterr().out)
-    assert told["complete"] is False
-    assert told["waiting"] == [
-        {"flow": "one", "topic": TOPIC, "partition": 0, "state": "recreated", "why": WHY, "next": NEXT}
-    ]
+    assert (told["complete"], len(told["waiting"])) == (False, 2)
+    assert told["waiting"][0] == {
+        "flow": "one",
+        "topic": TOPIC,
+        "partition": 0,
+        "state": "recreated",
+        "why": WHY,
+        "next": NEXT,
+    }

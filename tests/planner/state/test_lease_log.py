@@ -64,12 +64,8 @@ def test_since_is_the_claim_and_the_end_counts_from_the_last_renewal():
 
 
 WITHOUT_ANOTHER = {
-    "renewed": ([(0, "a", C), (5, "a", C)], True),
     "claimed again after its end": ([(0, "a", C), (40_000, "a", C)], True),
-    "its end passed": ([(0, "a", C), (40_000, "b", X)], False),
-    "taken": ([(0, "a", C), (40_000, "b", C), (40_001, "a", C)], False),
     "taken and released": ([(0, "a", C), (40_000, "b", C), (40_001, "b", X), (40_002, "a", C)], False),
-    "refused to another": ([(0, "a", C), (20_000, "b", C), (40_000, "a", C)], True),
     "held by another before": ([(-9, "b", C), (-8, "b", X), (0, "a", C), (40_000, "a", C)], True),
     "its entry is not in the log": ([(40_000, "a", C)], False),
 }

@@ -2,11 +2,9 @@
 
 import pytest
 
-from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
-from planner.kafka.failures import NoAnswer
+from planner.kafka import ClusterClient
 from planner.kafka.log import LogWriter
 from planner.model.address import Address, Kind, topic_address
-from planner.model.diagnostic import Failure
 from planner.model.observed import Observed, RegistryEntry
 from planner.model.step import ApplyRecord, Result, StepResult
 from planner.model.topology import OnRemove
@@ -24,7 +22,6 @@ from runtime.contract.records.record_values import UnreadableValue
 from runtime.contract.spec.naming import HISTORY, REGISTRY
 from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
-from tests.ports import free_port
 
 
 def owned(name: str, **more) -> RegistryEntry:
@@ -65,25 +62,6 @@ def test_an_apply_of_a_newer_repl_is_read_as_far_as_it_is_known():
         "s1": StepResult(Result.DONE, "", 1.5),
         "s2": StepResult(Result.SENT, "why", 1.0),
     }
-
-
-class FakeLog:
-    def __init__(self, failure: ClusterFailure | None = None) -> None:
-        self.failure = failure
-        self.values: list[bytes] = []
-
-    async def append(self, _topic: str, records: list[tuple[bytes, bytes]]) -> None:
-        if self.failure is not None:
-            raise self.failure
-        self.values += [value for _key, value in records]
-
-
-async def test_the_end_of_an_apply_is_written_at_every_cluster_that_answers() -> None:
-    applied = ApplyRecord("a", "shop", "apply", "d1", "ada", "ops1", 7, "abc123", {}, 2, 1_000)
-    logs = {"dc1": FakeLog(), "dc2": FakeLog(NoAnswer("dc2 is gone")), "dc3": FakeLog()}
-    with pytest.raises(NoAnswer, match="dc2 is gone"):
-        await Journal(applied, logs).finish("failed", 9)  # type: ignore[arg-type]  # all that it uses
-    assert {cluster: len(log.values) for cluster, log in logs.items()} == {"dc1": 1, "dc2": 0, "dc3": 1}
 
 
 @pytest.mark.integration
@@ -127,10 +105,3 @@ async def test_a_journal_is_read_back_with_what_was_never_answered(lab, fresh):
         for log in logs.values():
             log.close()
     assert (again[applied.id].result, again[applied.id].finished_ms) == ("failed", 9_000)
-
-
-@pytest.mark.integration
-def test_a_cluster_that_is_gone_is_an_error_with_a_way_out():
-    place = ClusterEndpoint("dc1", f"127.0.0.1:{free_port()}")
-    with pytest.raises(Failure, match="cannot be used"):
-        run_at(place, lambda client: internal_topics.ensure(client, [REGISTRY], InternalSpec()))
