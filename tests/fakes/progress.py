@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from runtime.contract.records.advance import Advance, advance, first_progress
 from runtime.contract.records.ledger import Progress
-from runtime.contract.records.offset_map import OffsetMap, Run
+from runtime.contract.records.offset_map import MappedOffset, OffsetMap, Run
 
 SOURCE_ID, DESTINATION_ID = b"s" * 16, b"d" * 16  # the topics' ids
 
@@ -32,3 +32,13 @@ def progress(
 def map_of(*parts: Any) -> OffsetMap:
     """The offset map of sealed segments and of the open span of a progress, in this order."""
     return OffsetMap([one.open_span() if isinstance(one, Progress) else one for one in parts])
+
+
+def exact(offset: int) -> MappedOffset:
+    """The offset of the very record."""
+    return MappedOffset(offset, exact=True)
+
+
+def near(offset: int) -> MappedOffset:
+    """The offset of the next record that was copied."""
+    return MappedOffset(offset, exact=False)

@@ -204,12 +204,6 @@ def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: 
         check({**CLIENT, "proxy": "x"})
 
 
-def test_nothing_is_read_before_everything_is_allowed() -> None:
-    secrets = ClientSecrets({"S3_KEY": "a", "REPL_ALLOW_BOOTSTRAP": "elsewhere"})
-    with pytest.raises(ClientSettingsError, match="not among the addresses"):
-        secrets.resolve_store("s3a://bucket", CLIENT)
-
-
 @pytest.mark.parametrize(
     ("folder", "client", "address"),
     [

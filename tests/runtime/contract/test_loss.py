@@ -11,12 +11,9 @@ from runtime.audit.status.join import join
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.results.failover import FailoverVerdict, Verdict, verdicts
 from runtime.contract.results.groups import PartitionUnheard, loss_of, with_ends_of
-from runtime.contract.results.status import (
-    FlowHealth,
-    PartitionHealth,
-    ReplicationStatus,
-    TopicHealth,
-)
+from runtime.contract.results.status import FlowHealth, PartitionHealth, ReplicationStatus
+from tests.fakes.blank import blank
+from tests.fakes.health import flow_health, topic_health
 from tests.planner.render import test_status as scenes
 from tests.runtime.audit.given import asked, destination, job, ledger, look, progress, report, said, source
 
@@ -32,31 +29,12 @@ def partition(lag: int | None = None, **changes: Any) -> PartitionHealth:
         "newest": "last_timestamp_ms",
         "end": "source_end",
     }
-    values: dict[str, Any] = {
-        **dict.fromkeys(PartitionHealth.__struct_fields__),
-        **dict.fromkeys(("partition", "records", "bytes", "dropped", "given_up"), 0),
-        **dict.fromkeys(("needs_someone", "foreign_writes"), False),
-        "topic": "a",
-        "state": "down",
-        "why": "",
-        "lag_records": lag,
-        **{names.get(name, name): value for name, value in changes.items()},
-    }
-    return PartitionHealth(**values)
+    given = {names.get(name, name): value for name, value in changes.items()}
+    return blank(PartitionHealth, **{"topic": "a", "state": "down", "lag_records": lag} | given)
 
 
 def flow(*partitions: PartitionHealth, **changes: Any) -> FlowHealth:
-    topic: dict[str, Any] = dict.fromkeys(TopicHealth.__struct_fields__)
-    topic |= {"topic": "a", "destination_topic": "a", "state": "down", "partitions": list(partitions)}
-    values: dict[str, Any] = dict.fromkeys(FlowHealth.__struct_fields__)
-    values |= {
-        "name": "x",
-        "source": "dc1",
-        "destination": "dc2",
-        "state": "down",
-        "destination_answers": True,
-    }
-    return FlowHealth(**{**values, "topics": [TopicHealth(**topic)], **changes})
+    return flow_health(topic_health(*partitions, topic="a"), source="dc1", destination="dc2", **changes)
 
 
 @pytest.mark.parametrize(

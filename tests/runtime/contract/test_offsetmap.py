@@ -20,21 +20,13 @@ from runtime.contract.records.offset_map import (
     invert_runs,
     trimmable,
 )
+from tests.fakes.progress import exact, near
 
 # Source offsets 10…19 are covered: 10, 11 went to 100, 101; 14…16 to 103…105 behind a marker; the rest was
 # not copied. Nothing is known below 10.
 COVERED = Span(10, 20, 100, 106, encode_runs([Run(10, 100, 2), Run(14, 103, 3)], 10, 100))
 
-
 LATER = Span(25, 30, 110, 112, encode_runs([Run(26, 110, 2)], 25, 110))
-
-
-def exact(offset: int) -> MappedOffset:
-    return MappedOffset(offset, exact=True)
-
-
-def near(offset: int) -> MappedOffset:
-    return MappedOffset(offset, exact=False)
 
 
 @pytest.mark.parametrize(
@@ -181,17 +173,3 @@ def test_encoded_runs_are_counted_and_inverted(gaps: list[tuple[int, int, int]],
     assert destination_end_of(encoded, 2 * low) == (runs[-1].destination_end if runs else 2 * low)
     inverted = [Run(run.destination, run.source, run.records) for run in runs]
     assert invert_runs(encoded) == encode_runs(inverted, 2 * low, low)
-
-
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        (b"\x00\x00\x00", "0 records"),
-        (b"\x00\x01\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x00\x01", "63 bits"),
-        (b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00\x01" * 2, "63 bits"),
-        *((cut, r"cut off|argument") for cut in (b"\x00", b"\x00\x00", b"\x00\x00\x01\x80")),
-    ],
-)
-def test_runs_that_no_slot_writes_are_refused(broken: bytes, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        decode_runs(broken, 0, 0)

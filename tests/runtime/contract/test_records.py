@@ -38,6 +38,7 @@ from runtime.contract.records.job_status import (
     PartitionStatus,
     SlotHeartbeat,
     SlotReport,
+    SourceEnds,
     StatusKey,
 )
 from runtime.contract.records.ledger import (
@@ -98,6 +99,7 @@ SAME_NAME, PREFIXED = Template(text="{topic}"), Template(text="{source}.{topic}"
         (job_status.encode, job_status.decode_job, JobStatus("j", "t", "d", "running", 1, 1)),
         (job_status.encode, job_status.decode_slot, SlotReport(0, 1, 1, "d", 1)),
         (job_status.encode, job_status.decode_spec, SPEC),
+        (job_status.encode, job_status.decode_ends, SourceEnds(1, {"orders": {0: 1}})),
         (job_status.encode_key, job_status.decode_key, StatusKey("job", "j")),
         (job_status.encode_key, job_status.decode_key, StatusKey("spec", "j")),
         (job_status.encode_key, job_status.decode_key, StatusKey("slot", "j", 3)),
@@ -176,61 +178,6 @@ def test_keys_of_groups_are_json_and_never_change(
     key = "f", GroupPartition("billing", "orders", 3)
     assert encode(*key) == text
     assert decode(text) == key
-
-
-@pytest.mark.parametrize(
-    ("decode", "error", "values"),
-    [
-        (
-            control.decode_command,
-            UnreadableValue,
-            [b"", b"\x02{}", b"\x01{", b"\x01junk", b'\x01{"type": "dance"}'],
-        ),
-        (job_status.decode_job, ValueError, [b"\x07"]),
-        (heartbeat.decode, ValueError, [b"\x02{}"]),
-        (
-            ledger.decode_key,
-            ledger.UnreadableRecord,
-            [None, b"", b"[]", b'["progress","f"]', b'["other","f","t",0]', b"\xff"],
-        ),
-        (ledger.decode_progress, ledger.UnreadableRecord, [b"", b"\x02{}", b"\x01", b"\x01\x93\x01\x02\x03"]),
-        (group_records.decode_times, UnreadableValue, [b"", b"\x02", b"\x01nothing"]),
-        (
-            group_records.decode_checkpoint,
-            UnreadableValue,
-            [b"", b"\x02\x90", b"\x01\xff"],
-        ),
-        (provenance.decode_producer, ledger.UnreadableRecord, [b"", b"\x02{}", b"\x01{}"]),
-        (
-            provenance.decode_producer_key,
-            ledger.UnreadableRecord,
-            [None, b"[1]", b'["producer","x"]', b"nonsense"],
-        ),
-    ],
-)
-def test_an_unknown_record_is_an_error(decode: Read, error: type[Exception], values: list[bytes]) -> None:
-    for value in values:
-        with pytest.raises(error):
-            decode(value)
-
-
-@pytest.mark.parametrize(
-    "decode", [group_records.decode_times_key, group_records.decode_checkpoint_key, job_status.decode_key]
-)
-@pytest.mark.parametrize("key", [None, b'["weather","j"]'])
-def test_a_key_of_a_newer_release_is_passed_over(decode: Read, key: bytes | None) -> None:
-    assert decode(key) is None
-
-
-@pytest.mark.parametrize("key", [b'["slot","j",3,"x"]', b'["job","j",1]', b'["standby","j","s",0]'])
-def test_a_longer_key_of_a_status_is_that_of_a_newer_release(key: bytes) -> None:
-    assert job_status.decode_key(key) is None
-
-
-@pytest.mark.parametrize("key", [b"", b"[]", b"\xff"])
-def test_a_key_of_groups_that_cannot_be_read_is_passed_over(key: bytes) -> None:
-    assert group_records.decode_times_key(key) is None
-    assert group_records.decode_checkpoint_key(key) is None
 
 
 def _fields(value: object) -> list[Any]:
