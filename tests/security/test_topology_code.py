@@ -22,22 +22,8 @@ pytestmark = pytest.mark.slow
 
 SILENT = "127.0.0.1:1"
 MARK = "ran"
-HOSTILE = {
-    "repl.oauthbearer.token.command": "touch {mark}",
-    "sasl.kerberos.kinit.cmd": "touch {mark}",
-    "plugin.library.paths": "{library}",
-    "ssl.engine.location": "{library}",
-    "ssl.engine.id": "dynamic",
-    "ssl.providers": "default,{library}",
-    "oauth_cb": "os:system",
-    "stats_cb": "os:system",
-    "statistics.interval.ms": "1",
-    "debug": "all",
-    "log_level": "7",
-    "bootstrap.servers": "evil.example.org:9092",
-    "metadata.broker.list": "evil.example.org:9092",
-    "offset.store.path": "{mark}",
-}
+# `runtime/contract/test_client.py` has the table of settings that are refused.
+HOSTILE = {"repl.oauthbearer.token.command": "touch {mark}", "plugin.library.paths": "{library}"}
 
 
 @pytest.fixture
@@ -48,10 +34,8 @@ def hostile(tmp_path: Path) -> dict[str, str]:
     return {key: value.format(**places) for key, value in HOSTILE.items()}
 
 
-@pytest.mark.parametrize(
-    ("verb", "key"),
-    [*(("validate", key) for key in HOSTILE), *((verb, "debug") for verb in ("plan", "status", "drift"))],
-)
+@pytest.mark.parametrize("key", HOSTILE)
+@pytest.mark.parametrize("verb", ["validate", "plan", "status", "drift"])
 def test_every_command_refuses_it_at_its_place(
     verb: str, key: str, hostile: dict[str, str], tmp_path: Path, command: Command
 ) -> None:

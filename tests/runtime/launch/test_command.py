@@ -22,7 +22,7 @@ from runtime.launch.command import (
     variables_of,
 )
 from runtime.launch.folder import JobFolder
-from runtime.launch.launcher import check_references, job_environment, refuse_secrets
+from runtime.launch.launcher import check_references, job_environment
 from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.spark import FakeSpark
 from tests.runtime.launch.specs import spec_of
@@ -273,13 +273,6 @@ def test_a_job_whose_cluster_lacks_a_setting_is_not_launched(
         SupervisedLauncher(tmp_path / "home", environ).launch(spec_of(**launch))
     assert hint in caught.value.hint
     assert not (tmp_path / "home").exists()
-
-
-def test_a_spec_that_holds_a_secret_of_spark_is_refused():
-    refuse_secrets(spec_of(conf={"spark.executor.cores": "2"}))
-    with pytest.raises(LaunchError, match=r"the secret spark\.x\.password$") as caught:
-        refuse_secrets(spec_of(conf={"spark.executor.cores": "2", "spark.x.password": "hush"}))
-    assert "spark-defaults.conf" in caught.value.hint
 
 
 def test_a_job_has_its_own_value_of_a_variable_and_no_key_of_the_operator():

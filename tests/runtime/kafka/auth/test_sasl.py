@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runtime.contract.client.keys import ALLOW_INSECURE, token_endpoint_problem
 from runtime.contract.client.secrets import redacted
@@ -114,6 +116,21 @@ def test_a_challenge_that_weakens_the_exchange_is_refused(challenge: bytes, why:
     with pytest.raises(LoginError, match=why) as failure:
         exchange.send(challenge)
     assert PASSWORD not in str(failure.value)
+
+
+def logs_in(challenge: bytes, final: bytes) -> None:
+    exchange = scram_exchange("SCRAM-SHA-256", USER, PASSWORD, "nonce")
+    advance(exchange, None)
+    advance(exchange, challenge)
+    advance(exchange, final)
+
+
+@given(challenge=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)), final=st.binary())
+def test_scram_believes_no_bytes_at_random(challenge: bytes, final: bytes) -> None:
+    for first in (challenge, b"r=nonce," + challenge, b"r=nonceX,s=eA==,i=4096," + challenge):
+        with pytest.raises(LoginError) as failure:
+            logs_in(first, final)
+        assert failure.value.why.isprintable()
 
 
 def test_every_login_has_its_own_nonce() -> None:
@@ -301,6 +318,12 @@ def test_a_hostile_answer_is_one_clear_error(endpoint: Endpoint, answer: bytes, 
     url, _ = endpoint(answering(answer))
 
     assert why in refusal(url).why
+
+
+@given(body=st.one_of(st.binary(max_size=200), st.text(max_size=200)))
+def test_a_token_answer_at_random_is_refused(body: bytes | str) -> None:
+    with pytest.raises(LoginError, match="did not answer with JSON"):
+        parse_answer(body, "the endpoint")
 
 
 @pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"H"], ids=repr)
