@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from runtime.lab import processes
 from runtime.lab.cluster import LabKafkaCluster
@@ -15,16 +14,6 @@ from tests.labs import spec
 from tests.records import create_topic, read, wait_for, write
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.mark.parametrize("mode", ["lab", "lab_sasl", "lab_tls"])
-def test_both_clusters_answer_with_their_own_id(mode: str, request: pytest.FixtureRequest) -> None:
-    lab: Lab = request.getfixturevalue(mode)
-    for cluster in lab.clusters.values():
-        admin = AdminClient(cluster.client)
-        described = admin.describe_cluster().result(timeout=60)
-        assert described.cluster_id == cluster.cluster_id
-    assert len({cluster.cluster_id for cluster in lab.clusters.values()}) == 2
 
 
 def clusters(lab: Lab) -> list[LabState]:

@@ -54,39 +54,26 @@ def test_what_was_set_wins() -> None:
     assert (told["num.io.threads"], told["vendor.key"]) == ("9", "x")
 
 
-@pytest.mark.parametrize("security", Security)
-def test_no_mode_leaves_a_listener_open_that_should_not_be(security: Security) -> None:
-    protocols = {
-        one.split(":")[1]
-        for one in properties(cluster(security=security))["listener.security.protocol.map"].split(",")
-    }
-    expected = {
-        Security.PLAIN: "PLAINTEXT",
-        Security.SASL: "SASL_PLAINTEXT",
-        Security.TLS: "SSL",
-        Security.SASL_TLS: "SASL_SSL",
-        Security.SERVER_TLS: "SSL",
-        Security.KERBEROS: "SASL_PLAINTEXT",
-        Security.KERBEROS_TLS: "SASL_SSL",
-    }[security]
-    assert protocols == {expected}
+SUPER = "User:admin;User:controller"
+USERS = ("admin", "repl", "app")
 
 
 @pytest.mark.parametrize(
-    ("security", "authorizer", "users", "super_users", "certificates_of_clients"),
+    ("security", "protocol", "authorizer", "users", "super_users", "certificates_of_clients"),
     [
-        (Security.PLAIN, True, (), "User:ANONYMOUS", None),
-        (Security.SASL, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
-        (Security.KERBEROS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
-        (Security.KERBEROS_TLS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
-        (Security.SASL_TLS, False, ("admin", "repl", "app"), "User:admin;User:controller", None),
-        (Security.TLS, True, ("admin", "repl", "app"), "User:admin;User:broker", "required"),
-        (Security.SERVER_TLS, True, (), "User:ANONYMOUS", None),
+        (Security.PLAIN, "PLAINTEXT", True, (), "User:ANONYMOUS", None),
+        (Security.SASL, "SASL_PLAINTEXT", False, USERS, SUPER, None),
+        (Security.KERBEROS, "SASL_PLAINTEXT", False, USERS, SUPER, None),
+        (Security.KERBEROS_TLS, "SASL_SSL", False, USERS, SUPER, None),
+        (Security.SASL_TLS, "SASL_SSL", False, USERS, SUPER, None),
+        (Security.TLS, "SSL", True, USERS, "User:admin;User:broker", "required"),
+        (Security.SERVER_TLS, "SSL", True, (), "User:ANONYMOUS", None),
     ],
 )
-def test_each_mode_has_its_users(
+def test_each_mode_has_its_users_and_no_listener_with_another_protocol(
     security: Security,
     *,
+    protocol: str,
     authorizer: bool,
     users: tuple[str, ...],
     super_users: str,
@@ -94,11 +81,13 @@ def test_each_mode_has_its_users(
 ) -> None:
     made = cluster(security=security, authorizer=authorizer)
     told = properties(made)
+    listeners = told["listener.security.protocol.map"].split(",")
+    assert {listener.split(":")[1] for listener in listeners} == {protocol}
     assert made.users == users
     assert told["super.users"] == super_users
     assert told["authorizer.class.name"] == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     assert told.get("ssl.client.auth") == certificates_of_clients
-    assert made.settings().get("security.protocol", "PLAINTEXT") == security.protocol
+    assert made.settings().get("security.protocol", "PLAINTEXT") == protocol
     assert ("ssl.certificate.location" in made.settings()) == (security is Security.TLS)
 
 
@@ -117,13 +106,9 @@ def test_every_listener_of_clients_takes_the_mechanism(mechanism: str) -> None:
     assert made.settings()["sasl.mechanism"] == mechanism
 
 
-def test_a_backslash_survives_java() -> None:
-    assert render_properties({"rule": r"RULE:^a\.b$/x/"}) == "rule=RULE:^a\\\\.b$/x/\n"
-
-
 def test_every_character_survives_java() -> None:
-    assert render_properties({"log.dirs": "/home/zoë/\U0001f600"}) == (
-        "log.dirs=/home/zo\\u00eb/\\ud83d\\ude00\n"
+    assert render_properties({"rule": r"RULE:^a\.b$/x/", "log.dirs": "/home/zoë/\U0001f600"}) == (
+        "rule=RULE:^a\\\\.b$/x/\nlog.dirs=/home/zo\\u00eb/\\ud83d\\ude00\n"
     )
 
 

@@ -45,27 +45,15 @@ def kept(home: Path, kind: SparkCluster = SparkCluster.YARN, stored: StoredSpark
 
 def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
     cluster = kept(tmp_path)
-    assert [daemon.name for daemon in cluster.status().daemons] == ["resourcemanager", "nodemanager1"]
+    assert [(daemon.name, daemon.pid, daemon.serves) for daemon in cluster.status().daemons] == [
+        ("resourcemanager", None, False),
+        ("nodemanager1", None, False),
+    ]
     assert (cluster.master, cluster.page) == ("yarn", "http://127.0.0.1:1")
     assert cluster.environment["HADOOP_CONF_DIR"] == str(tmp_path / "spark-yarn" / "conf")
     standalone = kept(tmp_path, SparkCluster.STANDALONE)
     assert standalone.master == "spark://127.0.0.1:2"
     assert standalone.environment["SPARK_CONF_DIR"] == str(tmp_path / "spark-standalone" / "conf")
-
-
-def test_a_cluster_that_runs_nothing_is_down(tmp_path: Path) -> None:
-    status = kept(tmp_path).status()
-    assert [(daemon.name, daemon.pid, daemon.serves) for daemon in status.daemons] == [
-        ("resourcemanager", None, False),
-        ("nodemanager1", None, False),
-    ]
-
-
-def test_down_removes_it(tmp_path: Path) -> None:
-    cluster = kept(tmp_path)
-    assert cluster.down()
-    assert not cluster.folder.exists()
-    assert not cluster.down()
 
 
 def test_yarn_has_no_port_but_on_the_loopback_and_the_memory_that_was_chosen(tmp_path: Path) -> None:
@@ -95,12 +83,6 @@ def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         LabSpark(tmp_path, SparkCluster.STANDALONE).up()
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(LabError, match=r"JAVA_HOME is .* correct or unset JAVA_HOME"):
-        LabSpark(tmp_path, SparkCluster.YARN).up()
-
-
 def test_started_twice_at_once(tmp_path: Path) -> None:
     with (
         exclusive(tmp_path / "lock", "repl lab spark yarn up"),
@@ -127,13 +109,6 @@ def test_no_such_cluster_and_no_such_daemon(tmp_path: Path) -> None:
         kept(tmp_path).kill("nodemanager9")
 
 
-def test_a_record_of_another_version(tmp_path: Path) -> None:
-    cluster = kept(tmp_path)
-    (cluster.folder / "spark.json").write_text("{}")
-    with pytest.raises(LabError, match=r"is not a cluster of this version of the lab.* spark yarn down, and"):
-        LabSpark(tmp_path, SparkCluster.YARN).status()
-
-
 @contextmanager
 def running(variable: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process with REPL_LAB_SPARK in its environment."""
@@ -152,12 +127,15 @@ def test_down_removes_a_cluster_whose_record_is_unreadable(tmp_path: Path, recor
     file = cluster.folder / "spark.json"
     mark = f"-Drepl.lab={cluster._new_id()}:nodemanager1"
     file.write_bytes(record)
+    with pytest.raises(LabError, match=r"is not a cluster of this version of the lab.* spark yarn down, and"):
+        LabSpark(tmp_path, SparkCluster.YARN).status()
     other = f"-Drepl.lab={LabSpark(tmp_path / 'other', SparkCluster.YARN)._new_id()}:nodemanager1"
     with running(mark) as daemon, running(other) as stranger:
         assert stop_lab(tmp_path) == ("spark yarn (removed)",)
         assert daemon.wait(10) == -9
         assert stranger.poll() is None
     assert not cluster.folder.exists()
+    assert not cluster.down()
 
 
 def test_brokers_are_stopped_where_a_cluster_for_spark_cannot_be(
