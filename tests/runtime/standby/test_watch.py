@@ -1,6 +1,6 @@
 """When a standby takes its job over: by its own clock, and by the order of claims."""
 
-import itertools
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from runtime.contract.launching import LaunchError, LaunchHandle
+from runtime.batch import Batch, records, walk
+from runtime.contract.launching import LaunchError, LaunchHandle, LaunchState, LaunchStatus
 from runtime.contract.records import job_status
 from runtime.contract.records.job_status import (
     JobStatus,
@@ -20,13 +21,14 @@ from runtime.contract.records.job_status import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.kafka.errors import Disconnected
+from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.metadata import MetadataRequest, Partition
-from runtime.kafka.protocol.produce import ProduceRequest
+from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord
 from runtime.standby import CLAIM_S, SILENCE_S, UNSURE_S, Standby, StandbyWatch
 from tests.fakes.internal_topics import InternalTopics
+from tests.runtime.batch.forge import HERE
 
 SOON, LATE = int(SILENCE_S), int(UNSURE_S)
 LONG = LATE + 1
@@ -92,18 +94,41 @@ def test_a_job_is_claimed_after_so_many_seconds_of_silence(
     assert watching(seconds, last).may_claim(seconds) is claims
 
 
+def after(*steps: Callable[[StandbyWatch], object]) -> StandbyWatch:
+    """A standby whose job was regular, and to which this happened since."""
+    watch = regular()
+    for step in steps:
+        step(watch)
+    return watch
+
+
+def read_up_to(second: int) -> Callable[[StandbyWatch], None]:
+    return lambda watch: read(watch, 1, second)
+
+
+def read_at(second: int) -> Callable[[StandbyWatch], None]:
+    return lambda watch: watch.end_read(float(second))
+
+
 @pytest.mark.parametrize(
-    ("watch", "seconds"),
+    ("watch", "now", "seconds"),
     [
-        (regular(), SOON),
-        (regular(every=2), SOON),
-        (regular(heartbeats=6), SOON),
-        (regular(heartbeats=5), LATE),  # nothing shows how old the first one was
-        (regular(every=4), LATE),  # on a slow link, or under much load
+        (regular(), 0, SOON),
+        (regular(every=2), 0, SOON),
+        (regular(heartbeats=6), 0, SOON),
+        (regular(heartbeats=5), 0, LATE),  # nothing shows how old the first one was
+        (regular(every=4), 0, LATE),  # on a slow link, or under much load
+        (after(StandbyWatch.disturb), 0, LATE),
+        # Where no driver could write, the silence begins anew.
+        (after(read_up_to(SOON - 1), StandbyWatch.restart, read_at(SOON)), SOON, LATE),
+        # It stood still: it could read nothing meanwhile, and its machine may be under load.
+        *((after(read_at(second)), second, LATE - 2) for second in (4, 9, 3600)),
     ],
 )
-def test_a_job_whose_heartbeats_came_in_time_is_claimed_sooner(watch: StandbyWatch, seconds: int) -> None:
-    assert claims_after(watch) == seconds
+def test_a_job_whose_heartbeats_came_in_time_is_claimed_sooner(
+    watch: StandbyWatch, now: int, seconds: int
+) -> None:
+    assert claims_after(watch, now) == seconds
 
 
 def test_one_late_heartbeat_makes_a_standby_wait_longer_until_five_came_in_time() -> None:
@@ -114,28 +139,6 @@ def test_one_late_heartbeat_makes_a_standby_wait_longer_until_five_came_in_time(
         watch.end_read(float(second))
         waits.append(int(watch.awaited_s))
     assert waits == [LATE] * 5 + [SOON]
-
-
-def test_a_failure_makes_a_standby_wait_longer() -> None:
-    watch = regular()
-    watch.disturb()
-    assert claims_after(watch) == LATE
-
-
-def test_where_no_driver_could_write_the_silence_begins_anew() -> None:
-    watch = regular()
-    read(watch, 1, SOON - 1)
-    watch.restart()
-    watch.end_read(float(SOON))
-    assert claims_after(watch, SOON) == LATE
-
-
-@pytest.mark.parametrize("still_s", [4, 9, 3600])
-def test_a_standby_that_stood_still_waits_longer(still_s: int) -> None:
-    """It could read nothing meanwhile, and its machine may be under load."""
-    watch = regular()
-    watch.end_read(float(still_s))
-    assert claims_after(watch, still_s) == LATE - 2
 
 
 def test_a_start_that_takes_long_makes_a_silent_job_no_less_silent() -> None:
@@ -203,78 +206,6 @@ def test_the_first_claim_wins(theirs: StandbyStatus, mine: int, wins: bool) -> N
     assert watch.wins(mine, LONG) is wins
 
 
-class Cluster:
-    """The coordinator of the job's driver answers, or does not."""
-
-    def __init__(self, *, answers: bool) -> None:
-        self.answers, self.node = answers, 3
-        self.forgotten: list[str] = []
-
-    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
-        self.forgotten.append(key)
-
-    async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return self.node
-
-    async def call(self, node: int, request: object, within: float) -> None:
-        if not self.answers:
-            raise Disconnected(f"broker {node}", "gone", sent=True)
-
-
-@pytest.mark.parametrize(("answers", "moves", "silent_s"), [(True, 0, LONG), (False, 0, 0), (True, 1, 0)])
-async def test_without_the_coordinator_of_its_transactions_no_driver_sends_heartbeats(
-    answers: bool, moves: int, silent_s: int, tmp_path: Path
-) -> None:
-    """So a standby does not take over, and counts anew; also after another broker became the coordinator."""
-    spec = ClusterSpec(bootstrap="b:1")
-    standby: Any = Standby("dc2", "dc2", spec, tmp_path, lambda spec: spec, print)
-    standby._watch = watching()
-    cluster = Cluster(answers=True)
-    await standby._ask_coordinator(cluster)
-    assert cluster.forgotten == ["repl.dc2.driver"]
-    cluster.answers, cluster.node = answers, 3 + moves
-    await standby._ask_coordinator(cluster)
-    assert standby._watch.silent_s == silent_s
-
-
-async def test_the_coordinator_is_asked_each_second_once_a_job_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was gone for a part of the silence only, and answers again when the job could be taken over."""
-    spec = ClusterSpec(bootstrap="b:1")
-    standby: Any = Standby("dc2", "dc2", spec, tmp_path, lambda spec: spec, print)
-    standby._watch = watching(0)
-    standby._cluster = cluster = Cluster(answers=True)
-    now, claims = 0.0, 0
-
-    async def nothing(*_: object) -> None: ...
-
-    async def read(_: object) -> None:
-        standby._watch.end_read(now)
-
-    async def take_over(_: object) -> None:
-        nonlocal claims
-        claims += 1
-
-    monkeypatch.setattr(standby, "_clock", lambda: now)
-    monkeypatch.setattr(standby, "_read", read)
-    monkeypatch.setattr(standby, "_take_over", take_over)
-    monkeypatch.setattr(standby, "_report", nothing)
-    monkeypatch.setattr(standby, "_runs_here", lambda: False)
-    for second in range(30):
-        now, cluster.answers = float(second), not 4 <= second < 9
-        await standby._step()
-        assert claims == max(0, second - 18)
-
-
-def test_of_two_claims_at_once_each_standby_names_the_same_winner() -> None:
-    one, two = watching(name="one"), watching(name="two")
-    for watch in (one, two):
-        for offset, claimant in ((7, "two"), (8, "one")):
-            watch.take_standby(report(claimant), offset, LONG)
-    assert (one.wins(8, LONG), two.wins(7, LONG)) == (False, True)
-
-
 def test_a_claim_that_comes_to_nothing_is_respected_for_a_while_and_a_heartbeat_or_an_end_ends_it() -> None:
     watch = watching()
     watch.take_standby(report("other"), 100, now=LONG)
@@ -296,91 +227,141 @@ def test_a_claim_that_comes_to_nothing_is_respected_for_a_while_and_a_heartbeat_
     assert watch.may_claim(LONG)
 
 
-class StatusTopic(InternalTopics):
+class Destination(InternalTopics):
+    """Its status topic is read and written, or not. `epoch` is that of its leader."""
+
     def __init__(self) -> None:
         super().__init__({naming.STATUS: []})
-
-    def write(self, key: StatusKey, value: bytes) -> None:
-        self.grow(naming.STATUS, InternalRecord(job_status.encode_key(key), value))
-
-
-def spec_of(name: str) -> JobSpec:
-    return JobSpec(
-        job="dc2", topology=name, destination="dc2", clusters={"dc2": ClusterSpec(bootstrap="a:1")}, flows=[]
-    )
-
-
-async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> None:
-    """It would fence a job that runs, while its machine is upgraded first."""
-    topic, clock = StatusTopic(), itertools.count()
-    standby: Any = Standby(
-        *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
-        clock=lambda: float(next(clock)),
-    )
-    topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
-    for _ in range(3 * LONG):
-        await standby._read(topic)
-        assert not standby._watch.silent
-        topic.write(StatusKey("job", "dc2"), b"\x63 of a newer release")
-
-
-async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(tmp_path: Path) -> None:
-    topic, launcher = StatusTopic(), Checking()
-    said: list[str] = []
-    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
-    standby: Any = Standby(*job, launcher=launcher)  # type: ignore[arg-type]
-    able = []
-    for value in (
-        job_status.encode(spec_of("a")),
-        b"\x63 of a newer release",
-        job_status.encode(spec_of("b")),
-    ):
-        topic.write(StatusKey("spec", "dc2"), value)
-        await standby._read(topic)
-        await standby._check_ability()
-        able.append(not standby._unable)
-    assert able == [True, False, True]
-    assert launcher.checked == ["a", "b"]
-    skipped, now = said  # nothing was wrong at the start
-    assert skipped.startswith("a record of the status topic was skipped")
-    assert now == "this machine can take the job over now"
-
-
-class Destination(StatusTopic):
-    """Its status topic is read and written, or not; `epoch` is that of its leader."""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.epoch, self.writable = 5, True
+        self.coordinates, self.answers = 1, True  # the broker that is the coordinator, and whether it does
+        self.posted: list[str] = []  # the states of standbys
+
+    def write(self, kind: Any, value: bytes) -> None:
+        self.grow(naming.STATUS, InternalRecord(job_status.encode_key(StatusKey(kind, "dc2")), value))
 
     def leader(self, topic: str, partition: int) -> Partition:
         return structs.replace(super().leader(topic, partition), leader_epoch=self.epoch)
 
     def doubt(self, topic: str) -> None: ...
 
-    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None: ...
+    def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
+        assert (kind, key) == (CoordinatorKind.TRANSACTION, "repl.dc2.driver")
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return 1
+        return self.coordinates
 
     async def call(self, node: int, request: Any, purpose: str = "", within: float | None = None) -> Any:
         if isinstance(request, MetadataRequest):
+            if not self.answers:
+                raise Disconnected(f"broker {node}", "gone", sent=True)
             return None
-        if isinstance(request, ProduceRequest) and not self.writable:
+        if not isinstance(request, ProduceRequest):
+            return await super().call(node, request, purpose, within)
+        if not self.writable:
             raise Disconnected("broker 1", "gone", sent=True)
-        return await super().call(node, request, purpose, within)
+        (part,) = request.partitions
+        (batch,) = walk(b"".join(bytes(piece) for piece in part.records), HERE).sets
+        assert isinstance(batch, Batch)
+        self.posted += [job_status.decode_standby(one.value or b"").state for one in records(batch, HERE)]
+        return ProduceResponse(0, (ProducedPartition(part.topic, 0, ErrorCode.NONE, 100, -1, 0),))
+
+
+class Machine:
+    """A launcher that could start every job. What it started runs while `runs` is true."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+        self.launched: list[str] = []
+        self.runs = False
+        self.on_launch: Callable[[], None] = lambda: None
+
+    def check(self, spec: JobSpec) -> None:
+        self.checked.append(spec.topology)
+
+    def find(self, job: str) -> LaunchStatus:
+        return LaunchStatus(LaunchState.RUNNING if self.runs else LaunchState.UNKNOWN, None)
+
+    def launch(self, spec: JobSpec, *, gives_way: bool) -> LaunchHandle:
+        assert gives_way
+        self.on_launch()
+        self.launched.append(spec.topology)
+        self.runs = True
+        return LaunchHandle(spec.job, where="here", log="log")
+
+
+def spec_of(name: str) -> bytes:
+    clusters = {"dc2": ClusterSpec(bootstrap="a:1")}
+    return job_status.encode(
+        JobSpec(job="dc2", topology=name, destination="dc2", clusters=clusters, flows=[])
+    )
+
+
+class Life:
+    """The seconds of a standby of a job whose spec is known."""
+
+    def __init__(self, folder: Path) -> None:
+        self.topic, self.machine = Destination(), Machine()
+        self.said: list[str] = []
+        self.now = 0.0
+        cluster: Any = self.topic
+        launcher: Any = self.machine
+        self.standby: Any = Standby(
+            *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), folder, lambda spec: spec, self.said.append),
+            launcher=launcher,
+            clock=lambda: self.now,
+        )
+        self.standby._cluster = cluster
+        self.standby._archiving = asyncio.ensure_future(asyncio.sleep(0))  # Spark's classes are archived
+        self.topic.write("spec", spec_of("a"))
+
+    async def pass_second(self, second: int, *, heartbeat_comes: bool) -> None:
+        self.now = float(second)
+        if heartbeat_comes:
+            self.topic.write("job", job_status.encode(heartbeat()))
+        await self.standby._attempt()
+
+
+RUNS_THERE = f"the job dc2 runs as {heartbeat().where}"
+CLAIMED = "no heartbeat of the job dc2 for 4 s: it is started here"
+
+
+async def test_heartbeats_of_a_newer_release_are_no_silence(tmp_path: Path) -> None:
+    """It would fence a job that runs, while its machine is upgraded first."""
+    life = Life(tmp_path)
+    life.topic.write("job", job_status.encode(heartbeat()))
+    for second in range(3 * LONG):
+        await life.pass_second(second, heartbeat_comes=False)
+        assert not life.standby._watch.silent
+        life.topic.write("job", b"\x63 of a newer release")
+
+
+async def test_a_job_is_not_started_by_the_spec_before_one_that_cannot_be_read(tmp_path: Path) -> None:
+    life, able = Life(tmp_path), []
+    for value in (spec_of("a"), b"\x63 of a newer release", spec_of("b")):
+        life.topic.write("spec", value)
+        await life.standby._read(life.topic)
+        await life.standby._check_ability()
+        able.append(not life.standby._unable)
+    assert able == [True, False, True]
+    assert life.machine.checked == ["a", "b"]
+    skipped, now = life.said  # nothing was wrong at the start
+    assert skipped.startswith("a record of the status topic was skipped")
+    assert now == "this machine can take the job over now"
 
 
 @dataclass(frozen=True)
 class Loss:
     """Heartbeats come each second until 20, and from `back` on. All are seconds.
 
-    The topic can't be read between `unread`. Another broker leads it from `moved` on.
+    The topic can't be read between `unread`. Another broker leads it from `moved` on. The coordinator of the
+    driver's transactions does not answer between `unanswered`, and is another broker from `handed_over` on.
     """
 
     back: int = 100
     unread: range = range(0)
     moved: int = 100
+    unanswered: range = range(0)
+    handed_over: int = 100
 
 
 @pytest.mark.parametrize(
@@ -395,127 +376,66 @@ class Loss:
         (Loss(moved=21), 21 + LATE),
         (Loss(unread=range(21, 22)), 20 + LATE),  # the standby can't read for a while
         (Loss(unread=range(21, 24)), 20 + LATE + 2),
+        # Without the coordinator no driver sends heartbeats. It is asked each second of a silence.
+        (Loss(unanswered=range(21, 45)), None),
+        (Loss(unanswered=range(23, 26)), 26 + LATE),
+        (Loss(handed_over=23), 24 + LATE),
     ],
 )
-async def test_a_healthy_job_is_not_taken_over_in_an_outage_of_the_status_topic(
-    loss: Loss, taken_over_at: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_healthy_job_is_not_taken_over_in_an_outage_of_the_destination(
+    loss: Loss, taken_over_at: int | None, tmp_path: Path
 ) -> None:
-    topic, now = Destination(), 0.0
-    taken_over: list[float] = []
-    standby: Any = Standby(
-        *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
-        clock=lambda: now,
-    )
-    standby._cluster = topic
-
-    async def nothing(*_: object) -> None: ...
-
-    async def take_over(_: object) -> None:
-        taken_over.append(now)
-
-    monkeypatch.setattr(standby, "_take_over", take_over)
-    monkeypatch.setattr(standby, "_report", nothing)
-    monkeypatch.setattr(standby, "_runs_here", lambda: False)
-    for second in range(60):
-        now, topic.epoch = float(second), 5 + (second >= loss.moved)
-        if second <= 20 or second >= loss.back:
-            topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
+    life = Life(tmp_path)
+    topic = life.topic
+    for second in range(45):
+        topic.epoch = 5 + (second >= loss.moved)
         topic.unlisted = {naming.STATUS} if second in loss.unread else set()
-        await standby._attempt()
-    assert next(iter(taken_over), None) == taken_over_at
+        topic.answers, topic.coordinates = second not in loss.unanswered, 1 + (second >= loss.handed_over)
+        await life.pass_second(second, heartbeat_comes=second <= 20 or second >= loss.back)
+        if life.machine.launched:
+            break
+    assert (second if life.machine.launched else None) == taken_over_at
 
 
 async def test_a_silence_in_which_the_standby_can_t_write_begins_anew(tmp_path: Path) -> None:
-    topic = Destination()
-    standby: Any = Standby(
-        *("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, print),
-    )
-    standby._watch = regular()
-    read(standby._watch, 1, SOON - 1)
-    topic.writable = False
+    life = Life(tmp_path)
+    life.standby._watch = regular()
+    read(life.standby._watch, 1, SOON - 1)
+    life.topic.writable = False
     with pytest.raises(Disconnected):
-        await standby._post(topic, "watching")
-    assert (standby._watch.silent_s, standby._watch.awaited_s) == (0, LATE)
+        await life.standby._post(life.topic, "watching")
+    assert (life.standby._watch.silent_s, life.standby._watch.awaited_s) == (0, LATE)
 
 
 @pytest.mark.parametrize("ended_at", [28, 30])
 async def test_a_job_that_is_back_before_it_was_fenced_is_watched_at_once(
-    ended_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ended_at: int, tmp_path: Path
 ) -> None:
     """The driver here reads another heartbeat and ends. The next silence counts like the first one."""
-    topic, launcher, now = Destination(), Checking(), 0.0
-    said: list[str] = []
-    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
-    standby: Any = Standby(*job, launcher=launcher, clock=lambda: now)  # type: ignore[arg-type]
-    standby._cluster = topic
-
-    async def post(*_: object) -> int:
-        return 100
-
-    monkeypatch.setattr(standby, "_post", post)
-    monkeypatch.setattr(standby, "_runs_here", lambda: len(launcher.launched) == 1 and now < ended_at)
-    topic.write(StatusKey("spec", "dc2"), job_status.encode(spec_of("a")))
+    life = Life(tmp_path)
     for second in range(47):
-        now = float(second)
-        if second <= 20 or 28 <= second <= 40:
-            topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
-        await standby._attempt()
-    there = f"the job dc2 runs as {heartbeat().where}"
-    taken = [
-        "no heartbeat of the job dc2 for 4 s: it is started here",
-        "the job dc2 was started: here, its log is log",
-    ]
-    assert said == [there, *taken, there, *taken]
+        if second == ended_at:
+            life.machine.runs = False
+        await life.pass_second(second, heartbeat_comes=second <= 20 or 28 <= second <= 40)
+    taken = [CLAIMED, "the job dc2 was started: here, its log is log"]
+    assert life.said == [RUNS_THERE, *taken, RUNS_THERE, *taken]
 
 
 @pytest.mark.parametrize("unread", [False, True])
-async def test_a_start_that_fails_while_the_topic_changes_is_said(
-    unread: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_that_fails_while_the_topic_changes_is_said(unread: bool, tmp_path: Path) -> None:
     """The silence begins anew with another leader, which is no heartbeat of the job."""
-    topic, now = Destination(), 0.0
-    said, posted = list[str](), list[str]()
+    life = Life(tmp_path)
 
-    class Failing(Checking):
-        def launch(self, spec: JobSpec, *, gives_way: bool) -> LaunchHandle:
-            topic.epoch, topic.unlisted = 6, {naming.STATUS} if unread else set()
-            raise LaunchError("no java was found", "install it")
+    def fail() -> None:
+        life.topic.epoch, life.topic.unlisted = 6, {naming.STATUS} if unread else set()
+        raise LaunchError("no java was found", "install it")
 
-    job: Any = ("dc2", "dc2", ClusterSpec(bootstrap="a:1"), tmp_path, lambda spec: spec, said.append)
-    standby: Any = Standby(*job, launcher=Failing(), clock=lambda: now)  # type: ignore[arg-type]
-    standby._cluster = topic
-
-    async def post(_: object, state: str, *__: object) -> int:
-        posted.append(state)
-        return 100
-
-    monkeypatch.setattr(standby, "_post", post)
-    monkeypatch.setattr(standby, "_runs_here", lambda: False)
-    topic.write(StatusKey("spec", "dc2"), job_status.encode(spec_of("a")))
+    life.machine.on_launch = fail
     for second in range(29):
-        now = float(second)
-        if second <= 20:
-            topic.write(StatusKey("job", "dc2"), job_status.encode(heartbeat()))
-        await standby._attempt()
-        topic.unlisted = set()
-    there, claimed, failed = said
-    assert there == f"the job dc2 runs as {heartbeat().where}"
-    assert claimed == "no heartbeat of the job dc2 for 4 s: it is started here"
+        await life.pass_second(second, heartbeat_comes=second <= 20)
+        life.topic.unlisted = set()
+    there, claimed, failed = life.said
+    assert (there, claimed) == (RUNS_THERE, CLAIMED)
     assert failed.startswith("the job dc2 could not be started here: no java was found")
+    posted = life.topic.posted
     assert posted[posted.index("taking_over") + 1] == "failed"
-
-
-class Checking:
-    """A launcher that could start every job."""
-
-    def __init__(self) -> None:
-        self.checked: list[str] = []
-        self.launched: list[str] = []
-
-    def check(self, spec: JobSpec) -> None:
-        self.checked.append(spec.topology)
-
-    def launch(self, spec: JobSpec, *, gives_way: bool) -> LaunchHandle:
-        assert gives_way
-        self.launched.append(spec.topology)
-        return LaunchHandle(spec.job, where="here", log="log")
