@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import re
+import shlex
 import sys
 import tempfile
 import threading
@@ -54,13 +55,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="refuse no connections for 12 s or 70 s")
     parser.add_argument("--keep", type=Path, help="a folder for logs and clusters, left as they are")
     options = parser.parse_args()
-    again = f"--seed {options.seed} --rounds {options.rounds} --streams {options.streams}"
-    again += f" --brokers {options.brokers} --blows {options.blows}" + (" --quick" if options.quick else "")
-    again += (f" --only {options.only}" if options.only else "") + (
-        f" --spark {options.spark}" if options.spark else ""
-    )
-    if options.transaction_version is not None:
-        again += f" --transaction-version {options.transaction_version}"
+    again = shlex.join([*sys.argv[1:], f"--seed={options.seed}"])
     print(f"hostile: {again}", flush=True)
     with tempfile.TemporaryDirectory(prefix="hostile-") as scratch:
         folder = options.keep or Path(scratch)

@@ -43,27 +43,21 @@ CODES: Mapping[Api, Sequence[E]] = {
     Api.PRODUCE: _LEADER,
     Api.INIT_PRODUCER_ID: _COORDINATOR,
     Api.ADD_PARTITIONS_TO_TXN: _COORDINATOR,
-    Api.ADD_OFFSETS_TO_TXN: _COORDINATOR,
     Api.END_TXN: _COORDINATOR,
-    Api.TXN_OFFSET_COMMIT: (*_COORDINATOR[:3], E.REQUEST_TIMED_OUT),
 }
 # Seconds after which the slot waits for no answer any more. Half of the late answers come before that.
 PATIENCE_S: Mapping[Api, float] = {
     Api.PRODUCE: 15.0,
     Api.INIT_PRODUCER_ID: 3.0,
     Api.ADD_PARTITIONS_TO_TXN: 3.0,
-    Api.ADD_OFFSETS_TO_TXN: 3.0,
     Api.END_TXN: 10.0,
-    Api.TXN_OFFSET_COMMIT: 3.0,
 }
 # A transaction has one of most requests, and several to produce. Few initialise an id.
 _CHANCE: Mapping[Api, float] = {
     Api.PRODUCE: 0.05,
     Api.INIT_PRODUCER_ID: 0.25,
     Api.ADD_PARTITIONS_TO_TXN: 0.10,
-    Api.ADD_OFFSETS_TO_TXN: 0.10,
     Api.END_TXN: 0.15,
-    Api.TXN_OFFSET_COMMIT: 0.10,
 }
 _WEIGHTS: Mapping[Fault, int] = {
     Fault.REFUSED: 4,

@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pytest
-from kafka.protocol import producer
 
 from runtime.batch import stamp
 from runtime.contract.spec.naming import TopicPartition
@@ -37,10 +36,6 @@ VERSIONS = [
     for api, request in REQUESTS.items()
     for version in range(request.VERSIONS[0], request.VERSIONS[1] + 1)
 ]
-OTHERS = {
-    Api.ADD_OFFSETS_TO_TXN: producer.AddOffsetsToTxnRequest,
-    Api.TXN_OFFSET_COMMIT: producer.TxnOffsetCommitRequest,
-}
 
 
 def sent(request: Any, version: int) -> bytes:
@@ -73,20 +68,6 @@ def test_a_request_is_recognised_and_its_answer_has_the_error_for_all_that_it_na
     assert (
         codes_of(api, request.answer(version, memoryview(data)[4:])[1]) == [ErrorCode.NOT_COORDINATOR] * many
     )
-
-
-@pytest.mark.parametrize("version", range(4))
-@pytest.mark.parametrize("api", OTHERS)
-def test_requests_that_only_other_clients_send_are_recognised_too(api: Api, version: int) -> None:
-    fields = {"transactional_id": "tx", "group_id": "g", "producer_id": 7, "producer_epoch": 3}
-    if api is Api.TXN_OFFSET_COMMIT:
-        fields["topics"] = []
-    request = OTHERS[api](**fields)
-    request.with_header(correlation_id=42, client_id="client")
-    found = transactional(bytes(request.encode(version=version, header=True)))
-    assert found is not None
-    assert (found.api, found.transactional_id) == (api, "tx")
-    assert error_answer(found, ErrorCode.NOT_COORDINATOR)[4:8] == (42).to_bytes(4, "big")
 
 
 def test_a_produce_request_without_a_transaction_passes() -> None:

@@ -16,42 +16,32 @@ _HEADER = struct.Struct(">hhih")  # API key, version, correlation id, length of 
 
 
 class Api(IntEnum):
-    """The requests that carry a transactional id, by their API key."""
+    """The requests of the product that carry a transactional id, by their API key."""
 
     PRODUCE = 0
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
-    TXN_OFFSET_COMMIT = 28
 
 
 NAMES = {
     Api.PRODUCE: "Produce",
     Api.INIT_PRODUCER_ID: "InitProducerId",
     Api.ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
-    Api.ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn",
     Api.END_TXN: "EndTxn",
-    Api.TXN_OFFSET_COMMIT: "TxnOffsetCommit",
 }
 _KEYS = frozenset(map(int, Api))
 _FLEXIBLE = {
     Api.PRODUCE: 9,
     Api.INIT_PRODUCER_ID: 2,
     Api.ADD_PARTITIONS_TO_TXN: 3,
-    Api.ADD_OFFSETS_TO_TXN: 3,
     Api.END_TXN: 3,
-    Api.TXN_OFFSET_COMMIT: 3,
 }
-_FIRST_TRANSACTIONAL_PRODUCE = 3
-_FIRST_BATCHED_ADD = 4  # between brokers only: many transactions in one request
 _REQUESTS: dict[Api, Any] = {
     Api.PRODUCE: producer.ProduceRequest,
     Api.INIT_PRODUCER_ID: producer.InitProducerIdRequest,
     Api.ADD_PARTITIONS_TO_TXN: producer.AddPartitionsToTxnRequest,
-    Api.ADD_OFFSETS_TO_TXN: producer.AddOffsetsToTxnRequest,
     Api.END_TXN: producer.EndTxnRequest,
-    Api.TXN_OFFSET_COMMIT: producer.TxnOffsetCommitRequest,
 }
 
 
@@ -73,9 +63,7 @@ class Request(NamedTuple):
 def transactional(data: bytes) -> Request | None:
     """Returns a request that is part of a transaction, and None for any other one."""
     key, version, correlation_id, client = _HEADER.unpack_from(data)
-    if key not in _KEYS or (key == Api.PRODUCE and version < _FIRST_TRANSACTIONAL_PRODUCE):
-        return None
-    if key == Api.ADD_PARTITIONS_TO_TXN and version >= _FIRST_BATCHED_ADD:
+    if key not in _KEYS:
         return None
     api, at = Api(key), _HEADER.size + max(client, 0)
     if version >= _FLEXIBLE[api]:
@@ -103,14 +91,10 @@ def _answer(request: Request, body: Any, code: int) -> Any:
             return producer.InitProducerIdResponse(
                 throttle_time_ms=0, error_code=code, producer_id=-1, producer_epoch=-1
             )
-        case Api.ADD_OFFSETS_TO_TXN:
-            return producer.AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
         case Api.END_TXN:
             return producer.EndTxnResponse(throttle_time_ms=0, error_code=code)
         case Api.ADD_PARTITIONS_TO_TXN:
             return _add_partitions_answer(body, code)
-        case Api.TXN_OFFSET_COMMIT:
-            return _offset_commit_answer(body, code)
         case Api.PRODUCE:
             return _produce_answer(request.version, body, code)
 
@@ -129,24 +113,6 @@ def _add_partitions_answer(body: Any, code: int) -> Any:
         for topic in body.v3_and_below_topics
     ]
     return answer(throttle_time_ms=0, results_by_topic_v3_and_below=results)
-
-
-def _offset_commit_answer(body: Any, code: int) -> Any:
-    answer = producer.TxnOffsetCommitResponse
-    topic_answer = answer.TxnOffsetCommitResponseTopic
-    topics = [
-        topic_answer(
-            name=topic.name,
-            partitions=[
-                topic_answer.TxnOffsetCommitResponsePartition(
-                    partition_index=one.partition_index, error_code=code
-                )
-                for one in topic.partitions
-            ],
-        )
-        for topic in body.topics
-    ]
-    return answer(throttle_time_ms=0, topics=topics)
 
 
 def _produce_answer(version: int, body: Any, code: int) -> Any:
