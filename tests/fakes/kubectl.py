@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-_PROGRAM = """#!{python}
+_PROGRAM = """#!{python} -IS
 import json, pathlib, sys
 here = pathlib.Path({folder!r})
 words = sys.argv[1:]

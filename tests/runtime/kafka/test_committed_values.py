@@ -36,7 +36,6 @@ def folded(*parts: bytes) -> CommittedValues:
         ([wrote(0, 1, "k", "a"), control_batch(1, 1, COMMIT)], b"a", False),
         ([wrote(0, 1, "k", "a"), control_batch(1, 1, ABORT)], None, False),
         ([wrote(0, 1, "k", "a")], None, True),
-        ([wrote(0, None, "k", "a")], b"a", False),
         # Another's open transaction neither hides nor delays what committed behind it.
         (
             [
@@ -48,29 +47,6 @@ def folded(*parts: bytes) -> CommittedValues:
             b"a",
             False,
         ),
-        # One producer id, several transactions: each marker decides what came since the one before.
-        (
-            [
-                *(wrote(0, 1, "k", "a"), control_batch(1, 1, COMMIT)),
-                *(wrote(2, 1, "k", "b"), control_batch(3, 1, ABORT)),
-                wrote(4, 1, "k", "c"),
-            ],
-            b"a",
-            True,
-        ),
-        # The highest offset wins, whichever marker comes last: compaction would keep that one, too.
-        (
-            [
-                *(wrote(0, 1, "k", "old"), wrote(1, 2, "k", "new")),
-                *(control_batch(2, 2, COMMIT), control_batch(3, 1, COMMIT)),
-            ],
-            b"new",
-            False,
-        ),
-        # What was superseded leaves nothing undecided: its marker may be gone for good.
-        ([wrote(0, 1, "k", "a"), wrote(5, None, "k", "b")], b"b", False),
-        # A tombstone takes the value away.
-        ([wrote(0, None, "k", "a"), wrote(1, None, "k", None)], None, False),
         # What compaction left of a superseded transaction: a batch without records, a marker without data.
         ([empty_batch(0, 3), control_batch(4, 9, COMMIT), wrote(5, None, "k", "a")], b"a", False),
     ],
@@ -81,20 +57,6 @@ def test_a_value_counts_once_its_marker_says_so(
     fold = folded(*parts)
     assert fold.get(b"k") == value
     assert fold.undecided(b"k") is undecided
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        [wrote(9, 1, "other", "x", epoch=1), control_batch(10, 1, COMMIT, epoch=1)],
-        [control_batch(10, 1, COMMIT, epoch=1)],  # its records were superseded, too
-    ],
-)
-def test_a_marker_that_was_compacted_away_is_not_taken_for_a_later_one(later: Sequence[bytes]) -> None:
-    fold = folded(wrote(0, None, "k", "kept"), wrote(1, 1, "k", "aborted"))
-    fold.take(walk(b"".join(later), HERE).sets, HERE)
-    assert fold.get(b"k") == b"kept"
-    assert not fold.undecided(b"k")
 
 
 def test_values_can_leave_the_memory_with_the_news() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -92,67 +91,43 @@ async def test_a_caller_that_gives_up_takes_all_its_questions_back() -> None:
     assert "".join(sorted(asking.given_up)) == asking.asked
 
 
-@dataclass
-class Brokers:
-    """Brokers 1 and 2 of one cluster. The first one that is asked takes that and keeps silent for ever."""
+async def test_a_broker_that_hangs_is_asked_last_from_then_on() -> None:
+    """Of brokers 1 and 2, the first one that is asked keeps silent for ever, and again once `hung` is 0."""
+    hung, ports, asked = 0, list[int](), list[int]()
 
-    hung: int = 0
-    ports: dict[int, int] = field(default_factory=dict)
-    asked: list[int] = field(default_factory=list)
-
-    def script(self, node: int) -> Callable[[Talk], Coroutine[Any, Any, None]]:
-        async def talk(one: Talk) -> None:
+    def script(node: int) -> Callable[[Talk], Coroutine[Any, Any, None]]:
+        async def talk(connected: Talk) -> None:
+            nonlocal hung
             while True:
-                heard = await one.hear()
+                heard = await connected.hear()
                 assert heard.api is Api.METADATA
-                self.asked.append(node)
-                self.hung = self.hung or node
-                if node == self.hung:
+                asked.append(node)
+                hung = hung or node
+                if node == hung:
                     await asyncio.sleep(3600)
-                await one.answer(heard, self.metadata())
+                brokers = [(at, "127.0.0.1", port, None) for at, port in enumerate(ports, 1)]
+                await connected.answer(heard, _metadata(brokers))
 
         return talk
 
-    def metadata(self) -> bytes:
-        brokers = [(node, "127.0.0.1", port, None) for node, port in self.ports.items()]
-        return response(
-            tuple[Int32, Sequence[tuple[Int32, str, Int32, str | None]], str, Int32, Sequence[str]],
-            *(0, brokers, "cluster", 1, ()),
-        )
-
-    def serving(self, work: Callable[[WireSettings], Coroutine[Any, Any, None]]) -> None:
-        async def use() -> None:
-            async with AsyncExitStack() as stack:
-                for node in (1, 2):
-                    self.ports[node] = await stack.enter_async_context(broker(self.script(node)))
-                bootstrap = tuple(("127.0.0.1", port) for port in self.ports.values())
-                await asyncio.wait_for(work(WireSettings(bootstrap)), 60)
-
-        asyncio.run(use())
-
-
-def test_a_broker_that_hangs_is_asked_last_from_then_on() -> None:
-    brokers = Brokers()
-
-    async def work(settings: WireSettings) -> None:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
+    async with broker(script(1)) as first, broker(script(2)) as second:
+        ports += [first, second]
         began = loop.time()
+        settings = WireSettings(tuple(("127.0.0.1", port) for port in ports))
         async with await KafkaCluster.open(settings) as cluster:
             assert cluster.brokers.keys() == {1, 2}  # by the other one, whichever address came first
             assert SILENCE_S <= loop.time() - began < ATTEMPT_S
 
-            brokers.hung = 0
-            began = loop.time()
+            hung, began = 0, loop.time()
             await cluster.all_topics()
             assert SILENCE_S <= loop.time() - began < ATTEMPT_S
 
-            asked_before = len(brokers.asked)
+            asked_before = len(asked)
             await cluster.all_topics()
-            assert brokers.asked[asked_before] == 3 - brokers.hung
-            links = [await cluster.connection(3 - brokers.hung, "look", 30) for _ in range(2)]
+            assert asked[asked_before] == 3 - hung
+            links = [await cluster.connection(3 - hung, "look", 30) for _ in range(2)]
             assert links[0] is links[1]
-
-    brokers.serving(work)
 
 
 async def test_metadata_without_brokers_is_not_believed() -> None:

@@ -57,16 +57,6 @@ def test_an_interrupt_is_no_failure(kit: Kit) -> None:
     assert again.runs == 1
 
 
-def test_nobody_waits_for_another_process_that_makes_it(kit: Kit) -> None:
-    training = Training()
-    with kit.archive.making() as made:
-        ensure_archive(kit, training)
-        assert training.runs == 0
-        assert made is not None
-        made.touch()
-    assert kit.archive.options
-
-
 def of_three(folder: Path, **more: Any) -> LabKafkaCluster:
     nodes = tuple(BrokerPorts(number, 1000 + number, 2000 + number) for number in (1, 2, 3))
     return LabKafkaCluster(LabClusterSpec("dc1", brokers=3, **more), "an-id", nodes, folder)

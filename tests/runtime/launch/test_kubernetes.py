@@ -74,15 +74,10 @@ def test_pods_have_no_right_on_their_node_and_executors_no_token():
     assert driver["spec"]["template"]["metadata"]["labels"]["team"] == "payments"
 
 
-def test_memory_is_that_of_the_jvm_and_of_python():
-    for resource in (manifest.deployment(SPEC), manifest.executor_pod(SPEC)):
-        resources = container_of(resource)["resources"]
-        assert resources["limits"]["memory"] == resources["requests"]["memory"] == f"{(512 + 2048) << 10}Ki"
-
-
 @pytest.mark.parametrize(
     ("conf", "driver", "executor"),
     [
+        ({}, 512 + 2048, 512 + 2048),  # memory is that of the JVM and of Python
         ({"spark.driver.memory": "4g"}, 4096 + 2048, 512 + 2048),
         ({"spark.driver.memoryOverhead": "1024"}, 512 + 1024, 512 + 2048),
         ({"spark.executor.memory": "1048576K"}, 512 + 2048, 1024 + 2048),
@@ -95,7 +90,8 @@ def test_limits_follow_the_memory_of_conf_as_spark_reads_it(conf: dict[str, str]
     resources = [
         container_of(made(spec))["resources"] for made in (manifest.deployment, manifest.executor_pod)
     ]
-    assert [one["limits"]["memory"] for one in resources] == [f"{driver << 10}Ki", f"{executor << 10}Ki"]
+    for kind in ("limits", "requests"):
+        assert [one[kind]["memory"] for one in resources] == [f"{driver << 10}Ki", f"{executor << 10}Ki"]
 
 
 def test_the_pod_that_is_tried_has_the_cores_that_spark_gives_an_executor():

@@ -4,8 +4,6 @@ the end.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runtime.contract.launching import LaunchError, LaunchState
+from runtime.contract.launching import LaunchState
 from runtime.contract.records.job_status import JobStatus, SlotReport
 from runtime.contract.spec.jobspec import JobSpec
-from runtime.contract.spec.launch import LaunchSpec
 from runtime.lab.lab import Lab
 from runtime.launch.choose import launcher_for
 from runtime.launch.command import MAIN
@@ -130,7 +127,7 @@ def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], s
                 since = time.monotonic()
                 victim.kill()
                 who = back(f"after kill -9 of the {what}", since, who)
-            assert found_from_another_process(home, spec.job) == LaunchState.RUNNING
+            assert launcher_for(spec.launch, home).find(spec.job).state is LaunchState.RUNNING
             assert handle.log == str(job.folder.log)
 
             job.processes()
@@ -151,32 +148,3 @@ def test_whoever_is_killed_the_job_comes_back(lab: Lab, fresh: Callable[[str], s
             launcher.stop(spec.job, 0)
     assert not job.alive()
     print(took, f"{resident} MB")
-
-
-def test_what_spark_refuses_is_told_with_its_own_words(lab: Lab, tmp_path: Path):
-    launch = LaunchSpec(conf={"spark.driver.extraJavaOptions": "-Xmx9g"})
-    spec = spec_of(lab, "refused", [flow_of("f", ["t"])], launch=launch)
-    launcher = launcher_for(spec.launch, tmp_path)
-    with pytest.raises(LaunchError, match="died at its start") as caught:
-        launcher.launch(spec)
-    told = "\n".join(caught.value.log)
-    assert "Not allowed to specify max heap" in told
-    assert launcher.find("refused").state is LaunchState.ENDED
-
-
-def found_from_another_process(home: Path, job: str) -> str:
-    program = (
-        "import sys; from pathlib import Path; from runtime.contract.spec.jobspec import LaunchSpec\n"
-        "from runtime.launch.choose import launcher_for\n"
-        "print(launcher_for(LaunchSpec(), Path(sys.argv[1])).find(sys.argv[2]).state)"
-    )
-    here = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(home), job],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=here,
-        timeout=60,
-    )
-    return done.stdout.strip()

@@ -51,12 +51,6 @@ def test_a_failure_comes_with_its_last_lines(tmp_path: Path) -> None:
     assert caught.value.log == ("the driver is told to end 3 0",)
 
 
-def test_without_java_nothing_is_started(tmp_path: Path) -> None:
-    bare = {"SPARK_HOME": str(FakeSpark(tmp_path).home), "PATH": ""}
-    with pytest.raises(LaunchError, match="Java"):
-        once(environ=bare)
-
-
 def test_it_sees_the_variables_that_it_is_given_alone(tmp_path: Path) -> None:
     spark, heard = FakeSpark(tmp_path), list[str]()
     spark.drivers("tell")

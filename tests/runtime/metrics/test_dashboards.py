@@ -60,13 +60,6 @@ def test_a_board_is_what_grafana_reads(board):
     assert [one for one in _left_out(given, read) if not one.endswith(".definition")] == []
 
 
-def test_a_key_that_grafana_does_not_know_is_found():
-    register_default_plugins()
-    given = {"title": "x", "panels": [{"type": "timeseries", "titel": "y", "gridPos": {"h": 1}}]}
-    read = json.loads(json.dumps(Dashboard.from_json(given), cls=JSONEncoder))
-    assert list(_left_out(given, read)) == [".panels[0].titel"]
-
-
 def _left_out(given: Any, read: Any, at: str = "") -> Iterator[str]:
     """The places of a tree that another lacks, or has with another value."""
     if isinstance(given, dict) and isinstance(read, dict):
@@ -94,7 +87,6 @@ def test_every_alert_stands_in_the_docs():
     for rule in alerts():
         summary, severity = rule["annotations"]["summary"], rule["labels"]["severity"]
         assert f"| `{rule['alert']}` | {summary} | {severity} |" in page
-        assert re.search(rf"^\| `{rule['alert']}` \| [^|]+\|", page, re.MULTILINE)
     assert yaml.safe_load(ALERTS.read_text())["groups"][0]["name"] == "repl"
 
 
