@@ -17,12 +17,18 @@ def test_what_is_not_done_in_time_was_not_sent() -> None:
     assert not failure.value.sent
 
 
-async def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
-    monkeypatch.setattr(loop, "time", lambda: now[0])
+async def test_a_retry_deadline_counts_from_the_first_failure_and_anew_where_more_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, now = asyncio.get_running_loop(), 100.0
+    monkeypatch.setattr(loop, "time", lambda: now)
+    deadline = RetryDeadline(10)
 
-    def over_at(seconds: float) -> bool:
-        now[0] = seconds
+    def over_at(seconds: float, done: int | None = None) -> bool:
+        nonlocal now
+        now = seconds
+        if done is not None:
+            deadline.advance(done)
         return deadline.over()
 
     assert [over_at(at) for at in (500, 510, 511)] == [False, False, True]
@@ -31,18 +37,7 @@ async def test_a_retry_deadline_counts_from_the_first_failure(monkeypatch: pytes
     deadline.renew()
     deadline.extend(5)
     assert [over_at(at) for at in (900, 910, 911)] == [False, False, True]
-    monkeypatch.undo()
-
-
-async def test_a_retry_deadline_begins_again_where_more_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, deadline, now = asyncio.get_running_loop(), RetryDeadline(10), [100.0]
-    monkeypatch.setattr(loop, "time", lambda: now[0])
-
-    def over_at(seconds: float, done: int) -> bool:
-        now[0] = seconds
-        deadline.advance(done)
-        return deadline.over()
-
+    deadline = RetryDeadline(10)
     found = [over_at(*one) for one in ((500, 0), (511, 0), (512, 7), (522, 7), (523, 7), (524, 6), (525, 8))]
     assert found == [False, True, False, False, True, True, False]
     monkeypatch.undo()
