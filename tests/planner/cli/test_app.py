@@ -4,19 +4,16 @@ import json
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from planner.cli import app
-from planner.cli.command import CommandWithWords
 from runtime.contract.client.secrets import remember
 from tests.commands import environment
-from tests.topologies import Topology
+from tests.topologies import without_answer
 
 HERE = Path(__file__).resolve().parents[3]
 # What the root command needs, so every command has it. A command's own module adds its options alone.
@@ -86,18 +83,6 @@ def test_a_command_that_breaks_says_so_in_one_line(monkeypatch, capsys, tmp_path
     assert "in broken" in file.read_text()
 
 
-def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, click.Command]]:
-    """Yields a command and all below it, each with the words to type."""
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for word in command.list_commands(context):
-            below = command.get_command(context, word)
-            assert below is not None
-            yield from _commands(below, *words, word)
-    if not isinstance(command, click.Group) or isinstance(command, CommandWithWords):
-        yield " ".join(words), command
-
-
 @pytest.mark.parametrize(
     ("command", "code", "err"),
     [
@@ -125,24 +110,9 @@ def test_the_exit_code_is_that_of_the_work_whatever_becomes_of_the_output(
     assert (done.returncode, done.stderr.partition(" — ")[0]) == (code, err)
 
 
-def test_every_command_has_json() -> None:
-    without = [
-        words
-        for words, command in _commands(app.root)
-        if not any("--json" in param.opts for param in command.params)
-    ]
-    # Kafka's own tools print as they do, and ending daemons prints nothing.
-    assert [words for words in without if not words.startswith(("lab tool", "lab spark"))] == []
-
-
 def test_the_rights_on_kubernetes_are_one_list_in_json(tmp_path: Path) -> None:
     launch = {"launcher": "kubernetes", "master": "k8s://https://127.0.0.1:443", "options": {"image": "repl"}}
-    topology = Topology(
-        "shop", tmp_path / "shop.yaml", {"dc1": {"bootstrap": "a:1"}, "dc2": {"bootstrap": "b:1"}}
-    )
-    flow = {"name": "f", "from": "dc1", "to": "dc2", "topics": {"include": ["t"]}}
-    topology.more = {"flows": [flow], "jobs": {"dc2": launch}}
-    path = str(topology.write())
+    path = str(without_answer(tmp_path, jobs={"dc2": launch}))
 
     as_json, as_yaml = (
         CliRunner().invoke(app.root, ["jobs", "manifest", path, *more]) for more in (["--json"], [])
@@ -151,10 +121,3 @@ def test_the_rights_on_kubernetes_are_one_list_in_json(tmp_path: Path) -> None:
     document = json.loads(as_json.stdout)
     assert (document["format_version"], document["apiVersion"], document["kind"]) == (1, "v1", "List")
     assert document["items"] == list(yaml.safe_load_all(as_yaml.stdout))
-
-
-def test_a_completion_script_in_json() -> None:
-    as_json, as_text = (
-        CliRunner().invoke(app.root, ["completion", "bash", *more]) for more in (["--json"], [])
-    )
-    assert json.loads(as_json.stdout) == {"format_version": 1, "shell": "bash", "script": as_text.stdout[:-1]}

@@ -146,22 +146,29 @@ class TestExplain:
 
 
 class TestWithoutCommand:
-    def test_a_folder_with_a_topology(self, tmp_path, capsys, monkeypatch) -> None:
+    @pytest.mark.parametrize(
+        ("name", "said", "commands"),
+        [
+            (
+                "shop.yaml",
+                "This folder has a topology (shop.yaml). Next:",
+                ["repl plan", "repl apply", "repl status"],
+            ),
+            (
+                "README.md",
+                "There is no topology in this folder. Begin with one of these:",
+                ["repl init", "repl import", "repl lab"],
+            ),
+        ],
+    )
+    def test_a_folder(self, name, said, commands, tmp_path, capsys, monkeypatch) -> None:
         (tmp_path / "a.yaml").write_text("kind: Deployment\napiVersion: apps/v1\n")
-        (tmp_path / "shop.yaml").write_text("# mine\napiVersion: repl/v1\n")
+        (tmp_path / name).write_text("# mine\napiVersion: repl/v1\n")
         monkeypatch.chdir(tmp_path)
         assert run([]) == 0
         begin, _, *steps = capsys.readouterr().out.splitlines()
-        assert begin == "This folder has a topology (shop.yaml). Next:"
-        assert [line.split("  ")[1] for line in steps[:3]] == ["repl plan", "repl apply", "repl status"]
-
-    def test_any_other_folder(self, tmp_path, capsys, monkeypatch) -> None:
-        (tmp_path / "a.yaml").write_text("kind: Deployment\napiVersion: apps/v1\n")
-        monkeypatch.chdir(tmp_path)
-        assert run([]) == 0
-        begin, _, *steps = capsys.readouterr().out.splitlines()
-        assert begin == "There is no topology in this folder. Begin with one of these:"
-        assert [line.split("  ")[1].split()[1] for line in steps[:3]] == ["init", "import", "lab"]
+        assert begin == said
+        assert [" ".join(line.split()[:2]) for line in steps[:3]] == commands
 
     def test_each_command_takes_one_line_of_a_terminal(self) -> None:
         lines = root.get_help(click.Context(root, info_name="repl")).splitlines()
@@ -174,8 +181,10 @@ class TestWithoutCommand:
 class TestCompletion:
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
     def test_a_script_for_each_shell(self, shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run(["completion", shell]) == 0
-        assert f"_REPL_COMPLETE={shell}_complete" in capsys.readouterr().out
+        assert run(["completion", shell, "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert f"_REPL_COMPLETE={shell}_complete" in printed["script"]
+        assert printed | {"script": ""} == {"format_version": 1, "shell": shell, "script": ""}
 
     def test_another_shell_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["completion", "csh"]) == 1

@@ -10,7 +10,7 @@ from planner.config import load
 from planner.config.secrets import resolve
 from planner.model.diagnostic import Failure
 from planner.model.topology import Cluster
-from tests.planner.config.given import mistakes, mistakes_alone, warnings, written
+from tests.planner.config.given import mistakes_alone, written
 
 CANARY = "hunter2"
 
@@ -57,27 +57,6 @@ def test_all_that_can_not_be_had_is_named_with_its_place(tmp_path: Path) -> None
         f'{place}:149: "ssl.key.pem" of cluster dc1: the file {tmp_path}/binary is not text in UTF-8 — name another',
         f'{place}:183: "ssl.key.password" of cluster dc1: the file {tmp_path}/large is larger than 1 MiB — name another',
     ]
-
-
-def test_a_literal_secret_is_a_warning_that_does_not_show_it(tmp_path: Path) -> None:
-    text = f"  dc3: {{bootstrap: 'a:1', client: {{sasl.password: {CANARY}}}}}\ntopics: [{{name: a, cluster: dc3}}]\n"
-    (found,) = warnings(tmp_path, text)
-    assert found == (
-        '1:35: "sasl.password" of cluster dc3 stands in the topology as plain text — '
-        "refer to it: sasl.password: {env: VARIABLE} or {file: path}"
-    )
-
-
-@pytest.mark.parametrize("protocol", ["SASL_SSL", "sasl_ssl", "SASL_SL"])
-def test_a_security_protocol_that_does_not_exist_is_an_error(tmp_path: Path, protocol: str) -> None:
-    """librdkafka takes the words in small letters too."""
-    client = f"{{security.protocol: {protocol}}}"
-    text = f"  dc3: {{bootstrap: 'a:1', client: {client}}}\ntopics: [{{name: a, cluster: dc3}}]\n"
-    refused = (
-        '1:35: "security.protocol" of cluster dc3 is "SASL_SL", none of PLAINTEXT, SSL, SASL_PLAINTEXT or '
-        'SASL_SSL — did you mean "SASL_SSL"?'
-    )
-    assert mistakes(tmp_path, text) == ([refused] if protocol == "SASL_SL" else [])
 
 
 def test_a_literal_secret_leaves_the_digest_alone(tmp_path: Path) -> None:

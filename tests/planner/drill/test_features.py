@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.cli.app import run
 from planner.config import load
 from planner.drill import promises
 from planner.drill.features import needs_of
@@ -162,9 +163,16 @@ def test_a_live_drill_names_every_cluster_that_does_not_answer(tmp_path: Path) -
     assert not (tmp_path / "home" / "drills").exists()
 
 
-def test_a_live_drill_runs_no_features(tmp_path: Path) -> None:
-    done = repl("drill", str(tmp_path), "--against", "live", "--features", str(tmp_path))
-    assert "--features are run on lab clusters" in done.stderr
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--against live --features .", "--features are run on lab clusters"),
+        ("--canaries", "--canaries are written to live clusters: add --against live"),
+    ],
+)
+def test_options_that_do_not_go_together(options: str, why: str, tmp_path: Path, capsys) -> None:
+    assert run(["drill", str(tmp_path), *options.split()]) == ExitCode.ERROR
+    assert why in capsys.readouterr().err
 
 
 class TwoSides(ScenarioRun):
@@ -194,11 +202,11 @@ class TwoSides(ScenarioRun):
     ],
 )
 def test_records_are_compared_partition_by_partition_in_order(tokyo, kept) -> None:
-    run = TwoSides({0: [b"1", b"2"], 1: [b"3"]}, tokyo)
-    assert promises.in_order(run, "paris.orders", "tokyo", "paris") is kept
-    assert promises.in_order(run, "orders", "paris", "tokyo") is kept
+    sides = TwoSides({0: [b"1", b"2"], 1: [b"3"]}, tokyo)
+    assert promises.in_order(sides, "paris.orders", "tokyo", "paris") is kept
+    assert promises.in_order(sides, "orders", "paris", "tokyo") is kept
     with pytest.raises(DrillAborted, match="no flow copies payments between tokyo and paris"):
-        promises.in_order(run, "payments", "tokyo", "paris")
+        promises.in_order(sides, "payments", "tokyo", "paris")
 
 
 # Names in sentences are compared with the topology before anything is started.

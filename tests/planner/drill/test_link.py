@@ -88,11 +88,6 @@ def test_a_slow_link_takes_as_much_as_a_quick_one(link: DrillLink) -> None:
     assert 0.1 <= time.monotonic() - began < 1.0  # one pause for each piece of 64 KiB takes 1.6 s
 
 
-def test_it_closes_twice(link: DrillLink) -> None:
-    link.close()
-    link.close()
-
-
 def test_connections_that_arrive_while_it_closes_are_closed_too(broker: str) -> None:
     for _ in range(10):
         with ExitStack() as clients:

@@ -17,9 +17,8 @@ from planner.drill.routes import DrillRoute, clusters_to_lose, flows_out_of, not
 from planner.drill.scenario_record import DrillAborted, ScenarioRecord
 from planner.drill.scenario_run import ScenarioRun, Stopped, stopped_partitions
 from planner.drill.traffic import record_id
-from planner.model.drill import DrillReport, RecoveryTime, Scenario
+from planner.model.drill import DrillReport, RecoveryTime
 from planner.model.topology import Topology
-from planner.render.reports.drill import figures
 from planner.workflows.requests import DrillRequest
 from runtime.contract.results.status import FlowHealth, ReplicationStatus
 from runtime.contract.spec.flow import FlowState
@@ -232,16 +231,6 @@ def test_each_second_of_a_scenario_belongs_to_a_step() -> None:
     assert steps[0].took_s >= 0.02
     for step, following in pairwise(steps):
         assert following.at_s == pytest.approx(step.at_s + step.took_s)
-
-
-def test_an_rto_is_the_sum_of_its_parts() -> None:
-    scenario = Scenario("paris is lost", "paris", rto=RecoveryTime(2.0, 0.25, 0.5))
-    scenario.rpo_records, scenario.at_risk_records = 3, 1_000
-    assert scenario.rto_s == 2.75
-    assert figures(scenario)[:2] == [
-        ("RTO", "2.8 s = failover 2.0 s + wait 0.2 s + first record 0.5 s"),
-        ("RPO", "3 records of 1,000 at risk"),
-    ]
 
 
 # What is waited for.

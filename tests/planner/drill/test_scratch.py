@@ -253,12 +253,6 @@ def test_canaries_need_leave_in_the_topology_and_an_active_flow(tmp_path: Path) 
     assert drill(TOPOLOGY).run.began
 
 
-def test_canaries_are_for_live_clusters(tmp_path: Path) -> None:
-    done = repl("drill", str(tmp_path), "--canaries")
-    assert done.returncode == 1
-    assert "--canaries are written to live clusters: add --against live" in done.stderr
-
-
 @pytest.mark.slow
 def test_a_cluster_that_does_not_answer_refuses_canaries_before_anything_is_made(tmp_path: Path) -> None:
     topology(tmp_path)

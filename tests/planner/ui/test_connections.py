@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from planner.ui.access import AccessPolicy
-from planner.ui.connections import LIMITS, ConnectionLimits
+from planner.ui.connections import ConnectionLimits
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Visited, fresh, serving
 
@@ -51,13 +51,6 @@ def test_half_of_a_request_is_closed_in_seconds(what: str, capfd: pytest.Capture
         assert closed_after(made) < 5
 
     assert "Traceback" not in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_time_is_some_seconds() -> None:
-    assert max(LIMITS.head_s, LIMITS.body_s) <= 10
-    with serving(fresh(scenes.copying()), policy=GUARDED) as visited, connected(visited, b"GET ") as made:
-        assert closed_after(made) < 10
 
 
 def test_bytes_that_trickle_do_not_extend_the_time() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.config.edit import with_states
-from planner.config.files import topology_files, write_edited
+from planner.config.files import write_edited
 from planner.kafka import ClusterEndpoint, run
 from planner.model.diagnostic import Failure
 from planner.model.plan import ApplyResult
@@ -62,18 +62,6 @@ def test_the_hint_names_each_state_though_a_flow_has_it_already() -> None:
     assert diagnostic.hint == "write state: active in there, state: paused in back, then run repl apply"
 
 
-def test_an_edit_that_was_saved_while_the_command_planned_is_not_overwritten(tmp_path: Path) -> None:
-    file = shop(tmp_path, FLOWS)
-    edits = states_edited({"there": "paused"}, ChangeRequest(file))
-    theirs = file.read_text().replace("the way there", "saved by a colleague")
-    file.write_text(theirs)
-
-    with pytest.raises(Failure, match="edited meanwhile, so nothing was changed"):
-        write_edited(edits.before, {file: b"ours"})
-
-    assert file.read_text() == theirs
-
-
 def test_the_states_of_many_flows_are_one_edit_of_their_file(tmp_path: Path) -> None:
     names = [f"f{number}" for number in range(12)]
     lines = [f"  - {{name: {name}, from: dc1, to: dc2, topics: {{include: {name}}}}}\n" for name in names]
@@ -119,13 +107,6 @@ def test_a_file_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(Failure, match=r"a\.yaml can't be written: No such file or directory"):
         write_edited({file: b"a"}, {file: b"b"})
-
-
-def test_what_is_half_written_is_no_part_of_the_topology(tmp_path: Path) -> None:
-    file = shop(tmp_path, FLOWS)
-    (tmp_path / ".shop.yaml.x.part").write_text("half")
-
-    assert topology_files(tmp_path) == (file,)
 
 
 def test_a_cluster_that_the_plan_does_not_change_is_not_read_under_the_leases() -> None:

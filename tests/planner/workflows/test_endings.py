@@ -1,13 +1,12 @@
 """While a flow ends: what is left to copy, how long a source may be silent, and which loss is accepted."""
 
-from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from planner.cli.view import TerminalView
 from planner.kafka import run
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure
 from planner.model.topology import Cluster
@@ -26,10 +25,11 @@ from runtime.contract.client.stores import Setting
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
-from runtime.contract.results.status import PartitionHealth, ReplicationStatus
+from runtime.contract.results.status import ReplicationStatus
 from tests.fakes.clock import jumping
 from tests.fakes.health import flow_health, partition_health, status_of, topic_health
 from tests.fakes.states import flow, topology
+from tests.fakes.tables import cases
 from tests.runtime.audit.given import (
     TOPIC,
     asked,
@@ -46,13 +46,10 @@ from tests.runtime.audit.given import (
 LONG_S = SILENT_MS / 1000 + 1
 
 
-def test_a_source_that_never_answered_is_silent_at_once() -> None:
-    assert SourceSilence().lasts(answers=False, now_s=100)
-
-
-def test_one_that_did_answer_has_a_moment_to_come_back() -> None:
+def test_a_source_that_never_answered_is_silent_at_once_and_another_one_may_come_back() -> None:
     silence = SourceSilence()
 
+    assert silence.lasts(answers=False, now_s=100)
     assert not silence.lasts(answers=True, now_s=100)
     assert not silence.lasts(answers=False, now_s=101)
     assert not silence.lasts(answers=True, now_s=102)
@@ -60,26 +57,30 @@ def test_one_that_did_answer_has_a_moment_to_come_back() -> None:
     assert silence.lasts(answers=False, now_s=102 + LONG_S)
 
 
-def test_a_partition_that_was_recreated_is_not_copied_and_its_next_step_is_told() -> None:
-    written = ledger(progress(), job(), report(said(S.CAUGHT_UP)))
-    made_again = destination(topics={TOPIC: TopicFacts(b"o" * 16, 1)})
-    (flow,) = join(asked(), look(source(), made_again, written)).flows
-
-    assert left_to_copy(flow.topics) == (
-        "orders-0: recreated, orders at dc2 was deleted and made again. Next: repl resume one --accept-loss"
-    )
-    (flow,) = join(asked(), look(source(), destination(), written)).flows
-    assert left_to_copy(flow.topics) == ""
+AT_5 = progress(5), job(), report(said(S.RECORD_TOO_LARGE, why="2 MB"))
+MADE_AGAIN = destination(topics={TOPIC: TopicFacts(b"o" * 16, 1)})
 
 
-@pytest.mark.parametrize(("end", "stopped"), [(9, True), (5, False)])
-def test_a_partition_that_waits_for_a_decision_is_named_while_records_are_left(
-    end: int, stopped: bool
-) -> None:
-    written = ledger(progress(5), job(), report(said(S.RECORD_TOO_LARGE, why="2 MB")))
-    (flow,) = join(asked(), look(source(end=end), destination(end=5), written)).flows
-    left = left_to_copy(flow.topics)
-    assert left.startswith("orders-0: record_too_large, 2 MB. Next: raise max.message.bytes") is stopped, left
+@cases(
+    "here there written left",
+    {
+        "all is copied": (source(), destination(), (progress(), job(), report(said(S.CAUGHT_UP))), ""),
+        "the mirror was made again, and nothing is left to copy": (
+            *(source(), MADE_AGAIN, (progress(), job(), report(said(S.CAUGHT_UP)))),
+            "orders-0: recreated, orders at dc2 was deleted and made again. Next: repl resume one --accept-",
+        ),
+        "a record is too large": (
+            *(source(end=9), destination(end=5), AT_5),
+            "orders-0: record_too_large, 2 MB. Next: raise max.message.bytes",
+        ),
+        "one was too large, and no record is left": (source(end=5), destination(end=5), AT_5, ""),
+    },
+)
+def test_a_partition_that_waits_for_a_decision_is_named(here, there, written, left) -> None:
+    (flow,) = join(asked(), look(here, there, ledger(*written))).flows
+    found = left_to_copy(flow.topics)
+    assert found.startswith(left)
+    assert bool(found) is bool(left)
 
 
 def test_what_producers_add_while_a_failback_waits_is_not_waited_for() -> None:
@@ -99,16 +100,25 @@ def test_what_producers_add_while_a_failback_waits_is_not_waited_for() -> None:
     assert left(CopyGoal(), 100, 180) == "80 records are left to copy (orders 80)"
 
 
-def test_a_failback_waits_while_a_lag_is_not_known() -> None:
-    topics = [replace(topic_health(topic=name), lag_records=None) for name in ("d", "a", "c", "b")]
-    assert CopyGoal().left(topics) == left_to_copy(topics) == "the lag of a, b, c is not known yet"
+# The other partitions of its topic have no lag: promote and the gate of a wave must not pass.
+WITHOUT_LEADER = partition_health(lag_records=0), partition_health(partition=1, lag_records=None)
 
 
-def test_a_partition_without_a_leader_is_not_taken_for_copied() -> None:
-    """The other partitions of its topic have no lag: promote and the gate of a wave must not pass."""
-    partitions = partition_health(lag_records=0), partition_health(partition=1, lag_records=None)
-    topics = [replace(topic_health(*partitions, topic="orders"), lag_records=0)]
-    assert CopyGoal().left(topics) == left_to_copy(topics) == "the lag of orders is not known yet"
+@cases(
+    "topics unknown",
+    {
+        "no lag is known": (
+            [replace(topic_health(topic=name), lag_records=None) for name in ("d", "a", "c", "b")],
+            "a, b, c",
+        ),
+        "a partition has no leader": (
+            [replace(topic_health(*WITHOUT_LEADER, topic="orders"), lag_records=0)],
+            "orders",
+        ),
+    },
+)
+def test_a_failback_waits_while_a_lag_is_not_known(topics, unknown) -> None:
+    assert CopyGoal().left(topics) == left_to_copy(topics) == f"the lag of {unknown} is not known yet"
 
 
 def test_of_many_topics_those_with_the_largest_lags_are_named() -> None:
@@ -127,20 +137,61 @@ def partition(number: int, state: State, why: str = "") -> PartitionStatus:
 LOST = partition(0, State.DATA_LOSS)
 
 
-def told(stopped: Sequence[PartitionStatus], *left: PartitionHealth) -> list[ProgressEvent]:
+DIVERGED = partition(1, State.DIVERGED)
+IDLE = partition_health(1, state="retrying", why="orders-1 has no leader", next="")
+CONTINUES = "flow.there: continues behind the lost records: "
+NOT_YET = "orders-1: its loss is accepted, and it is retrying: orders-1 has no leader"
+NO_LOSS = "is no loss that can be accepted"
+
+
+@cases(
+    "stopped left told",
+    {
+        "both continue": ([LOST, DIVERGED], [], [f"{CONTINUES}orders-0 (data_loss), orders-1 (diverged)"]),
+        "one does not copy yet": ([LOST, DIVERGED], [IDLE], [f"{CONTINUES}orders-0 (data_loss)", NOT_YET]),
+        "none copies yet": ([DIVERGED], [IDLE], [NOT_YET]),
+        "others lost no records": (
+            [LOST, partition(1, State.RECORD_CORRUPT), partition(2, State.LEDGER_MISSING)],
+            [],
+            [
+                f"{CONTINUES}orders-0 (data_loss)",
+                f"orders-2: ledger_missing {NO_LOSS}",
+                f"orders-1: record_corrupt {NO_LOSS}",
+            ],
+        ),
+    },
+)
+def test_what_continues_and_what_does_not_is_told(stopped, left, told) -> None:
     events: list[ProgressEvent] = []
     report_loss(stopped, THERE, Interaction(progress=events.append), left)
-    return events
+    assert [event.summary if isinstance(event, Diagnostic) else event for event in events] == told
 
 
-def test_what_does_not_copy_yet_does_not_count_as_continued() -> None:
-    idle = partition_health(1, state="retrying", why="orders-1 has no leader", next="")
-    lost = partition(1, State.DIVERGED)
-    continued, noticed = told([LOST, lost], idle)
-    assert continued == "flow.there: continues behind the lost records: orders-0 (data_loss)"
-    assert isinstance(noticed, Diagnostic)
-    assert "orders-1: its loss is accepted, and it is retrying: orders-1 has no leader" in str(noticed)
-    assert all(isinstance(event, Diagnostic) for event in told([lost], idle))
+GO_PAST = "go past the record with restart_from: {offsets: {orders: {7: OFFSET}}}"
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        (State.RECORD_TOO_LARGE, "raise max.message.bytes"),
+        (State.RECORD_REFUSED, GO_PAST),
+        (State.RECORD_CORRUPT, GO_PAST),
+        (State.LEDGER_MISSING, "restore __repl.ledger, or say where to begin"),
+        (State.SOURCE_DELETED, "take the topic out of the flow"),
+        (None, "look at repl status"),
+    ],
+)
+def test_what_is_no_loss_is_refused_with_its_way_out(state: State | None, hint: str) -> None:
+    stopped = [partition(7, state, "so it is"), partition(8, state)] if state is not None else []
+    with pytest.raises(Failure) as failure:
+        report_loss(stopped, THERE, Interaction(), [])
+
+    (refused,) = failure.value.diagnostics
+    what = f"orders-7, orders-8: {state} {NO_LOSS} (orders-7: so it is)"
+    nothing = "flow.there: none of its partitions is stopped over lost records"
+    assert refused.summary == (what if state else nothing)
+    assert failure.value.exit_code == (ExitCode.REFUSED if state else ExitCode.ERROR)
+    assert hint in refused.hint
 
 
 class Readings:
@@ -160,75 +211,21 @@ class Readings:
     [
         ((("data_loss", "data_loss"), ("starting", "retrying"), ("copying", "retrying")), []),
         ((("data_loss", "data_loss"), ("retrying", "caught_up")), ["retrying"]),
+        (((),), None),
     ],
 )
-def test_a_partition_whose_loss_is_accepted_is_waited_for(
-    states: tuple[tuple[str, str], ...], left: list[str]
-) -> None:
-    """Other partitions of the flow are not."""
+def test_a_partition_whose_loss_is_accepted_is_waited_for(states: Any, left: list[str] | None) -> None:
+    """Other partitions of the flow are not. What no status shows is not said to copy."""
+
+    refused = pytest.raises(Failure, match="whether it copies again is not known")
 
     @jumping
     async def wait() -> None:
         reader: Any = Readings(*states)
-        assert [part.state for part in await not_copying(reader, "there", [LOST])] == left
+        with refused if left is None else nullcontext():
+            assert [part.state for part in await not_copying(reader, "there", [LOST])] == left
 
     wait()
-
-
-def test_partitions_that_no_status_shows_are_not_said_to_copy() -> None:
-    @jumping
-    async def wait() -> None:
-        reader: Any = Readings(())
-        with pytest.raises(Failure, match="whether it copies again is not known"):
-            await not_copying(reader, "there", [LOST])
-
-    wait()
-
-
-def test_what_continues_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for event in told([LOST, partition(1, State.RECREATED)]):
-        TerminalView(as_json=False)(event)
-
-    assert capsys.readouterr().err == (
-        "flow.there: continues behind the lost records: orders-0 (data_loss), orders-1 (recreated)\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        (State.RECORD_TOO_LARGE, "raise max.message.bytes"),
-        (State.RECORD_REFUSED, "go past the record with restart_from: {offsets: {orders: {7: OFFSET}}}"),
-        (State.RECORD_CORRUPT, "go past the record with restart_from: {offsets: {orders: {7: OFFSET}}}"),
-        (State.LEDGER_MISSING, "restore __repl.ledger, or say where to begin"),
-        (State.SOURCE_DELETED, "take the topic out of the flow"),
-    ],
-)
-def test_what_is_no_loss_is_refused_with_its_way_out(state: State, says: str) -> None:
-    with pytest.raises(Failure) as failure:
-        told([partition(7, state, "so it is"), partition(8, state)])
-
-    assert failure.value.exit_code == ExitCode.REFUSED
-    (one,) = failure.value.diagnostics
-    assert one.summary == f"orders-7, orders-8: {state} is no loss that can be accepted (orders-7: so it is)"
-    assert says in one.hint
-
-
-def test_each_state_is_a_warning_beside_what_continues() -> None:
-    others = (partition(1, State.RECORD_CORRUPT), partition(2, State.LEDGER_MISSING))
-
-    accepted, *more = told([LOST, *others])
-
-    assert accepted == "flow.there: continues behind the lost records: orders-0 (data_loss)"
-    warned = [str(one) for one in more if isinstance(one, Diagnostic)]
-    assert ["orders-2: ledger_missing" in warned[0], "orders-1: record_corrupt" in warned[1]] == [True, True]
-
-
-def test_where_nothing_stands_still_nothing_is_accepted() -> None:
-    with pytest.raises(Failure, match="none of its partitions is stopped over lost records") as failure:
-        told([])
-
-    assert failure.value.exit_code == ExitCode.ERROR
 
 
 def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> None:

@@ -50,19 +50,13 @@ def test_diagnostics_are_reported_and_kept_in_order() -> None:
     assert found.diagnostics == (note("first"), warning("second"))
 
 
-def test_the_holder_of_a_lease_is_named() -> None:
-    holder = LeaseHolder("id", "ada", "ops1", 7, "shop", "a plan")
-
-    assert wait_text("dc1", LeaseState(holder, 0, 0, 30_000)) == (
-        "Waiting for another apply to dc1: ada@ops1, pid 7, since 00:00:00 UTC ..."
-    )
-
-
-def test_a_holder_writes_no_lines_of_its_own() -> None:
+def test_the_holder_of_a_lease_is_named_and_writes_no_lines_of_its_own() -> None:
     """Its name comes from a topic that others may write."""
     holder = LeaseHolder("id", "ada\nApply complete", "ops1", 7, "shop", "a plan")
 
-    assert "\n" not in wait_text("dc1", LeaseState(holder, 0, 0, 30_000))
+    assert wait_text("dc1", LeaseState(holder, 0, 0, 30_000)) == (
+        "Waiting for another apply to dc1: ada\\nApply complete@ops1, pid 7, since 00:00:00 UTC ..."
+    )
 
 
 def summary(result: Result, *, interrupted: bool = False) -> ApplySummary:

@@ -8,7 +8,7 @@ from planner.model.diagnostic import SourceLocation
 from planner.model.plan import Plan
 from planner.model.topology import Cluster
 from planner.workflows.applying.apply import home_of
-from runtime.contract.launching import LaunchHandle, LaunchState, LaunchStatus
+from runtime.contract.launching import LaunchState, LaunchStatus
 from tests.fakes.states import cluster, inputs, observed, topology
 
 
@@ -18,21 +18,22 @@ def plan(file: str | None) -> Plan:
     return Plan(inputs(shop, observed(cluster())))
 
 
-def test_beside_the_topology_wherever_its_plan_was_saved(tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("REPL_HOME", raising=False)
+@pytest.mark.parametrize(
+    ("file", "told", "home"),
+    [
+        ("shop/shop.yaml", None, "shop/.repl/jobs"),
+        ("gone.yaml", None, ".repl/jobs"),
+        (None, None, ".repl/jobs"),
+        ("shop/shop.yaml", "home", "home/jobs"),
+    ],
+)
+def test_jobs_are_kept_beside_the_topology_wherever_its_plan_was_saved_or_where_it_is_told(
+    file: str | None, told: str | None, home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPL_HOME", str(tmp_path / told) if told else "")
     (tmp_path / "shop").mkdir()
-    file = tmp_path / "shop" / "shop.yaml"
-    file.touch()
-
-    assert home_of(plan(str(file)), tmp_path / "saved.plan") == tmp_path / "shop" / ".repl" / "jobs"
-    assert home_of(plan("gone.yaml"), tmp_path / "saved.plan") == tmp_path / ".repl" / "jobs"
-    assert home_of(plan(None), tmp_path) == tmp_path / ".repl" / "jobs"
-
-
-def test_or_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPL_HOME", str(tmp_path / "home"))
-
-    assert home_of(plan(None), tmp_path) == tmp_path / "home" / "jobs"
+    (tmp_path / "shop" / "shop.yaml").touch()
+    assert home_of(plan(file and str(tmp_path / file)), tmp_path / "saved.plan") == tmp_path / home
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,3 @@ def test_or_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_what_is_found_of_a_job(state: LaunchState, runs: bool | None) -> None:
     assert LaunchStatus(state).runs is runs
-
-
-def test_where_it_runs_is_told_with_its_log() -> None:
-    assert str(LaunchHandle("dc2", "pid 7 on host", "/log")) == "pid 7 on host, its log is /log"
-    assert str(LaunchHandle("dc2", "application 7", "")) == "application 7"

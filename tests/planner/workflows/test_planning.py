@@ -19,7 +19,6 @@ from planner.observe.observer import named_topics
 from planner.plan.make import with_diagnostics
 from planner.plan.staleness import stale_diagnostic
 from planner.workflows.applying.apply import with_next_step
-from planner.workflows.audit.access import endpoints_of
 from planner.workflows.audit.replication_status import status_request
 from planner.workflows.plans import retry_while_outdated
 from tests.fakes.replacing import replace
@@ -68,8 +67,7 @@ def _with(topology: Topology, *clusters: str) -> Topology:
     return replace(topology, clusters={name: Cluster(name, bootstrap="a:1") for name in clusters})
 
 
-PINNED = Cluster("dc1", bootstrap="dc1:9092", id="AAA"), Cluster("dc2", bootstrap="dc2:9092")
-SHOP = topology(flow(), clusters=PINNED)
+SHOP = topology(flow())
 
 
 def test_only_who_is_given_up_is_waited_for_less() -> None:
@@ -77,10 +75,6 @@ def test_only_who_is_given_up_is_waited_for_less() -> None:
     assert {name: one.within(60.0) for name, one in clusters.items()} == {"dc1": 3.0, "dc2": 60.0}
     assert {name: one.within(1.0) for name, one in clusters.items()} == {"dc1": 1.0, "dc2": 1.0}
     assert {one.within(60.0) for one in status_request(SHOP).clusters.values()} == {60.0}
-
-
-def test_the_pin_goes_with_the_address() -> None:
-    assert {name: one.id for name, one in endpoints_of(PINNED).items()} == {"dc1": "AAA", "dc2": None}
 
 
 def test_the_hint_of_a_stale_plan_is_that_of_where_it_comes_from() -> None:

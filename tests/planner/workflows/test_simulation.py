@@ -1,7 +1,6 @@
 """The forecast of flows: from volumes, and from real topics."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -9,7 +8,6 @@ from msgspec import structs
 from planner.model.forecast import FlowForecast, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
 from planner.render.plan.documents import html, markdown, simulation_remarks, simulation_text
-from tests.commands import repl
 from tests.planner.render.scenes import everything
 
 FLOW = Flow("into-dc2", "dc1", "dc2", Selection(("orders",)))
@@ -89,9 +87,3 @@ def test_the_table_stands_in_the_comment_and_on_the_page() -> None:
     assert "&lt;dc3&gt; does not answer" in page
     assert "<dc3>" not in page
     assert "simulation" not in html(everything()).partition("</style>")[2]
-
-
-def test_rate_and_outage_need_simulate(tmp_path: Path) -> None:
-    refused = repl("plan", str(tmp_path), "--outage", "1h")
-    assert refused.returncode == 1
-    assert "give --simulate too" in refused.stderr
