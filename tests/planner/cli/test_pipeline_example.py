@@ -15,7 +15,6 @@ import yaml
 
 from planner.model.diagnostic import ExitCode
 from runtime.lab.lab import Lab
-from tests.fakes.tables import cases
 from tests.topologies import at
 
 HERE = Path(__file__).parents[3]
@@ -41,34 +40,6 @@ def of_step(pipeline: dict[Any, Any], job: str, step: str) -> dict[str, Any]:
     return found
 
 
-@cases(
-    "path value",
-    {
-        "applying waits for the plan": ("apply needs", "plan"),
-        "it waits for an approval": ("apply environment", "production"),
-        "it waits for changes": (
-            "apply if",
-            "github.event_name == 'push' && needs.plan.outputs.changes == 'true'",
-        ),
-        "the plan tells of changes": ("plan outputs changes", "${{ steps.plan.outputs.changes }}"),
-        "the plan tells its digest": ("plan outputs digest", "${{ steps.plan.outputs.digest }}"),
-        "no night plans": ("plan if", "github.event_name != 'schedule'"),
-        "each night looks for drift": ("drift if", "github.event_name == 'schedule'"),
-        "each night has a drill": ("drill if", "github.event_name == 'schedule'"),
-    },
-)
-def test_when_a_job_runs_and_what_it_tells(path, value, pipeline) -> None:
-    found = pipeline["jobs"]
-    for name in path.split():
-        found = found[name]
-    assert found == value
-
-
-def test_planning_and_applying_come_as_different_principals(pipeline: dict[Any, Any]):
-    plan, apply = (pipeline["jobs"][job]["env"]["REPL_PASSWORD"] for job in ("plan", "apply"))
-    assert plan != apply
-
-
 def test_no_host_of_jobs_plans_a_pull_request(pipeline: dict[Any, Any]):
     """GitHub gives a job to each runner that has all of its labels, whatever more the runner has."""
     labels = {name: set(job["runs-on"]) for name, job in pipeline["jobs"].items()}
@@ -91,17 +62,23 @@ def test_what_a_pull_request_wrote_gets_no_power(pipeline: dict[Any, Any]):
                 assert step["with"]["persist-credentials"] is False
 
 
-def test_what_is_applied_is_what_the_plan_job_printed(pipeline: dict[Any, Any]):
+def test_what_is_applied_is_what_the_plan_job_printed_once_it_is_approved(pipeline: dict[Any, Any]):
+    plan, apply = pipeline["jobs"]["plan"], pipeline["jobs"]["apply"]
     step = of_step(pipeline, "apply", "apply")
+    assert plan["outputs"]["digest"] == "${{ steps.plan.outputs.digest }}"
     assert step["env"] == {"DIGEST": "${{ needs.plan.outputs.digest }}"}
     assert '--expect "$DIGEST"' in step["run"]
+    assert (apply["needs"], apply["environment"]) == ("plan", "production")
+    assert apply["if"] == "github.event_name == 'push' && needs.plan.outputs.changes == 'true'"
+    assert plan["env"]["REPL_PASSWORD"] != apply["env"]["REPL_PASSWORD"]  # they come as different principals
 
 
 def test_each_night_looks_for_drift_and_runs_a_drill_without_rights_whose_key_signs_no_plan(pipeline):
     assert len(pipeline[True]["schedule"]) == 1
-    assert of_step(pipeline, "drift", "drift")["run"].startswith("repl drift topology/")
+    for job in ("drift", "drill"):
+        assert pipeline["jobs"][job]["if"] == "github.event_name == 'schedule'"
+        assert of_step(pipeline, job, job)["run"].startswith(f"repl {job} topology/")
     drill = pipeline["jobs"]["drill"]
-    assert of_step(pipeline, "drill", "drill")["run"].startswith("repl drill topology/ --reports ")
     assert set(drill["env"]) == {"REPL_PLAN_KEY"}
     assert drill["env"]["REPL_PLAN_KEY"] not in str([pipeline["jobs"][job] for job in ("plan", "apply")])
 

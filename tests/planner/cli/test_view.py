@@ -70,39 +70,35 @@ def test_counts_of_spark_are_few_lines_where_there_is_no_terminal(capsys: pytest
     assert err == "compared 1 of 2,000 stretches\ncompared 2,000 of 2,000 stretches\n"
 
 
-def test_an_apply_on_a_terminal_counts_its_steps(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = io.StringIO()
+@pytest.fixture
+def screen() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def view(screen: io.StringIO) -> TerminalView:
+    """A view of a terminal that shows its bars at once."""
     bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
-    view = TerminalView(as_json=False, bars=bars)
+    return TerminalView(as_json=False, bars=bars)
+
+
+def test_each_apply_on_a_terminal_counts_its_own_steps(view, screen, capsys) -> None:
     plan = everything()
-    first, second, *_ = (step for step in plan.steps if step.id in applies.shown(plan))
-    ended = StepsEnded("dc2", ((first, DONE), (second, DONE)))
-
-    view(ApplyStarted(plan))
-    view(StepWaits(second, "it has not reported"))
-    assert shown(screen, f"{second.address}: it has not reported")
-    view(ended)
-    assert shown(screen, f"2/{len(applies.shown(plan))}")
-    view(ApplyResult(plan))
-
-    assert screen.getvalue().endswith("\x1b[2K")  # nothing of the bars stays
-    assert "it has not reported" not in capsys.readouterr().err
-
-
-def test_the_second_apply_of_a_command_counts_its_own_steps() -> None:
-    screen = io.StringIO()
-    bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
-    view = TerminalView(as_json=False, bars=bars)
-    plan = everything()
-    first, *_ = (step for step in plan.steps if step.id in applies.shown(plan))
+    visible = applies.shown(plan)
+    first, second, *_ = (step for step in plan.steps if step.id in visible)
 
     for _ in range(2):
         view(ApplyStarted(plan))
-        view(StepsEnded("dc2", ((first, DONE),)))
-        assert shown(screen, f"1/{len(applies.shown(plan))}")
+        view(StepWaits(second, "it has not reported"))
+        assert shown(screen, f"{second.address}: it has not reported")
+        view(StepsEnded("dc2", ((first, DONE), (second, DONE))))
+        assert shown(screen, f"2/{len(visible)}")
+        view(ApplyResult(plan))
+        assert screen.getvalue().endswith("\x1b[2K")  # nothing of the bars stays
         screen.seek(0)
         screen.truncate()
-        view(ApplyResult(plan))
+
+    assert "it has not reported" not in capsys.readouterr().err
 
 
 def test_each_step_of_an_apply_and_what_failed_behind_the_scenes_is_a_line_on_stderr(
@@ -112,21 +108,19 @@ def test_each_step_of_an_apply_and_what_failed_behind_the_scenes_is_a_line_on_st
     visible = applies.shown(plan)
     step = next(step for step in plan.steps if step.id in visible)
     unseen = next(step for step in plan.steps if step.id not in visible)
-    failed = StepResult(Result.FAILED, "the broker refused it")
+    left, failed = (
+        StepResult(Result.DONE, "a pod is left"),
+        StepResult(Result.FAILED, "the broker refused it"),
+    )
     events: list[ProgressEvent] = [
         ApplyStarted(plan),
-        StepsEnded("dc1", ((step, DONE), (unseen, DONE), (unseen, failed))),
+        StepsEnded("dc1", ((step, left), (unseen, DONE), (unseen, failed))),
     ]
-    assert printed(events, capsys, as_json=False) == (
-        "",
-        f"{applies.line(step, DONE)}\n{applies.line(unseen, failed)}\n",
-    )
-
-
-def test_a_step_that_is_done_says_what_it_left() -> None:
-    step = everything().steps[0]
-    assert applies.line(step, DONE).endswith(f"{step.past} (0.0 s)")
-    assert applies.line(step, StepResult(Result.DONE, "a pod is left")).endswith("(0.0 s); a pod is left")
+    out, err = printed(events, capsys, as_json=False)
+    done, refused = err.splitlines()
+    assert out == ""
+    assert done.endswith(f"{step.past} (0.0 s); a pod is left")
+    assert refused == applies.line(unseen, failed)
 
 
 def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,11 +267,7 @@ def test_nothing_to_do_is_told_as_every_end_is(capsys: pytest.CaptureFixture[str
     }
 
 
-def test_an_apply_that_fails_leaves_no_bar() -> None:
-    screen = io.StringIO()
-    bars = ProgressBars(Console(file=screen, force_terminal=True, width=100), delay_s=0)
-    view = TerminalView(as_json=False, bars=bars)
-
+def test_an_apply_that_fails_leaves_no_bar(view: TerminalView, screen: io.StringIO) -> None:
     def fail() -> None:
         with interaction(view, auto_approve=True).interrupts(Interruption()):
             view(ApplyStarted(everything()))
