@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from planner.workflows.topology import kill_all_below
-from runtime.contract.records.job_status import JobStatus, SlotReport
+from runtime.contract.records.job_status import SlotReport
 from runtime.contract.records.ledger import PartitionKey
 from runtime.contract.spec import jobspec
+from runtime.contract.spec.jobspec import JobSpec
 from runtime.lab.cluster import LabClusterSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
 from tests.labs import running_lab
 from tests.network import network
 from tests.records import wait_for
-from tests.spark.job import statuses
+from tests.spark.job import current_reports, statuses
 from tests.spark.standalone import Standalone, Worker, standalone
 from tests.topologies import at
 
@@ -96,9 +97,7 @@ class ClusterJob:
 
     def reports(self) -> dict[int, SlotReport]:
         """The newest report of each slot to the driver that runs."""
-        status, slots = self._statuses()
-        driver = status.driver if status is not None else ""
-        return {slot: one for slot, one in slots.items() if one.driver == driver}
+        return current_reports(self._spec())
 
     def placement(self, without: Collection[int] = ()) -> dict[PartitionKey, int]:
         """The slot of each partition by these reports; `without` those of some processes."""
@@ -123,18 +122,17 @@ class ClusterJob:
         """Returns when every slot runs, and none of them in one of the processes that have ended."""
 
         def run() -> bool:
-            status, _ = self._statuses()
+            status, _ = statuses(self._spec())
             states = [one.state for one in status.slots] if status is not None else []
             return states == ["running"] * self.slots and self.processes().isdisjoint(ended)
 
-        wait_for(run, WITHIN_S, 0.2, about=lambda: f"{self._statuses()}\n{self.log()[-6000:]}")
+        wait_for(run, WITHIN_S, 0.2, about=lambda: f"{statuses(self._spec())}\n{self.log()[-6000:]}")
 
     def log(self) -> str:
         return (self._home / "jobs" / "dc2" / "job.log").read_text(errors="replace")
 
-    def _statuses(self) -> tuple[JobStatus | None, dict[int, SlotReport]]:
-        file = self._home / "jobs" / "dc2" / "spec.json"
-        return statuses(jobspec.decode(file.read_bytes()))
+    def _spec(self) -> JobSpec:
+        return jobspec.decode((self._home / "jobs" / "dc2" / "spec.json").read_bytes())
 
     def _repl(self, *words: str) -> None:
         environ = {"REPL_HOME": str(self._home), **self._place.environ}

@@ -243,6 +243,12 @@ def statuses(spec: JobSpec) -> tuple[JobStatus | None, dict[int, SlotReport]]:
     return status, slots
 
 
+def current_reports(spec: JobSpec) -> dict[int, SlotReport]:
+    """The newest report of each slot to the driver that runs."""
+    status, slots = statuses(spec)
+    return {slot: one for slot, one in slots.items() if status is not None and one.driver == status.driver}
+
+
 def remembered(spec: JobSpec) -> JobSpec:
     """What the job says that it runs by."""
     return job_status.decode_spec(_newest(spec)[job_status.encode_key(StatusKey("spec", spec.job))])

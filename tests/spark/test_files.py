@@ -9,13 +9,11 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from runtime.audit.offsets.locate_file import locate_in_files
 from runtime.contract.client.endpoint import ClusterEndpoint
-from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import JobStatus, PartitionState
 from runtime.contract.results.groups import LocatedRecord, LocateResult
 from runtime.contract.spec.files import FilesSpec
@@ -27,8 +25,8 @@ from runtime.files.snapshots import SnapshotFolder
 from runtime.lab.lab import Lab
 from tests import checker
 from tests.checker.reader import read as consume
-from tests.records import create_topic, recreate_topic, wait_for, write
-from tests.spark.exported import assert_equal, expected, files_of, lines_of, verified
+from tests.records import create_topic, wait_for, write
+from tests.spark.exported import assert_equal, expected, files_of, lines_of
 from tests.spark.job import Running, flow_of, spec_of, start_job
 
 pytestmark = pytest.mark.spark
@@ -212,60 +210,5 @@ def remounted(folder: Path, mode: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.long
-def test_what_stops_a_partition_is_named_and_the_rest_goes_on(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path
-):
-    """A topic that is made again, and records that are gone (R4, R7)."""
-    client = dict(lab.clusters["dc1"].client)
-    again, gone, fine = fresh("again"), fresh("gone"), fresh("fine")
-    folder = tmp_path / "lake"
-    folder.mkdir()
-    for topic in (again, gone, fine):
-        create_topic(client, topic)
-        write(client, topic, [b"first"] * 5)
-    flow = into_files(fresh("flow"), [again, gone, fine], folder, "json")
-    spec = job_of(lab, fresh("job"), [flow])
-    with start_job(spec, tmp_path) as job:
-        wait_for(lambda: len(lines_of(folder)) == 15, _STARTS_S, about=job.tail)
-        assert job.stop() == JobExit.STOPPED
-
-    recreate_topic(client, again)
-    write(client, again, [b"second"] * 3)
-    write(client, gone, [b"lost"] * 4)
-    delete_below(client, gone, 8)
-    with start_job(spec, tmp_path) as job:
-        wait_for(lambda: len(lines_of(folder)) == 18, _STARTS_S, about=job.tail)
-        lineages = {path.name.split("-")[-1] for path in files_of(folder) if again in path.parts}
-        assert len(lineages) == 2  # the files of both topics of this name are there, each under its own id
-        states = {key.topic: one for key, one in job.partitions().items()}
-        assert states[gone].state is PartitionState.DATA_LOSS
-        assert states[gone].why == "the offsets 5 to 7 are gone and were not copied"
-        job.tell(AcceptLoss(id=fresh("accept"), flow=flow.name, partitions=[(gone, 0)]))
-        wait_for(lambda: len(lines_of(folder)) == 19, _STARTS_S, about=job.tail)
-        state = ManifestFolder(str(folder), flow.name).read()
-        assert [(gap.low, gap.end) for gap in state.positions[gone, 0].gaps] == [(5, 8)]
-    assert_equal(spec, flow.name, 9)
-    left_out = [
-        (partition.topic, one.low, one.end, one.why.split("; ")[0])
-        for partition in verified(spec, flow.name).partitions
-        for one in partition.not_comparable
-    ]
-    assert sorted(left_out) == sorted(
-        [
-            (again, 0, 5, f"{again} was deleted at dc1 and made again"),
-            (gone, 0, 8, "retention passed at dc1"),
-            (gone, 5, 8, "given up: data_loss"),
-        ]
-    )
-
-
 def why(status: JobStatus) -> str:
     return "".join(flow.why for flow in status.flows)
-
-
-def delete_below(client: dict[str, Any], topic: str, offset: int) -> None:
-    """As retention does."""
-    admin = AdminClient(client)
-    for done in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        done.result(60)

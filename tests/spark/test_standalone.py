@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,6 @@ import pytest
 from msgspec.structs import replace
 
 from runtime.contract.launching import LaunchState
-from runtime.contract.spec import naming
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import JobSpec
 from runtime.contract.spec.launch import LaunchSpec
@@ -26,9 +24,10 @@ from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests import checker
 from tests.commands import repl
 from tests.ports import free_port
-from tests.records import create_topic, read, wait_for
-from tests.spark.job import flow_of, spec_of
+from tests.records import create_topic, wait_for
+from tests.spark.job import current_reports, flow_of, spec_of
 from tests.spark.standalone import Standalone, Worker, fetched, standalone
+from tests.spark.visible import files_below, visible_texts
 
 _LOOK_S = 0.3  # each look reads the status topic, on cores that the job wants too
 _STARTS_S = 240  # a job, and what its slots need of a cluster
@@ -90,14 +89,13 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
     home = tmp_path / "jobs"
     monkeypatch.setenv("SPARK_CONF_DIR", str(cluster.conf))
     launcher = SupervisedLauncher(home, {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
-    job = Seen(spec)
 
     with checker.writing(source, topic, checker.Spec(records=10**9, rate=200, large_every=0)) as writer:
         try:
             launcher.launch(spec)
-            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 1, _STARTS_S, _LOOK_S)
-            wait_for(lambda: len(job.slots_below(cluster.workers[1])) == 1, _STARTS_S, _LOOK_S)
-            wait_for(lambda: job.copied_by() == {0, 1}, _STARTS_S, _LOOK_S)
+            wait_for(lambda: len(slots_below(spec, cluster.workers[0])) == 1, _STARTS_S, _LOOK_S)
+            wait_for(lambda: len(slots_below(spec, cluster.workers[1])) == 1, _STARTS_S, _LOOK_S)
+            wait_for(lambda: copied_by(spec) == {0, 1}, _STARTS_S, _LOOK_S)
 
             known, shown = look_everywhere(
                 cluster, f"http://127.0.0.1:{ui}", home, tmp_path / "events", there
@@ -109,11 +107,15 @@ def test_slots_on_both_workers_one_worker_lost_and_no_secret_anywhere(
             assert_verified_on_the_cluster(spec, tmp_path)
 
             lost = cluster.workers[1]
-            hit = job.slots_below(lost)
+            hit = slots_below(spec, lost)
             began = time.monotonic()
             lost.kill()
-            wait_for(lambda: len(job.slots_below(cluster.workers[0])) == 2, _STARTS_S, _LOOK_S)
-            wait_for(lambda: job.copied_by() == {0, 1} and not job.running(hit), _STARTS_S, _LOOK_S)
+            wait_for(lambda: len(slots_below(spec, cluster.workers[0])) == 2, _STARTS_S, _LOOK_S)
+            wait_for(
+                lambda: copied_by(spec) == {0, 1} and not any(map(psutil.pid_exists, hit.values())),
+                _STARTS_S,
+                _LOOK_S,
+            )
             print(f"a lost worker's slot copies again after {time.monotonic() - began:.1f} s")
             report = checker.compare(source, there, topic, written=writer.written, patience=120)
             assert report.clean, report
@@ -146,56 +148,31 @@ def assert_verified_on_the_cluster(spec: JobSpec, folder: Path) -> None:
     assert not list((folder / "verifying").rglob("*.jsonl"))  # it came to its end
 
 
-class Seen:
-    def __init__(self, spec: JobSpec) -> None:
-        self.spec = spec
-        self.began_ms = int(time.time() * 1000)
+def slots_below(spec: JobSpec, worker: Worker) -> dict[int, int]:
+    """The process of each slot that this Worker's executors run."""
+    children = {child.pid for child in worker.executors()}
+    processes = {slot: report.process for slot, report in current_reports(spec).items()}
+    return {slot: pid for slot, pid in processes.items() if pid in children}
 
-    def reports(self):
-        from tests.spark.job import statuses
 
-        status, slots = statuses(self.spec)
-        return {
-            slot: one for slot, one in slots.items() if status is not None and one.driver == status.driver
-        }
-
-    def slots_below(self, worker: Worker) -> dict[int, int]:
-        """Slot → process, of those that this Worker's executors run."""
-        children = {child.pid for child in worker.executors()}
-        processes = {slot: report.process for slot, report in self.reports().items()}
-        return {slot: pid for slot, pid in processes.items() if pid in children}
-
-    def copied_by(self) -> set[int]:
-        return {
-            slot for slot, report in self.reports().items() if any(one.records for one in report.partitions)
-        }
-
-    def running(self, slots: dict[int, int]) -> list[int]:
-        return [pid for pid in slots.values() if psutil.pid_exists(pid)]
+def copied_by(spec: JobSpec) -> set[int]:
+    return {
+        slot
+        for slot, report in current_reports(spec).items()
+        if any(one.records for one in report.partitions)
+    }
 
 
 def look_everywhere(
     cluster: Standalone, ui: str, home: Path, events: Path, there: dict[str, object]
 ) -> tuple[str, dict[str, str]]:
     """All that others can see of the job, by place: and all of it in one."""
-    shown: dict[str, str] = {}
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            shown[str(entry)] = entry.read_bytes().decode(errors="replace")
-        except OSError:
-            continue  # gone meanwhile
-    for folder in (home, events, cluster.folder):
-        for file in files_below(folder):
-            with suppress(OSError):  # gone meanwhile
-                shown[str(file)] = file.read_bytes().decode(errors="replace")
+    shown = visible_texts(there, home, events, cluster.folder)
     applications = fetched(f"{ui}/api/v1/applications")
     number = applications.split('"id" : "')[1].split('"')[0]
     pages = ("environment/", "executors/", "jobs/", f"api/v1/applications/{number}/environment")
     shown |= {f"{ui}/{page}": fetched(f"{ui}/{page}") for page in pages}
     shown |= {f"{cluster.master.ui}/{page}": fetched(f"{cluster.master.ui}/{page}") for page in ("", "json/")}
-    for topic in (naming.STATUS, naming.CONTROL):
-        for record in read(there, topic):
-            shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"
     modes = {file: mode_of(file) for file in files_below(home) if file.suffix in (".json", ".conf")}
     assert set(modes.values()) - {None} == {0o600}, modes
     assert {folder.stat().st_mode & 0o777 for folder in home.iterdir()} == {0o700}
@@ -203,11 +180,6 @@ def look_everywhere(
     assert "spark.eventLog.enabled" in shown[f"{ui}/environment/"]
     assert files_below(events)
     return "\n".join(shown.values()), shown
-
-
-def files_below(folder: Path) -> list[Path]:
-    """Folders may go meanwhile."""
-    return [Path(where) / name for where, _, names in os.walk(folder) for name in names]
 
 
 def mode_of(file: Path) -> int | None:

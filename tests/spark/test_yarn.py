@@ -27,14 +27,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from runtime.contract.extras import spark_package
-from runtime.contract.spec import jobspec, naming
+from runtime.contract.spec import jobspec
 from runtime.lab.lab import Lab
 from runtime.lab.spark import LabSpark, SparkCluster
 from tests import checker
 from tests.commands import repl
 from tests.processes import words_of
-from tests.records import create_topic, read, wait_for
-from tests.spark.job import statuses
+from tests.records import create_topic, wait_for
+from tests.spark.job import current_reports, statuses
+from tests.spark.visible import visible_texts
 from tests.topologies import Topology
 
 _WITHIN_S = 420.0  # many times what anything takes on a quiet machine
@@ -122,16 +123,15 @@ class YarnJob:
 
     def slots(self) -> dict[int, int]:
         """The process of each slot that runs, by its newest report to the driver that runs."""
-        status, reports = statuses(
-            jobspec.decode((self.home / "jobs" / self.name / "spec.json").read_bytes())
-        )
+        spec = jobspec.decode((self.home / "jobs" / self.name / "spec.json").read_bytes())
+        status, _ = statuses(spec)
         if status is None:
             return {}
         running = {slot for slot, view in enumerate(status.slots) if view.state == "running"}
         return {
             slot: report.process
-            for slot, report in reports.items()
-            if slot in running and report.driver == status.driver and psutil.pid_exists(report.process)
+            for slot, report in current_reports(spec).items()
+            if slot in running and psutil.pid_exists(report.process)
         }
 
     def wait_for_slots(self, *ended: int) -> None:
@@ -285,23 +285,10 @@ def libraries_of(pid: int) -> list[str]:
 
 def assert_no_secret_is_seen(job: YarnJob, there: dict[str, object]) -> None:
     """Neither on a command line, nor in YARN's pages and folders, nor in the job's files and topics."""
-    shown: dict[str, str] = {}
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # gone meanwhile
-            shown[str(entry)] = entry.read_bytes().decode(errors="replace")
-    for folder in (job.home, job.yarn.folder):
-        for where, _, names in os.walk(folder):
-            for name in names:
-                file = Path(where) / name
-                with suppress(OSError):  # gone meanwhile
-                    if file.suffix not in (".jar", ".zip"):
-                        shown[str(file)] = file.read_bytes().decode(errors="replace")
+    shown = visible_texts(there, job.home, job.yarn.folder)
     (application,) = applications(job.yarn, job.name)
     for page in ("ws/v1/cluster/apps", f"cluster/app/{application['id']}", "conf", "cluster/apps"):
         shown[page] = asked(job.yarn, page)
-    for topic in (naming.STATUS, naming.CONTROL):
-        for record in read(there, topic):
-            shown[f"{topic} {record.offset}"] = f"{record.key!r} {record.value!r}"
     assert any(job.name in text for place, text in shown.items() if place.startswith("ws/"))
     for password in job.passwords:
         assert [place for place, text in shown.items() if password in text] == []

@@ -8,20 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.kafka import run
-from planner.workflows.interaction import silent
-from planner.workflows.one_off import on_spark
-from runtime import replay
-from runtime.audit.ledger import SparkOutcome
-from runtime.contract.records.control import AssignedPartition
-from runtime.contract.results.records import ReplayedPartition
-from runtime.contract.spec.cluster import ClusterSpec
-from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.replay.request import ReplayRequest, decode_outcome, encode_request
 from tests.commands import repl
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.audit.test_salvage_replay_brokers import place, replayed
-from tests.runtime.slot.world import Side, copying, flow_spec
+from tests.runtime.slot.world import Side, copying
 from tests.topologies import declared, of_flows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
@@ -39,18 +29,6 @@ def value(at: int) -> bytes | None:
     if at == 50:
         return None
     return b'{"id": ' if at % 100 == 7 else b'{"id": %d, "email": "a@b", "p": "%s"}' % (at, PADDING.encode())
-
-
-def unchecked(sides: Mapping[str, Side], flow: str, topic: str) -> SparkOutcome[list[ReplayedPartition]]:
-    """Returns the outcome of the application where its transform has no schema."""
-    transform = TransformSpec(value=FormatSpec(format="protobuf", schema="Customer"), where="true")
-    source, destination = (ClusterSpec(bootstrap=sides[name].bootstrap) for name in ("dc1", "dc2"))
-    part = AssignedPartition(flow, topic, 0, topic)
-    asked = ReplayRequest(
-        flow=flow_spec(flow, transform=transform), source=source, destination=destination, parts=[part]
-    )
-    main = Path(replay.__file__).with_name("main.py")
-    return decode_outcome(run(on_spark(main, encode_request(asked), "salvage: ", silent)))
 
 
 def test_what_was_left_travels_as_the_transform_says(
@@ -71,16 +49,6 @@ def test_what_was_left_travels_as_the_transform_says(
     missing = f"there is no topic {orders}.quarantine, which takes bad records"
     assert missing in replayed(file, flow, code=1)["said"]
     there.create(f"{orders}.quarantine", 1)
-    refused = tmp_path / "refused.yaml"
-    refused.write_text(file.read_text().replace("value.id % 3 <> 0", "rand() > 0.5"))
-    said = replayed(refused, flow, code=1)["said"]
-    assert "rand" in said
-    assert "docs/transform.md lists what an expression may have" in said
-    outcome = unchecked(sides, flow, orders)
-    assert (outcome.cluster, outcome.why) == (
-        "Spark",
-        "the descriptor set has no message Customer: it has no messages",
-    )
 
     assert "run it again" in replayed(file, flow, code=1, REPL_FAILPOINT="after_ledger:2")["said"]
     assert replayed(file, flow)["records"] > 0
