@@ -21,13 +21,17 @@ HERE = TopicPartition("a log", 0)
 
 @dataclass(frozen=True, slots=True)
 class PartitionLog:
-    """The batches of a partition. `error` answers each fetch. `end` is the log end if no batch reaches it."""
+    """The batches of a partition. `error` answers each fetch. `end` is the log end if no batch reaches it.
+
+    `aborted` are the producers of aborted transactions, each with the first offset.
+    """
 
     batches: Sequence[bytes] = ()
     leader: int = 1
     start: int = 0
     end: int = -1
     error: ErrorCode = ErrorCode.NONE
+    aborted: tuple[tuple[int, int], ...] = ()
 
     @property
     def next_offset(self) -> int:
@@ -98,14 +102,14 @@ class PartitionLogs:
     ) -> FetchedPartition:
         name = next((name for name, one in self.ids.items() if one == topic_id), None)
         log = self.logs.get(At(name or "", partition))
-        error, end, records = ErrorCode.UNKNOWN_TOPIC_ID, -1, b""
+        error, end, records, aborted = ErrorCode.UNKNOWN_TOPIC_ID, -1, b"", ()
         if log is not None:
-            error, end = log.error, log.next_offset
+            error, end, aborted = log.error, log.next_offset, log.aborted
             if not error and not log.start <= start.offset <= end:
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
             if not error:
                 records = log.read(start.offset, min(room, start.max_bytes), whole=whole)
-        return FetchedPartition(topic_id, partition, error, end, end, 0, (), -1, memoryview(records))
+        return FetchedPartition(topic_id, partition, error, end, end, 0, aborted, -1, memoryview(records))
 
 
 class Producers:

@@ -23,6 +23,7 @@ from runtime.contract.spec.files import LinesSpec
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.files.source.known_files import KnownFile
+from tests.fakes.one_broker import AT, ID
 
 FLOW = FlowSpec(name="f", source="dc1", destination="dc2", topics=SelectionSpec(include=("t",)))
 
@@ -47,8 +48,8 @@ def piece(low: int = 0, high: int = 10, *, destination_low: int | None = None, *
 
 
 def file_piece(read: KnownFile, high: int, destination_high: int, **changes: Any) -> LoadedFile:
-    """Of a file whose records lie in partition 0 of the topic `t`, from its first offset on."""
-    whole = LoadedFile(0, read.name, 0, 0, high, "t", b"\x02", 0, destination_high, b"", read, 0)
+    """Of a file whose records lie in the one partition of `OneBroker`, from its first offset on."""
+    whole = LoadedFile(0, read.name, 0, 0, high, AT.topic, ID, 0, destination_high, b"", read, 0)
     return replace(whole, **changes)
 
 

@@ -290,17 +290,21 @@ def loaded(
         read = read_file(folder, name, len(text))
         log = topic.logs[AT]
         start = log.start if low is None else low
-        made = file_piece(read, len(text), log.next_offset, destination_low=start)
         runs = encode_runs(runs_of(name, lines, begin, transactions), 0, 0)
-        of = {"number": number, "alone": alone, "records": len(lines)}
-        pieces.append(replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, **of))
+        of = {"number": number, "alone": alone, "records": len(lines), "destination_low": start}
+        pieces.append(file_piece(read, len(text), log.next_offset, runs=runs, **of))
     if removed:
         (folder / removed).unlink()
-    asked, bucket = request(reading_files(folder)), TokenBucket(None, time.monotonic)
+    return dict(zip(files, compared(folder, pieces, topic), strict=True))
+
+
+def compared(
+    folder: Path, pieces: Sequence[LoadedFile], topic: Brokers, form: SourceFormat = "text"
+) -> list[VerifiedPiece]:
+    asked, bucket = request(reading_files(folder, form)), TokenBucket(None, time.monotonic)
     assert asked.flow.lines is not None
     work = LoadedPartition(asked, asked.flow.lines, pieces, topic, bucket)  # type: ignore[arg-type]
-    found = asyncio.run(work.compare())
-    return dict(zip(files, found, strict=True))
+    return asyncio.run(work.compare())
 
 
 def kinds(one: VerifiedPiece) -> list[tuple[str, int | None]]:
@@ -399,14 +403,8 @@ def test_a_line_that_the_map_leaves_out_is_missing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\ntwo\nthree\n")
     read = read_file(tmp_path, "a", 14)
     topic = topic_of(own("a", "one"), (OTHER, "", ["two"]), own("a", "three"))
-    made = file_piece(read, 14, 6)
     runs = encode_runs([Run(0, 0, 1), Run(8, 4, 1)], 0, 0)
-    changes = {"records": 3, "runs": runs}
-    asked, bucket = request(reading_files(tmp_path)), TokenBucket(None, time.monotonic)
-    assert asked.flow.lines is not None
-    made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, **changes)
-    work = LoadedPartition(asked, asked.flow.lines, [made], topic, bucket)  # type: ignore[arg-type]
-    (one,) = asyncio.run(work.compare())
+    (one,) = compared(tmp_path, [file_piece(read, 14, 6, records=3, runs=runs)], topic)
     (missing,) = differences_of(one.edits)
     assert (missing.kind, missing.source_offset, one.compared, one.others) == ("missing", 4, 2, 1)
 
@@ -453,13 +451,8 @@ def test_rows_are_compared_with_their_timestamps_unless_the_broker_replaced_them
     more = TRANSACTIONAL | (LOG_APPEND_TIME if appended else 0)
     batches = [batch_bytes(some, producer=(OWN, 0, 0), more=more), control_batch(5, OWN, 1)]
     topic = Brokers({AT: PartitionLog(batches)}, {AT.topic: AT_ID})
-    made = file_piece(read, 5, 6)
-    runs = encode_runs([Run(0, 0, 5)], 0, 0)
-    made = replace(made, destination_topic=AT.topic, destination_id=AT_ID, runs=runs, records=5)
-    asked, bucket = request(reading_files(tmp_path, "parquet")), TokenBucket(None, time.monotonic)
-    assert asked.flow.lines is not None
-    work = LoadedPartition(asked, asked.flow.lines, [made], topic, bucket)  # type: ignore[arg-type]
-    (one,) = asyncio.run(work.compare())
+    made = file_piece(read, 5, 6, records=5, runs=encode_runs([Run(0, 0, 5)], 0, 0))
+    (one,) = compared(tmp_path, [made], topic, "parquet")
     assert (one.compared, one.unread) == (5, "")
     told = [(made.kind, made.source_offset, made.fields) for made in differences_of(one.edits)]
     assert told == ([] if appended else [("changed", 3, ["timestamp"])])

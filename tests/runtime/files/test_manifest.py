@@ -20,7 +20,9 @@ from runtime.files import manifest
 from runtime.files.backup import read_backup
 from runtime.files.checkpoint import write_checkpoint
 from runtime.files.export import ExportPartition
+from runtime.files.formats import PARTITION_FILES
 from runtime.files.manifest import (
+    COMMIT_FILES,
     EndpointUnavailable,
     ManifestFolder,
     ManifestProblem,
@@ -179,37 +181,33 @@ def test_a_driver_that_was_replaced_leaves_the_files_of_its_successor(folder: Ma
     assert (root_of(folder) / described.path).read_bytes() == b"new"
 
 
-def test_a_round_of_75_000_files_is_read_again(folder: ManifestFolder) -> None:
-    """In one commit they are more than a reader takes."""
+def test_the_largest_commit_is_read_again(folder: ManifestFolder) -> None:
+    """A round of more files is several commits."""
+    sizes = [PARTITION_FILES - 1, *[PARTITION_FILES] * (COMMIT_FILES // PARTITION_FILES)]
     done = [
         ExportPartition(
-            FilePosition(topic="orders", topic_id=ONE, partition=number, position=3_000),
-            3_000,
-            [file(first, 1, "orders" + "/date=2026-01-31" * 15, number) for first in range(3_000)],
+            FilePosition(topic="orders", topic_id=ONE, partition=number, position=size),
+            size,
+            [file(first, 1, "orders" + "/date=2026-01-31" * 15, number) for first in range(size)],
         )
-        for number in range(25)
+        for number, size in enumerate(sizes)
     ]
-    state = folder.read()
-    whole = commit_of(1, [one for partition in done for one in partition.files])
-    with pytest.raises(ManifestProblem, match="split the flow"):
-        folder.add(state, whole)
-    for number, some in enumerate(commits_of(done), 1):
-        files = [one for partition in some for one in partition.files]
-        folder.add(state, commit_of(number, files, positions=[partition.position for partition in some]))
+    largest, following = commits_of([*done, done[0]])
+    assert (largest, following) == (done, done[:1])
+    files = [one for partition in done for one in partition.files]
+    folder.add(folder.read(), commit_of(1, files, positions=[partition.position for partition in done]))
     (lineage,) = read_backup(str(root_of(folder)), "f").lineages["orders"]
-    assert {number: len(files) for number, files in lineage.files.items()} == dict.fromkeys(range(25), 3_000)
-    assert {number: position.position for number, position in lineage.positions.items()} == dict.fromkeys(
-        range(25), 3_000
-    )
+    assert {number: len(files) for number, files in lineage.files.items()} == dict(enumerate(sizes))
+    assert {number: at.position for number, at in lineage.positions.items()} == dict(enumerate(sizes))
 
 
 def test_a_checkpoint_that_could_not_be_read_again_is_not_written(
     folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = folder.read()
-    for number in range(1, 40):
+    for number in range(1, 3):
         folder.add(state, commit(number, position=number))
     monkeypatch.setattr(manifest, "MAX_TEXT_BYTES", 100)
-    with pytest.raises(ManifestProblem, match="at most 100 are read"):
+    with pytest.raises(ManifestProblem, match="at most 100 are read: split the flow"):
         write_checkpoint(folder, state)
     assert not list((own_of(folder) / "checkpoints").glob("*"))

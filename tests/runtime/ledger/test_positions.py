@@ -23,10 +23,10 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
-from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.kafka.records import InternalRecord, build
+from runtime.contract.spec.naming import TopicPartition
+from runtime.kafka.records import InternalRecord
 from runtime.ledger.consumer_times import LookupRetries
 from runtime.ledger.ledger import Ledger
 from runtime.ledger.positions import (
@@ -41,46 +41,44 @@ from runtime.ledger.positions import (
 from runtime.ledger.transaction_writer import TransactionWriter
 from tests.fakes.internal_topics import InternalTopics, TransactionalTopics, stored
 from tests.fakes.progress import map_of, progress
-from tests.runtime.batch.forge import HERE
 
 
-class WrittenLedger(Ledger):
-    """A ledger of one partition whose records a test writes."""
+class WrittenLedger:
+    """A ledger whose records a test writes, each with what its reader says then of the progress of flows."""
 
     def __init__(self) -> None:
-        super().__init__(cast("KafkaCluster", None), 1)
+        self._topics = InternalTopics({naming.LEDGER: []})
 
-    def write(self, key: bytes, value: bytes | None) -> None:
-        fold = self._scan("any").fold
-        fold.take([build([InternalRecord(key, value)], 0)._replace(base_offset=fold.position)], HERE)
-
-
-def key(flow: str, partition: int = 0) -> bytes:
-    return encode_key(ProgressKey(PartitionKey(flow, "t", partition)))
-
-
-def test_a_flow_has_its_own_progress_and_the_newest():
-    ledger = WrittenLedger()
-    ledger.write(key("one"), encode_value(progress(1)))
-    ledger.write(key("two"), encode_value(progress(2)))
-    first = ledger.all_progress("one")
-    ledger.write(key("one"), encode_value(progress(3)))
-    assert first == {PartitionKey("one", "t", 0): progress(1)}
-    assert ledger.all_progress("one") == {PartitionKey("one", "t", 0): progress(3)}
-    assert ledger.all_progress("two") == {PartitionKey("two", "t", 0): progress(2)}
-    ledger.write(key("one"), None)
-    assert ledger.all_progress("one") == {}
+    async def write(self, flow: str, value: bytes | None) -> Ledger:
+        key = ProgressKey(PartitionKey(flow, "t", 0))
+        self._topics.grow(naming.LEDGER, InternalRecord(encode_key(key), value))
+        ledger = await Ledger.open(cast("KafkaCluster", self._topics))
+        await ledger.refresh_all(["one", "two"])
+        return ledger
 
 
-def test_a_record_that_cannot_be_read_stops_its_own_flow_until_it_is_replaced():
-    ledger = WrittenLedger()
-    ledger.write(key("one"), b"\x01garbage")
-    ledger.write(key("two"), encode_value(progress(2)))
-    assert ledger.all_progress("two") == {PartitionKey("two", "t", 0): progress(2)}
+def at(flow: str, position: int) -> dict[PartitionKey, Progress]:
+    return {PartitionKey(flow, "t", 0): progress(position)}
+
+
+async def test_a_flow_has_its_own_progress_and_the_newest():
+    written = WrittenLedger()
+    for flow, position in (("one", 1), ("two", 2), ("one", 3)):
+        ledger = await written.write(flow, encode_value(progress(position)))
+    assert (ledger.all_progress("one"), ledger.all_progress("two")) == (at("one", 3), at("two", 2))
+    ledger = await written.write("one", None)
+    assert (ledger.all_progress("one"), ledger.all_progress("two")) == ({}, at("two", 2))
+
+
+async def test_a_record_that_cannot_be_read_stops_its_own_flow_until_it_is_replaced():
+    written = WrittenLedger()
+    await written.write("two", encode_value(progress(2)))
+    ledger = await written.write("one", b"\x01garbage")
+    assert ledger.all_progress("two") == at("two", 2)
     with pytest.raises(UnreadableRecord):
         ledger.all_progress("one")
-    ledger.write(key("one"), encode_value(progress(1)))
-    assert ledger.all_progress("one") == {PartitionKey("one", "t", 0): progress(1)}
+    ledger = await written.write("one", encode_value(progress(1)))
+    assert ledger.all_progress("one") == at("one", 1)
 
 
 # Where a flow starts

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from runtime.contract.spec.transform import FormatSpec
+from runtime.sql.formats import protobuf
 from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
@@ -128,25 +129,24 @@ WIDE = descriptors(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "why"),
+    ("limit", "mib", "why"),
     [
-        (30_000, "the names of its fields take more than 32 MiB as JSON"),
-        (500_000, "its messages take more than 256 MiB of memory"),
+        ("_MOST_NAMES", 2, "the names of its fields take more than 2 MiB as JSON"),
+        ("_MOST_MEMORY", 1, "its messages take more than 1 MiB of memory"),
     ],
 )
-def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(count: int, why: str) -> None:
+def test_a_small_record_that_decodes_to_very_much_is_a_bad_record(
+    limit: str, mib: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protobuf, limit, mib << 20)
     values = values_of(WIDE)
     with pytest.raises(UndecodableValue, match=why):
-        values.json(sized(1, b"") * count)
+        values.json(sized(1, b"") * 3_000)
     assert values.json(sized(1, b"") * 100)  # the next record has the whole limit again
-
-
-@pytest.mark.slow
-def test_an_edit_has_the_same_limit_of_memory() -> None:
-    with pytest.raises(UneditableValue, match="its messages take more than 256 MiB of memory"):
-        values_of(WIDE, drop=["value.items"]).edited(sized(1, b"") * 500_000, [])
+    if limit == "_MOST_MEMORY":
+        with pytest.raises(UneditableValue, match=why):
+            values_of(WIDE, drop=["value.items"]).edited(sized(1, b"") * 3_000, [])
 
 
 def test_very_many_occurrences_of_a_message_are_read_and_edited_in_linear_time() -> None:
