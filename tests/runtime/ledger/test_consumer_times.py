@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from runtime.contract.records.group_records import NO_TIME
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import BrokerError
 from runtime.kafka.protocol.metadata import NO_LEADER
-from runtime.contract.spec.naming import TopicPartition
 from runtime.ledger.consumer_times import time_at
 from tests.fakes.clock import jumping
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs

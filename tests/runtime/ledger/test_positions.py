@@ -23,9 +23,9 @@ from runtime.contract.records.ledger import (
 )
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, AtTimestamp, Earliest, Latest, Start
+from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import BrokerError, ErrorCode
-from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.consumer_times import LookupRetries
 from runtime.ledger.ledger import Ledger
