@@ -102,13 +102,14 @@ class PartitionLogs:
     ) -> FetchedPartition:
         name = next((name for name, one in self.ids.items() if one == topic_id), None)
         log = self.logs.get(At(name or "", partition))
-        error, end, records, aborted = ErrorCode.UNKNOWN_TOPIC_ID, -1, b"", ()
+        error, end, records = ErrorCode.UNKNOWN_TOPIC_ID, -1, b""
         if log is not None:
-            error, end, aborted = log.error, log.next_offset, log.aborted
+            error, end = log.error, log.next_offset
             if not error and not log.start <= start.offset <= end:
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
             if not error:
                 records = log.read(start.offset, min(room, start.max_bytes), whole=whole)
+        aborted = log.aborted if log is not None else ()
         return FetchedPartition(topic_id, partition, error, end, end, 0, aborted, -1, memoryview(records))
 
 

@@ -112,11 +112,10 @@ def registry() -> Iterator[RegistryServer]:
         yield found
 
 
-@pytest.mark.parametrize("framed", [False, True])
 def test_values_keep_the_bytes_of_their_writer(
-    framed: bool, registry: RegistryServer, lab: Lab, fresh: Callable[[str], str], tmp_path: Path
+    registry: RegistryServer, lab: Lab, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """With Confluent's wire format, the partitions wait while the registry does not answer.
+    """In Confluent's wire format: the partitions wait while the registry does not answer.
 
     The worker is killed while records are copied. Then the quarantine topic is deleted: the driver
     creates it again for the next bad record.
@@ -125,14 +124,12 @@ def test_values_keep_the_bytes_of_their_writer(
     topic, flow, chance = fresh("avro"), fresh("flow"), random.Random(3)
     create_topic(source, topic)
     customers = [customer(number, chance) for number in range(3_000)]
-    prefix = b"\x00\x00\x00\x00\x07" if framed else b""
+    prefix = b"\x00\x00\x00\x00\x07"
     values = [prefix + encoded(one) for one in customers]
     bad = {1_000: values[1_000][:-1], 1_001: values[1_001] + b"x", 2_000: b"", 2_001: b"\x00" * 7}
-    transform = TRANSFORM
-    if framed:
-        spec = RegistrySpec(url=registry.url)
-        transform = replace(TRANSFORM, value=replace(TRANSFORM.value, registry=spec))
-        registry.down = True
+    form = replace(TRANSFORM.value, registry=RegistrySpec(url=registry.url))
+    transform = replace(TRANSFORM, value=form)
+    registry.down = True
     written = [bad.get(at, value) for at, value in enumerate(values)]
     write(source, topic, written[:1_500], b"k", 0)
     with start_job(
@@ -147,9 +144,8 @@ def test_values_keep_the_bytes_of_their_writer(
                 and why in status.why
             )
 
-        if framed:
-            wait_for(lambda: is_in(PartitionState.RETRYING, 0, "status 503"), _STARTS_S, about=job.tail)
-            registry.down = False
+        wait_for(lambda: is_in(PartitionState.RETRYING, 0, "status 503"), _STARTS_S, about=job.tail)
+        registry.down = False
         wait_for(lambda: is_in(PartitionState.CAUGHT_UP, 1_500), _STARTS_S, about=job.tail)
         write(source, topic, written[1_500:], b"k", 0)
         psutil.Process(job.reports()[0].process).kill()

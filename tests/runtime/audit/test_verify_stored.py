@@ -30,7 +30,6 @@ from runtime.audit.verify.results import differences_of, report
 from runtime.audit.verify.stored import StoredPiece, groups_of, stored_partition
 from runtime.audit.verify.verification import compare_pieces
 from runtime.batch import Record
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.records.manifest import DataFile, FilePosition, OffsetGap
 from runtime.contract.spec.files import FilesSpec, Format
@@ -47,10 +46,9 @@ from tests.fakes.partition_logs import PartitionLogs as Brokers
 from tests.fakes.progress import progress
 from tests.fakes.verification import chunks, request
 from tests.runtime.audit.test_verify_loaded import topic_of
-from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import WrittenBackup, text_of
+from tests.runtime.batch.forge import batch_bytes
+from tests.runtime.files.backups import WrittenBackup, partition_files, text_of, write_batch
 
-WHERE = TopicPartition("orders", 0)
 ID = "ab" * 16
 NOON = 1_700_049_600_000
 RECORDS = [
@@ -64,13 +62,14 @@ RECORDS = [
 def written(folder: Path, form: Format, layout: str = "{topic}/", begin: int = 0) -> list[DataFile]:
     """The records in files, where readers find them."""
     folder.mkdir(exist_ok=True)
-    manifest = ManifestFolder(str(folder), "f")
-    spec = FilesSpec(endpoint="lake", folder=str(folder), format=form, layout=layout, size_bytes=1 << 16)
-    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1, MAX_UNPACKED)
-    text = batch_bytes(RECORDS)
-    files.write(sets(text)[0], memoryview(text), begin)
+    files = partition_files(folder, form, topic_id=ID, layout=layout)
+    write_batch(files, batch_bytes(RECORDS), begin)
+    return published(folder, files)
+
+
+def published(folder: Path, files: PartitionFiles) -> list[DataFile]:
     done = files.finish()
-    manifest.publish(done)
+    ManifestFolder(str(folder), "f").publish(done)
     return done
 
 
@@ -157,14 +156,10 @@ def test_a_file_with_other_records_than_the_manifest_says_is_named(
 def test_values_that_spark_decoded_are_compared_as_they_are(
     tmp_path: Path, form: Format, values: pa.Array, wanted: list[bytes | None]
 ) -> None:
-    manifest = ManifestFolder(str(tmp_path), "f")
-    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form)
-    files = PartitionFiles("f", spec, WHERE, ID, manifest, 1, MAX_UNPACKED)
+    files = partition_files(tmp_path, form, topic_id=ID)
     rows: list[Row] = [(RECORDS[0], 0), (RECORDS[2], 1)]
     files.write_rows(rows, values)
-    done = files.finish()
-    manifest.publish(done)
-    found = list(stored(tmp_path, form, done, decoded=True))
+    found = list(stored(tmp_path, form, published(tmp_path, files), decoded=True))
     assert [(one.content.value, one.content.timestamp_type) for one in found] == list(
         zip(wanted, [0, 1], strict=True)
     )

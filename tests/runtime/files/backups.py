@@ -8,12 +8,15 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from runtime.batch import Batch, Record, walk
+from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import Commit, DataFile, FilePosition, ManifestOwner
+from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.naming import TopicPartition
+from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, ManifestState
 from runtime.files.snapshots import SnapshotFolder
 from runtime.files.store import LocalFolder
-from tests.runtime.batch.forge import batch_bytes
+from tests.runtime.batch.forge import batch_bytes, sets
 
 OWNER = ManifestOwner(topology="t", job="lake", cluster_id="c1")
 ONE, TWO, UNNAMED = "11" * 16, "22" * 16, "00" * 16
@@ -24,6 +27,20 @@ Place = tuple[str, dict[str, Any]]  # the address of an endpoint, and the settin
 
 def text_of(first: int, times: Sequence[int]) -> bytes:
     return batch_bytes([Record(first + at, stamp, b"k", b"v", ()) for at, stamp in enumerate(times)])
+
+
+def partition_files(
+    folder: Path, form: Any, where: TopicPartition = WHERE, topic_id: str = "ab" * 16, **changes: Any
+) -> PartitionFiles:
+    """The writer of a partition's files in a folder, where the manifest of the flow `f` is."""
+    spec = FilesSpec(endpoint="lake", folder=str(folder), format=form, **changes)
+    return PartitionFiles("f", spec, where, topic_id, ManifestFolder(str(folder), "f"), 1, MAX_UNPACKED)
+
+
+def write_batch(files: PartitionFiles, text: bytes, begin: int = 0) -> None:
+    """Writes the records of a batch from an offset on."""
+    (member,) = sets(text)
+    files.write(member, memoryview(text), begin)
 
 
 def file(first: int, size: int, folder: str = "orders", partition: int = 0, topic_id: str = ONE) -> DataFile:

@@ -18,8 +18,8 @@ from runtime.files.backup import BackedUpRecords, check_file, read_backup
 from runtime.files.compaction import MergedFiles, compact
 from runtime.files.formats import PartitionFiles
 from runtime.files.manifest import ManifestFolder, ManifestState
-from tests.runtime.batch.forge import batch_bytes, sets
-from tests.runtime.files.backups import ONE, WHERE, Place, commit_of
+from tests.runtime.batch.forge import batch_bytes
+from tests.runtime.files.backups import ONE, WHERE, Place, commit_of, write_batch
 
 NOON = 1_700_049_600_000
 
@@ -74,7 +74,7 @@ class Lake:
         if values is not None:
             files.write_rows([(one, 0) for one in given], pa.nulls(len(given), values))
         else:
-            files.write(sets(text)[0], memoryview(text), begin)
+            write_batch(files, text, begin)
         self.offset += len(given)
         position = FilePosition(topic="orders", topic_id=ONE, partition=0, position=self.offset)
         commit = replace(self.next(), files=files.finish(), positions=[position])

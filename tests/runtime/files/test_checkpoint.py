@@ -138,22 +138,6 @@ def test_a_state_that_was_planned_before_checkpoints_is_read_as_it_was(log: Log)
         assert read_backup(log.place[0], "f", one.commit, one.digest, log.place[1]) == one
 
 
-def test_a_merge_after_a_checkpoint_takes_the_place_of_its_files(log: Log) -> None:
-    files = log.rounds(0, 6)
-    log.checkpoint()
-    merged = replace(files[1], path="orders/merged.log", end=4, records=3)
-    log.add(merged, replaced=files[1:4])
-    log.checkpoint()
-    files += log.rounds(6, 7)
-    wanted = [files[0].path, merged.path, *(one.path for one in files[4:])]
-    assert paths_of(log.backup()) == wanted == paths_of(without_checkpoints(log, log.next()))
-    index = read_index(log.folder, 1 << 20)
-    again = FileIndex(1 << 20)
-    for commit, _ in log.folder.chained(log.folder.numbers(1)):
-        again.apply(commit)
-    assert index.small() == again.small()
-
-
 def test_the_documented_program_begins_at_the_checkpoint(tmp_path: Path) -> None:
     lake = Lake(tmp_path, "raw")
     for at in range(4):
@@ -391,5 +375,9 @@ def test_any_history_reads_the_same_with_checkpoints_as_without(
         return
     assert log.backup() == without_checkpoints(log, log.next())
     assert paths_of(log.backup()) == [one.path for one in live] if live else True
+    index = FileIndex(1 << 20)
+    for commit, _ in log.folder.chained(log.folder.numbers(1)):
+        index.apply(commit)
+    assert read_index(log.folder, 1 << 20).small() == index.small()
     again = log.folder.read()
     assert (again.digest, again.positions) == (log.state.digest, log.state.positions)

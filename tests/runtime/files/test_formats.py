@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runtime.batch import BatchFailure, Codec, Record, records
+from runtime.batch import BatchFailure, Codec, Record
 from runtime.batch.layout import DELETE_HORIZON
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
-from runtime.contract.spec.files import FilesSpec, folder_of
+from runtime.contract.spec.files import folder_of
 from runtime.contract.spec.naming import TopicPartition
-from runtime.files.formats import ROW_GROUP_BYTES, PartitionFiles
-from runtime.files.manifest import ManifestFolder
-from tests.runtime.batch.forge import batch_bytes, legacy_bytes, overflowing, sets, summed
+from runtime.files.formats import ROW_GROUP_BYTES
+from tests.runtime.batch.forge import batch_bytes, legacy_bytes, overflowing, summed
+from tests.runtime.files.backups import partition_files, write_batch
 
 WHERE = TopicPartition("orders", 3)
 DAY_MS = 86_400_000
@@ -33,11 +32,9 @@ RECORDS = [
 def written(
     tmp_path: Path, form: Any, *batches: bytes, begin: int = 0, layout: str = "{topic}/", **changes: Any
 ) -> list[DataFile]:
-    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout, **changes)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
+    files = partition_files(tmp_path, form, WHERE, layout=layout, **changes)
     for text in batches:
-        (member,) = sets(text)
-        files.write(member, memoryview(text), begin)
+        write_batch(files, text, begin)
     return files.finish()
 
 
@@ -141,12 +138,10 @@ def test_a_file_is_closed_at_its_size(tmp_path: Path) -> None:
 def test_a_batch_that_can_not_be_read_leaves_nothing(tmp_path: Path) -> None:
     good, bad = batch_bytes(RECORDS), bytearray(batch_bytes(RECORDS, base=10, last=17, codec=Codec.NONE))
     bad[62] ^= 0xFF
-    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", size_bytes=1 << 16)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
-    files.write(sets(good)[0], memoryview(good), 0)
-    text = summed(bad)
+    files = partition_files(tmp_path, "json", WHERE)
+    write_batch(files, good)
     with pytest.raises(BatchFailure):
-        files.write(sets(text)[0], memoryview(text), 0)
+        write_batch(files, summed(bad))
     (file,) = files.finish()
     assert (file.end, file.records) == (8, 3)
     assert len((tmp_path / "_repl/f" / file.staged).read_text().splitlines()) == 3
@@ -163,11 +158,10 @@ def test_headers_count_for_a_row_group(tmp_path: Path) -> None:
 
 def test_on_a_full_disk_every_file_is_discarded(tmp_path: Path) -> None:
     """A worker is reused: a handle that stays open is never closed."""
-    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="json", layout="{topic}/date={date}/")
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
+    files = partition_files(tmp_path, "json", layout="{topic}/date={date}/")
     days = batch_bytes([Record(at, NOON + at * DAY_MS, None, b"v" * 9_000, ()) for at in range(3)])
     handles = set(Path("/proc/self/fd").iterdir())
-    files.write(sets(days)[0], memoryview(days), 0)
+    write_batch(files, days)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
     try:
@@ -178,13 +172,3 @@ def test_on_a_full_disk_every_file_is_discarded(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list((tmp_path / "_repl/f/staging/1").iterdir()) == []
     assert set(Path("/proc/self/fd").iterdir()) == handles
-
-
-def test_what_is_discarded_is_gone(tmp_path: Path) -> None:
-    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format="raw")
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
-    text = batch_bytes(RECORDS)
-    files.write(sets(text)[0], memoryview(text), 0)
-    files.discard()
-    assert list((tmp_path / "_repl/f/staging/1").iterdir()) == []
-    assert len(records(sets(text)[0], WHERE)) == 3

@@ -14,15 +14,13 @@ from runtime.batch import BadRecord, CorruptBatch, Record
 from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.manifest import DataFile
 from runtime.contract.records.provenance import HEADER, Origin, encode
-from runtime.contract.spec.files import FilesSpec
 from runtime.contract.spec.naming import TopicPartition
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
 from runtime.files import transformed
-from runtime.files.formats import PartitionFiles
-from runtime.files.manifest import ManifestFolder
 from runtime.files.transformed import FileTransform, Window, windows
 from runtime.sql.rows import DECODED, FLAG
 from tests.runtime.batch.forge import batch_bytes, record, sets, summed
+from tests.runtime.files.backups import partition_files
 
 WHERE = TopicPartition("customers", 0)
 NOON = 1_700_049_600_000  # 2023-11-15T12:00:00Z
@@ -68,8 +66,7 @@ def applied(rows: list[tuple[Record, int]], answers: Answers, transform: Transfo
 
 
 def written(tmp_path: Path, form: Any, layout: str, *found: Window) -> list[DataFile]:
-    spec = FilesSpec(endpoint="lake", folder=str(tmp_path), format=form, layout=layout)
-    files = PartitionFiles("f", spec, WHERE, "ab" * 16, ManifestFolder(str(tmp_path), "f"), 1, MAX_UNPACKED)
+    files = partition_files(tmp_path, form, WHERE, layout=layout)
     for one in found:
         files.write_rows(one.rows, one.values)
     return files.finish()

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from runtime.batch import (
     BadRecord,
     Codec,
-    DroppedRecords,
     OutgoingBatch,
     QuarantineLimit,
     QuarantineTooLarge,
@@ -213,17 +212,6 @@ def test_partitions_are_transformed_together_as_each_alone(
 
     window = data.draw(st.integers(1, 40))
     assert apply(prepared, window) == [each for alone in prepared for each in apply([alone], 4_096)]
-
-
-def test_a_fully_filtered_batch_leaves_nothing_to_send() -> None:
-    found = transformed([batch_bytes([record(0), record(1)])], Answers(filtered=frozenset({0, 1})))
-    assert found == Transformed([], [DroppedRecords(2, 2)], None, [])
-
-
-def test_a_tombstone_travels_whatever_the_filter_says() -> None:
-    parts = [batch_bytes([record(0, None), record(1)])]
-    found = transformed(parts, Answers(filtered=frozenset({0, 1}), failing=frozenset({0})))
-    assert [(offset, one.value) for offset, one in mapped(found.outgoing)] == [(0, None)]
 
 
 def test_values_are_edited_and_all_else_stays() -> None:

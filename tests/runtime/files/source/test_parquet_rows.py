@@ -13,16 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.batch import Record
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.records.job_status import PartitionState
-from runtime.contract.spec.files import FilesSpec, LinesSpec
-from runtime.contract.spec.naming import TopicPartition
-from runtime.files.formats import PartitionFiles
-from runtime.files.manifest import ManifestFolder
+from runtime.contract.spec.files import LinesSpec
 from runtime.files.source.folder import FolderSource
 from runtime.files.source.known_files import KnownFile
 from runtime.files.source.sources import source_of
-from tests.runtime.batch.forge import batch_bytes, sets
+from tests.runtime.batch.forge import batch_bytes
+from tests.runtime.files.backups import partition_files, write_batch
 from tests.runtime.files.source.rows import LONGEST, read_all, reader_of, unpacked, values_of
 
 NOON = 1_700_049_600_000
@@ -46,11 +43,8 @@ def test_a_file_that_repl_wrote_gives_the_records_that_went_into_it(path: Path) 
         Record(2, NOON - 5, b"", None, ()),
         Record(3, -1, b"k", b"", ()),
     ]
-    spec = FilesSpec(endpoint="lake", folder=str(path.parent), format="parquet")
-    where, folder = TopicPartition("orders", 3), ManifestFolder(str(path.parent), "f")
-    files = PartitionFiles("f", spec, where, "ab" * 16, folder, 1, MAX_UNPACKED)
-    text = batch_bytes(wanted)
-    files.write(sets(text)[0], memoryview(text), 0)
+    files = partition_files(path.parent, "parquet")
+    write_batch(files, batch_bytes(wanted))
     (file,) = files.finish()
     with reader_of(path.parent / "_repl/f" / file.staged) as reader:
         assert unpacked(read_all(reader)) == wanted
@@ -92,23 +86,16 @@ def test_rows_are_records_where_all_columns_are_those_of_records(
         assert [one.timestamp for one in found] == [1_500, -1]
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100, b"one\ntwo\n"])
-def test_a_file_without_a_footer_is_not_complete(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with reader_of(path) as reader:
-        problem = reader.problem()
-        assert (reader.size(), problem and problem.state) == (0, PartitionState.CAUGHT_UP)
-
-
-def test_every_part_of_a_file_before_its_end_is_not_complete(path: Path) -> None:
+def test_a_file_without_a_footer_is_not_complete(path: Path) -> None:
+    """Such as every part of a file before its end."""
     write(path, {"a": list(range(10))})
     content = path.read_bytes()
-    for end in range(0, len(content), 7):
-        path.write_bytes(content[:end])
+    parts = [content[:end] for end in range(0, len(content), 7)]
+    for part in (*parts, b"PAR1", b"PAR1" + b"x" * 100, b"one\ntwo\n"):
+        path.write_bytes(part)
         with reader_of(path) as reader:
             problem = reader.problem()
-            assert problem is not None
-            assert problem.state is PartitionState.CAUGHT_UP
+            assert (reader.size(), problem and problem.state) == (0, PartitionState.CAUGHT_UP)
     path.write_bytes(content)
     with reader_of(path) as reader:
         assert (reader.size(), reader.problem()) == (10, None)
