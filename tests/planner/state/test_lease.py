@@ -9,7 +9,7 @@ import pytest
 from planner.kafka import ClusterEndpoint, run_at
 from planner.model.diagnostic import Failure
 from planner.state import internal_topics
-from planner.state.lease import Lease, LeaseHolder, LeaseState, LeaseVerb, fold, read_entries
+from planner.state.lease import Lease, LeaseHolder, LeaseState, fold, read_entries
 from runtime.contract.spec.naming import LEASE
 from runtime.contract.spec.topic_settings import InternalSpec
 from tests.endpoints import endpoint
@@ -65,28 +65,6 @@ async def test_a_dead_holder_loses_it_by_itself_and_learns_so(place):
         held = await now(place)
         assert held is not None
         assert held.holder.user == "bob", "the dead one's release must not free the new holder's lease"
-
-
-async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(place):
-    async with await Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody) as unsure:
-        unsure._renewed_at -= 900  # too late by the clock, while the next renewal is minutes away
-        reasons = iter((None, None, "interrupted"))
-        assert await unsure.lost(lambda: next(reasons)) == "interrupted"
-        renewal = asyncio.create_task(unsure._renew())
-        assert await unsure.lost() is None
-        await renewal
-
-
-async def test_one_that_gave_up_stays_without_it_though_a_renewal_comes_through(place):
-    silent = await Lease(place, holder("ada"), ttl_ms=1_000_000).acquire(60, nobody)
-    silent._renewed_at -= 5_000  # more than four times its time to live without an answer
-    gave_up = await silent.lost()
-    assert "was last renewed" in (gave_up or "")
-    await silent._renew()
-    assert await silent.lost() == gave_up
-    await silent._append_entry(LeaseVerb.RELEASE, 60)  # its holder has given up, so a release writes nothing
-    await silent.release()
-    assert await now(place) is None
 
 
 async def test_renewals_keep_it_past_its_time_to_live(place):

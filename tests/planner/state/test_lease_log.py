@@ -1,10 +1,12 @@
 """The lease is arithmetic over a log: claims, renewals and releases at the broker's append times."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.kafka import ClusterEndpoint, run
+from planner.kafka import ClusterEndpoint
 from planner.kafka.log import Appended
 from planner.state import lease
 from planner.state.lease import (
@@ -112,6 +114,43 @@ class FakeLog:
     def close(self) -> None: ...
 
 
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> FakeLog:
+    log = FakeLog()
+    monkeypatch.setattr(lease, "LogWriter", lambda _client: log)
+    monkeypatch.setattr(lease, "read_entries", log.read)
+    return log
+
+
+async def held(ttl_ms: int = TTL) -> Lease:
+    """The lease of `a`."""
+    place = ClusterEndpoint("dc1", "127.0.0.1:1")
+    return await Lease(place, holder("a"), ttl_ms=ttl_ms).acquire(1, lambda _: None)
+
+
+async def test_whether_it_is_held_is_waited_for_until_the_user_interrupts(memory: FakeLog) -> None:
+    unsure = await held(1_000_000)
+    unsure._renewed_at -= 900  # too late by the clock, while the next renewal is minutes away
+    reasons = iter((None, None, "interrupted"))
+    assert await unsure.lost(lambda: next(reasons)) == "interrupted"
+    renewal = asyncio.create_task(unsure._renew())
+    assert await unsure.lost() is None
+    await renewal
+    await unsure.release()
+
+
+async def test_one_that_gave_up_stays_without_it_though_a_renewal_comes_through(memory: FakeLog) -> None:
+    silent = await held(1_000_000)
+    silent._renewed_at -= 5_000  # more than four times its time to live without an answer
+    gave_up = await silent.lost()
+    assert "was last renewed" in (gave_up or "")
+    await silent._renew()
+    assert await silent.lost() == gave_up
+    await silent._append_entry(LeaseVerb.RELEASE, 60)  # its holder has given up, so a release writes nothing
+    await silent.release()
+    assert fold(memory.entries) is None
+
+
 GONE = "the lease of dc1 was in a log that is gone: __repl.lease was recreated, and another apply took it"
 
 
@@ -126,29 +165,21 @@ GONE = "the lease of dc1 was in a log that is gone: __repl.lease was recreated, 
         (False, [C, X], TTL + 1, "another apply took it or may have taken it", None),
     ],
 )
-def test_a_holder_that_renews_late_knows_whether_another_may_hold_the_lease(
-    recreated, by_another, later_ms, why, left, monkeypatch
+async def test_a_holder_that_renews_late_knows_whether_another_may_hold_the_lease(
+    recreated, by_another, later_ms, why, left, memory
 ):
-    log = FakeLog()
-    monkeypatch.setattr(lease, "LogWriter", lambda _client: log)
-    monkeypatch.setattr(lease, "read_entries", log.read)
+    late = await held()
+    memory.now_ms += 5_000
+    await late._renew()
+    assert await late.lost() is None
+    memory.now_ms += later_ms
+    before = [] if recreated else memory.entries
+    memory.entries = before + [LeaseEntry(verb, holder("b"), memory.now_ms) for verb in by_another]
+    await late._renew()
+    found = await late.lost()
+    await late.release()
 
-    async def lost() -> str | None:
-        held = await Lease(ClusterEndpoint("dc1", "127.0.0.1:1"), holder("a")).acquire(1, lambda _: None)
-        log.now_ms += 5_000
-        await held._renew()
-        assert await held.lost() is None
-        log.now_ms += later_ms
-        before = [] if recreated else log.entries
-        log.entries = before + [LeaseEntry(verb, holder("b"), log.now_ms) for verb in by_another]
-        await held._renew()
-        try:
-            return await held.lost()
-        finally:
-            await held.release()
-
-    found = run(lost())
     assert (found is None) == (why is None)
     assert (why or "") in (found or "")
-    holding = fold(log.entries)
+    holding = fold(memory.entries)
     assert (holding and holding.holder.id) == left
