@@ -1,11 +1,9 @@
 """ACLs and quotas: there or not there; whose they are decides what happens when they leave the topology."""
 
-import pytest
-
 from planner.diff.record import acl_entry, announced, quota_entry
 from planner.model.change import Action, Change
 from planner.model.desired import Declared, DesiredAcl, DesiredQuota, MirroredBy
-from planner.model.observed import REPLACED, quota_spec
+from planner.model.observed import REPLACED
 from planner.model.topology import AclRule, QuotaEntity
 from planner.render.plan.words import value_text
 from tests.fakes.replacing import replace
@@ -263,12 +261,5 @@ def test_a_quota_that_cannot_be_read_or_whose_source_is_silent_is_unknown() -> N
     assert change(at(RATES, OF_FLOW), known=False).action is Action.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    ("spec", "limits"),
-    [
-        (quota_spec(APP, RATES), RATES),
-        ({"user": "app", "producer_byte_rate": "much"}, {}),
-    ],
-)
-def test_what_is_recorded_of_a_quota_is_read_again(spec, limits) -> None:
-    assert replace(LIMITS, spec=spec).limits == limits
+def test_a_limit_that_is_recorded_as_no_number_is_none() -> None:
+    assert replace(LIMITS, spec={"user": "app", "producer_byte_rate": "much"}).limits == {}

@@ -23,7 +23,6 @@ FLOW = Flow(
     protect="acl",
 )
 READ = JobRight("TOPIC", "orders", "LITERAL", "READ")
-WRITE = JobRight("TOPIC", "orders", "LITERAL", "WRITE")
 INTERNAL = JobRight("TOPIC", "__repl.", "PREFIXED", "WRITE")
 GROUPS = JobRight("GROUP", "*", "LITERAL", "READ")
 
@@ -106,10 +105,8 @@ def test_a_rule_gives_a_right(right: JobRight, given: AclRule) -> None:
         (READ, [rule("READ", principal="User:app")]),
         (READ, [rule("READ"), rule("READ", permission="DENY")]),
         (READ, [rule("READ"), rule("ALL", "*", permission="DENY", principal="User:*")]),
-        (WRITE, [rule("READ")]),
         (INTERNAL, [rule("WRITE")]),
         (GROUPS, [rule("READ")]),
-        (GROUPS, [rule("DESCRIBE", "billing", resource_type="GROUP")]),
     ],
 )
 def test_rules_do_not_give_a_right(right: JobRight, others: list[AclRule]) -> None:

@@ -39,6 +39,8 @@ from tests.runtime.audit.given import (
 
 WHY = "orders at dc2 was deleted and made again"
 NEXT = "repl resume one --accept-loss"
+UNREADABLE = "__repl.status at dc2 cannot be used: no right"
+SHOP = topology(flow("one"), clusters=[Cluster(name, bootstrap="127.0.0.1:9") for name in ("dc1", "dc2")])
 
 
 def waits(partition: int = 0) -> PartitionWaits:
@@ -71,12 +73,10 @@ def test_what_is_gone_at_the_source_is_decided() -> None:
 
 def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unreadable(endpoint: object) -> None:
-        raise Failure(error("__repl.status at dc2 cannot be used: no right"))
+        raise Failure(error(UNREADABLE))
 
     monkeypatch.setattr("planner.workflows.observing.read_specs", unreadable)
-    clusters = [Cluster(name, bootstrap="127.0.0.1:9") for name in ("dc1", "dc2")]
-    shop = topology(flow("one"), clusters=clusters)
-    plan = Plan(inputs(shop, observed(cluster(), cluster(name="dc2"))))
+    plan = Plan(inputs(SHOP, observed(cluster(), cluster(name="dc2"))))
 
     found = DiagnosticCollector(silent)
     assert run(read_waiting_partitions(plan, 1, progress=found)) == ()
@@ -85,20 +85,15 @@ def test_a_status_topic_that_cannot_be_read_is_a_warning(monkeypatch: pytest.Mon
 
 
 def test_a_plan_warns_of_a_destination_whose_jobs_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    clusters = [Cluster(name, bootstrap="127.0.0.1:9") for name in ("dc1", "dc2")]
-    shop = topology(flow("one"), clusters=clusters)
-    unreadable = cluster(name="dc2", unreadable={"jobs": "__repl.status at dc2 cannot be used: no right"})
-
     async def observe(*_: object) -> Observed:
-        return observed(cluster(), unreadable)
+        return observed(cluster(), cluster(name="dc2", unreadable={"jobs": UNREADABLE}))
 
     monkeypatch.setattr("planner.workflows.plans.observe", observe)
     notices = DiagnosticCollector(silent)
-    run(plan_with_warnings(LoadedTopology(shop, (), ()), (), 1, notices))
+    run(plan_with_warnings(LoadedTopology(SHOP, (), ()), (), 1, notices))
     (notice,) = notices.diagnostics
     assert notice.summary == (
-        "it is not known whether a partition at dc2 waits for a decision: "
-        "__repl.status at dc2 cannot be used: no right"
+        f"it is not known whether a partition at dc2 waits for a decision: {UNREADABLE}"
     )
 
 

@@ -197,22 +197,3 @@ def test_a_word_that_is_the_default_may_be_written(tmp_path: Path) -> None:
 
     trees = [plain(load(file).flows["f"]) for file in (short, long)]
     assert trees[0] | {"source": None} == trees[1] | {"source": None}
-
-
-def test_it_can_be_read_by_people(tmp_path: Path) -> None:
-    planfile.write(plan(), tmp_path / "p")
-
-    written = json.loads((tmp_path / "p").read_text())["plan"]
-
-    assert written["topology"]["topics"][0] == {
-        "name": "new",
-        "cluster": "dc1",
-        "partitions": 12,
-        "replication": 3,
-        "config": {"retention.ms": "1"},
-        "protect": True,
-    }
-    assert written["topology"]["clusters"]["dc1"]["client"]["sasl.password"] == {
-        "env": "DC1_PASSWORD",
-    }
-    assert "steps" not in written
