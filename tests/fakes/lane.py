@@ -12,6 +12,7 @@ from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import ErrorCode, WireError
+from runtime.kafka.protocol.fetch import LeaderHint
 from runtime.kafka.protocol.metadata import Partition
 from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import (
@@ -27,6 +28,7 @@ from runtime.slot.partition import PartitionCopy
 from runtime.slot.write.events import LaneEvent
 from runtime.slot.write.flow_ledger import FlowLedger
 from runtime.slot.write.lane import Lane
+from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
 
@@ -45,7 +47,7 @@ class Link:
     """A connection whose broker acknowledges every copied batch behind the one before it.
 
     While `held` is a list, it takes the requests in, and the acknowledgements wait for `release`. `requests`
-    are the topics of each request; `refused` are the errors of topics.
+    are the topics of each request; `refused` are the errors of topics, `errors` those of the next requests.
     """
 
     closed = False
@@ -56,6 +58,7 @@ class Link:
         self.batches = 0
         self.requests: list[list[str]] = []
         self.refused: dict[str, ErrorCode] = {}
+        self.errors: list[ErrorCode] = []
         self.held: list[asyncio.Future[ProduceResponse]] | None = None
         self._responses: list[ProduceResponse] = []
 
@@ -70,10 +73,13 @@ class Link:
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         found = []
         self.requests.append([one.topic for one in request.partitions])
+        failure = self.errors.pop() if self.errors else ErrorCode.NONE
         for one in request.partitions:
-            error = self.refused.get(one.topic, ErrorCode.NONE)
-            found.append(ProducedPartition(one.topic, one.partition, error, self.end_offset, -1, 0))
-            if one.topic != LedgerInMemory.partition.topic:
+            error = failure or self.refused.get(one.topic, ErrorCode.NONE)
+            moved = LeaderHint(2, 6) if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else None
+            base = -1 if error else self.end_offset
+            found.append(ProducedPartition(one.topic, one.partition, error, base, -1, 0, leader=moved))
+            if not error and one.topic != LedgerInMemory.partition.topic:
                 self.end_offset += 1
                 self.batches += 1
         response = ProduceResponse(0, tuple(found))
@@ -107,7 +113,7 @@ class Destination:
         self.last_refresh = 0.0
         self.refreshes = 0
         self.connecting: dict[int, asyncio.Future[None]] = {}
-        self.links: dict[int, Link] = {}
+        self.links: defaultdict[int, Link] = defaultdict(Link)
         self.added = asyncio.Event()
         self.joins: list[list[str]] = []
         self.hold = False
@@ -152,7 +158,7 @@ class Destination:
     async def connection(self, node: int, purpose: str, within: float) -> Link:
         if node in self.connecting:
             await self.connecting[node]
-        return self.links.setdefault(node, Link())
+        return self.links[node]
 
     def kept(self, node: int, purpose: str) -> Link | None:
         return self.links.get(node)
@@ -287,3 +293,15 @@ def lane_of(
         emitted.emit,
         solo,
     )
+
+
+def lanes_of(
+    destination: Destination,
+    emitted: Emitted,
+    ledger: LedgerInMemory | None = None,
+    settings: LaneSettings = SETTINGS,
+    names: Iterable[str] = ("one", "other", "solo"),
+) -> LaneSet:
+    """Two home lanes, the one that retries suspect partitions, and spare ones."""
+    lanes = [lane_of(destination, emitted, ledger, name, settings, solo=name == "solo") for name in names]
+    return LaneSet(lanes, 2)

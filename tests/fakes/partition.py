@@ -5,7 +5,8 @@ from runtime.batch.spec import OffsetDeltaRun
 from runtime.contract.records.advance import first_progress
 from runtime.contract.records.control import AssignedPartition
 from runtime.kafka.records import InternalRecord, build
-from runtime.slot.partition import PartitionCopy
+from runtime.slot.budget import ByteBudget, ResponseMemory
+from runtime.slot.partition import PartitionCopy, QueuedBatch
 
 
 def partition(number: int = 0, *, shared: bool = False, topic: str = "orders") -> PartitionCopy:
@@ -32,3 +33,11 @@ def outgoing(first: int, *records: tuple[int, int], epoch: int = -1) -> Outgoing
         delta += many
     last = records[-1]
     return OutgoingBatch(batch, tuple(runs), last[0] + last[1], RewriteReason.NONE, epoch)
+
+
+def queued(
+    *records: tuple[int, int], first: int = 0, epoch: int = -1, held: ResponseMemory | None = None
+) -> QueuedBatch:
+    """Such a batch in a queue; it holds no memory, or that of a response."""
+    held = ResponseMemory(ByteBudget(1), 0) if held is None else held.view()
+    return QueuedBatch(outgoing(first, *records, epoch=epoch), held)

@@ -7,31 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import WireSettings, wire_settings
 from runtime.contract.spec import naming
-from runtime.contract.spec.jobspec import CopySettings
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, WireError
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchFrom, FetchResponse
-from runtime.slot.budget import ByteBudget, SessionShares, TokenBucket
-from runtime.slot.context import SlotContext
-from runtime.slot.idle_session import IdleSessions
+from runtime.slot.budget import TokenBucket
 from runtime.slot.partition import PartitionCopy
-from runtime.slot.read.batch_filter import FlowFilter
 from runtime.slot.read.reader import BrokerIntake, Fetched, FetchEvent, FetchFailed
 from tests.fakes.clock import virtual
-from tests.fakes.partition import partition
-from tests.runtime.batch.forge import batch_bytes, record
-from tests.runtime.slot.world import SLOT, flow_spec
+from tests.fakes.intake import TOPIC_ID, copying, fetched, intake_of, memory_of
+from tests.runtime.batch.forge import record
 
-TOPIC_ID = b"s" * 16
 HEARTBEATS = 99  # the partition that holds heartbeats, of every flow
 FIRST = 10  # where the copies of `partition` begin
 IDLE = "fetch idle"
@@ -86,9 +76,7 @@ class SessionBroker:
                 raise Disconnected("broker 1", "it is gone", sent=True)
         answered = {one.partition: one for one in answers if one is not None}
         for number in new:
-            end = self.ends[number]
-            none = FetchedPartition(TOPIC_ID, number, ErrorCode.NONE, end, end, 0, (), -1, memoryview(b""))
-            answered.setdefault(number, none)
+            answered.setdefault(number, fetched(number, self.ends[number]))
         return FetchResponse(0, ErrorCode.NONE, session_id, tuple(answered.values()))
 
     def answer(self, number: int, start: FetchFrom) -> FetchedPartition | None:
@@ -97,8 +85,7 @@ class SessionBroker:
         records = [record(offset, self.value) for offset in range(start.offset, end)]
         if not records and not error:
             return None
-        view = memoryview(bytearray(batch_bytes(records) if records else b""))
-        return FetchedPartition(TOPIC_ID, number, error, end, end, 0, (), -1, view)
+        return fetched(number, end, records, error)
 
     def failed_lately(self, node: int) -> bool:
         return False
@@ -115,9 +102,7 @@ class Slot:
 
     def __init__(self, flows: int) -> None:
         self.broker = SessionBroker()
-        self.budget = ByteBudget(1 << 20)
-        self.shares = SessionShares(self.budget)
-        self.idle_sessions = IdleSessions(self.budget, self.shares, asyncio.ensure_future)
+        self.memory = memory_of()
         self.fetched: list[tuple[int, int, float]] = []
         self.events: list[FetchEvent] = []
         now = asyncio.get_running_loop().time
@@ -126,33 +111,14 @@ class Slot:
         self.tasks = [asyncio.ensure_future(intake.run()) for intake in self.intakes]
 
     def intake(self, flow: int) -> BrokerIntake:
-        context = SimpleNamespace(
-            spec=replace(SLOT, copy=CopySettings(linger_ms=0)),
-            budget=self.budget,
-            shares=self.shares,
-            idle_sessions=self.idle_sessions,
-            transformer=None,
-        )
-        intake = BrokerIntake(
-            cast(SlotContext, context),
-            1,
-            cast(KafkaCluster, self.broker),
-            self.buckets[flow],
-            FlowFilter(flow_spec(f"flow{flow}"), "id-1", "id-2", None, MAX_UNPACKED),
-            self.handle,
-            f"fetch {flow}",
-        )
-        for copy in (self.copying(flow), self.copying(HEARTBEATS, naming.HEARTBEATS)):
-            intake.add(copy)
+        shared, bucket = self.memory, self.buckets[flow]
+        intake = intake_of(self.broker, self.handle, flow=str(flow), memory=shared, bucket=bucket)
+        intake.add(copying(flow))
+        intake.add(copying(HEARTBEATS, naming.HEARTBEATS))
         return intake
 
     def heartbeats(self) -> list[PartitionCopy]:
         return [intake.copies[TOPIC_ID, HEARTBEATS] for intake in self.intakes]
-
-    def copying(self, number: int, topic: str = "orders") -> PartitionCopy:
-        copy = partition(number, topic=topic)
-        copy.resume()
-        return copy
 
     def handle(self, event: FetchEvent) -> None:
         self.events.append(event)
@@ -275,7 +241,7 @@ async def test_answers_do_not_pile_up(slots: Slots, size: int) -> None:
 async def test_a_partition_that_is_added_is_fetched_at_once(slots: Slots) -> None:
     async with slots(2) as slot:
         slot.broker.write(7)
-        slot.intakes[0].add(slot.copying(7))
+        slot.intakes[0].add(copying(7))
         await asyncio.sleep(0.001)
         assert [number for number, _, _ in slot.fetched] == [7]
 
@@ -314,7 +280,7 @@ async def test_all_idle_flows_fail_with_their_broker(slots: Slots) -> None:
         failures = await asyncio.gather(*slot.tasks, return_exceptions=True)
         assert [type(failure) for failure in failures] == [Disconnected] * 3
         assert all(isinstance(failure, WireError) for failure in failures)
-        assert slot.budget.used == 0
+        assert slot.memory.budget.used == 0
 
 
 @virtual

@@ -9,29 +9,24 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from msgspec.structs import replace
 
 from runtime.batch import OutgoingBatch, RewriteSpec
-from runtime.batch.spec import MAX_UNPACKED
 from runtime.contract.client.settings import WireSettings, wire_settings
-from runtime.contract.spec.jobspec import CopySettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut, WireError
-from runtime.kafka.protocol.fetch import FetchedPartition, FetchResponse
+from runtime.kafka.protocol.fetch import FetchResponse
 from runtime.kafka.protocol.metadata import Partition
-from runtime.slot.budget import ByteBudget, ResponseMemory, SessionShares, TokenBucket
+from runtime.slot.budget import TokenBucket
 from runtime.slot.context import SlotContext
-from runtime.slot.idle_session import IdleSessions
-from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
-from runtime.slot.read.batch_filter import FlowFilter
+from runtime.slot.partition import Cursor, PartitionCopy
 from runtime.slot.read.reader import BrokerIntake, SourceReader
-from runtime.sql.transformer import Transformed, Transformer
+from runtime.sql.transformer import Transformed
 from tests.fakes.clock import VirtualClock
-from tests.fakes.partition import outgoing, partition
-from tests.runtime.batch.forge import batch_bytes, record
+from tests.fakes.intake import copying, fetched, intake_of, memory_of
+from tests.fakes.partition import queued
+from tests.runtime.batch.forge import record
 from tests.runtime.slot.world import SLOT, flow_spec
 
-TOPIC_ID = b"s" * 16
 OK, GONE, NOT_HERE = ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -65,55 +60,19 @@ class Leader:
         return None
 
 
-def copying(number: int, topic: str = "orders") -> PartitionCopy:
-    copy = partition(number, topic=topic)
-    copy.resume()
-    return copy
-
-
 def answer(*partitions: int, error: ErrorCode = OK, session: ErrorCode = OK) -> FetchResponse:
     """These partitions have news."""
-    news = (FetchedPartition(TOPIC_ID, one, error, 10, 10, 0, (), -1, memoryview(b"")) for one in partitions)
-    return FetchResponse(0, session, 0 if session else 7, tuple(news))
-
-
-def intake_of(
-    leader: Leader,
-    transformer: Transformer | None = None,
-    budget: ByteBudget | None = None,
-    **settings: int,
-) -> BrokerIntake:
-    """Its events are ignored."""
-    shares = SessionShares(ByteBudget(1 << 20))
-    context = SimpleNamespace(
-        spec=replace(SLOT, copy=CopySettings(**{"linger_ms": 0, **settings})),
-        budget=budget or ByteBudget(1 << 20),
-        shares=shares,
-        idle_sessions=IdleSessions(ByteBudget(1 << 20), shares, asyncio.ensure_future),
-        transformer=transformer,
-    )
-    return BrokerIntake(
-        cast(SlotContext, context),
-        1,
-        cast(KafkaCluster, leader),
-        TokenBucket(None, lambda: 0.0),
-        FlowFilter(flow_spec("flow"), "id-1", "id-2", None, MAX_UNPACKED),
-        lambda _: None,
-        "fetch",
-    )
+    news = tuple(fetched(one, 10, error=error) for one in partitions)
+    return FetchResponse(0, session, 0 if session else 7, news)
 
 
 def reader_of(
     source: object, started: list[Coroutine[None, None, None]], transformer: object | None = None
 ) -> SourceReader:
     """A reader that runs no intake: `started` are their coroutines."""
+    destination = SimpleNamespace(cluster_id="id-2")
     context = SimpleNamespace(
-        destination=SimpleNamespace(cluster_id="id-2"),
-        spec=SLOT,
-        budget=ByteBudget(1 << 20),
-        shares=SessionShares(ByteBudget(1 << 20)),
-        idle_sessions=None,
-        transformer=transformer,
+        **vars(memory_of()), destination=destination, spec=SLOT, transformer=transformer
     )
     return SourceReader(
         flow_spec("flow"),
@@ -182,12 +141,8 @@ def test_the_last_answer_of_an_idle_partition_is_that_of_its_session(
 )
 def test_the_next_fetch_waits_after_one_that_brought_all_there_was(source_end: int, pause_s: float) -> None:
     fetched_at: list[float] = []
-    records = FetchedPartition(
-        TOPIC_ID, 0, OK, source_end, source_end, 0, (), -1, memoryview(batch_bytes([record(10)]))
-    )
-    leader = Leader(
-        [FetchResponse(0, OK, 7, (records,))], lambda _: fetched_at.append(asyncio.get_running_loop().time())
-    )
+    response = FetchResponse(0, OK, 7, (fetched(0, source_end, [record(10)]),))
+    leader = Leader([response], lambda _: fetched_at.append(asyncio.get_running_loop().time()))
     copy = copying(0)
 
     async def run() -> None:
@@ -213,11 +168,8 @@ def test_a_partition_is_not_behind_for_the_response_that_is_transformed(source_e
         behind.append(copy.behind)
         return [Transformed(list(batches), [], None, []) for batches, _ in partitions]
 
-    news = FetchedPartition(
-        TOPIC_ID, 0, OK, source_end, source_end, 0, (), -1, memoryview(batch_bytes([record(10)]))
-    )
-    leader = Leader([FetchResponse(0, OK, 7, (news,))], lambda _: None)
-    intake = intake_of(leader, transformer=cast(Transformer, SimpleNamespace(apply=apply)))
+    response = FetchResponse(0, OK, 7, (fetched(0, source_end, [record(10)]),))
+    intake = intake_of(Leader([response], lambda _: None), transformer=SimpleNamespace(apply=apply))
     intake.add(copy)
     with pytest.raises(WireError):
         asyncio.run(intake.run())
@@ -230,8 +182,7 @@ def test_a_partition_is_not_fetched_while_twice_as_much_as_one_fetch_is_queued()
     copies = [copying(number) for number in range(3)]
 
     def fill(copy: PartitionCopy) -> None:
-        batch = QueuedBatch(outgoing(0, (10, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
-        copy.fetched([batch], Cursor(11, 0), ())
+        copy.fetched([queued((10, 1))], Cursor(11, 0), ())
         intake.mark_changed(copy)
 
     leader = Leader([answer(1, 2), answer()], lambda _: fill(copies[1]))
@@ -312,23 +263,23 @@ def test_a_broker_that_hangs_holds_no_memory_once_its_partitions_are_removed(bac
             return SimpleNamespace(drop=lambda: dropped.append(True))
 
     async def run() -> None:
-        budget = ByteBudget(1 << 20)
-        intake = intake_of(Hung([], lambda _: None), budget=budget)
+        memory = memory_of()
+        intake = intake_of(Hung([], lambda _: None), memory=memory)
         copies = copying(0), copying(1)
         for copy in copies:
             intake.add(copy)
         running = asyncio.create_task(intake.run())
         await asyncio.sleep(12)
-        assert budget.used > 0
+        assert memory.budget.used > 0
         intake.remove(copies[0])
         await asyncio.sleep(12)
-        assert budget.used > 0  # partition 1 waits for the answer
+        assert memory.budget.used > 0  # partition 1 waits for the answer
         intake.remove(copies[1])
         if back:
             intake.add(copies[1])
         with pytest.raises(TimedOut):
             await running
-        assert (budget.used, dropped) == (0, [True])
+        assert (memory.budget.used, dropped) == (0, [True])
 
     with asyncio.Runner(loop_factory=VirtualClock) as runner:
         runner.run(run())

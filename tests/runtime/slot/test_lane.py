@@ -12,12 +12,10 @@ import uvloop
 from msgspec.structs import replace
 
 from runtime.kafka.errors import BrokerError, Disconnected, ErrorCode, TimedOut, WireError
-from runtime.kafka.protocol.fetch import LeaderHint
-from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.produce import ProduceRequest, ProduceResponse
 from runtime.kafka.records import InternalRecord, build
-from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.errors import ErrorAction, ErrorPhase, SlotMustEnd
-from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
+from runtime.slot.partition import Cursor, PartitionCopy, SessionAnswers, SourceLog
 from runtime.slot.write.events import (
     Aborted,
     Committed,
@@ -33,8 +31,8 @@ from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
 from tests.fakes.clock import virtual
-from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
-from tests.fakes.partition import outgoing, partition
+from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of, lanes_of
+from tests.fakes.partition import partition, queued
 from tests.waiting import until
 
 NEAR, FAR = 1, 2
@@ -47,8 +45,7 @@ def with_batch(copy: PartitionCopy) -> None:
     """The source's record at the cursor is queued."""
     copy.inspected(EPOCH)
     offset = copy.cursor.offset
-    batch = QueuedBatch(outgoing(0, (offset, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch], Cursor(offset + 1, 0), ())
+    copy.fetched([queued((offset, 1))], Cursor(offset + 1, 0), ())
 
 
 def with_idle_position(copy: PartitionCopy) -> None:
@@ -171,15 +168,6 @@ async def test_a_failed_connection_leaves_a_partition_that_joined_at_another_lea
         assert copy.in_transaction
     assert [event.copy for event in bench.of(NotReady)] == [alone]
     assert copy.queue
-
-
-async def test_a_failed_connection_leaves_a_partition_whose_idle_position_is_committed_alone() -> None:
-    alone, copy = partition(0), partition(1)
-    bench = Bench(alone, copy, far=True)
-    copy.enter_transaction()
-    bench.connecting.set_exception(REFUSED)
-    await bench.until(lambda: bool(bench.events))
-    assert [event.copy for event in bench.of(NotReady)] == [alone]
 
 
 @virtual
@@ -427,16 +415,14 @@ async def waiting_for_its_coordinator(
     has: Has,
 ) -> AsyncIterator[tuple[Destination, LaneSet, Lane, PartitionCopy]]:
     """The coordinator was asked to add partitions, and does not answer yet."""
-    destination, emitted, copy = Destination(), Emitted(), partition()
-    ledger = SlowLedger(destination)
-    lanes = [lane_of(destination, emitted, ledger, name) for name in ("one", "other", "solo")]
-    lane_set = LaneSet(lanes, 2)
+    destination, copy = Destination(), partition()
+    lanes = lanes_of(destination, Emitted(), SlowLedger(destination))
     destination.hold = True
     has(copy)
-    lane_set.place(copy)
-    async with running(lanes[0]):
+    lanes.place(copy)
+    async with running(lanes.all[0]):
         await destination.added.wait()
-        yield destination, lane_set, lanes[0], copy
+        yield destination, lanes, lanes.all[0], copy
 
 
 class SlowLedger(LedgerInMemory):
@@ -495,21 +481,9 @@ async def test_a_released_partition_that_moves_to_another_lane_meanwhile_is_rele
 # Recovery
 
 
-class Refusing(Link):
-    """Its broker does not lead the partition any more."""
-
-    def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
-        moved = ProducedPartition(
-            "orders", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1, leader=LeaderHint(2, 6)
-        )
-        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        answer.set_result(ProduceResponse(0, (moved,)))
-        return answer
-
-
 async def test_a_produce_error_aborts_and_its_partitions_resume_under_a_new_epoch() -> None:
     bench = Bench()
-    bench.destination.links[NEAR] = Refusing()
+    bench.link.refused["orders"] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     async with running(bench.lane):
         await bench.emits(Aborted)
         assert (bench.copy.cursor.offset, len(bench.copy.queue), bench.copy.in_transaction) == (10, 0, False)
@@ -527,8 +501,7 @@ async def test_the_coordinator_says_whether_a_lane_whose_partition_refuses_its_e
     leaves the lane (R7). A lane that another attempt has replaced ends its slot (R3).
     """
     bench = Bench()
-    link = bench.destination.links[NEAR] = Link()
-    link.refused["orders"] = ErrorCode.INVALID_PRODUCER_EPOCH
+    bench.link.refused["orders"] = ErrorCode.INVALID_PRODUCER_EPOCH
     assert await bench.lane.begin()
     if replaced:
         bench.destination.epochs["lane"] += 1
@@ -575,7 +548,7 @@ async def test_a_transaction_is_aborted_in_time_while_a_broker_is_connected_to_a
     bench.copy.resume()
     bench.copy.answered(SourceLog(0, 99, 99), SessionAnswers(), 1)
     async with running(bench.lane):
-        await until(lambda: bool(bench.destination.links) and bool(bench.link.requests))
+        await until(lambda: bool(bench.link.requests))
         bench.link.closed = True
         bench.destination.connecting[NEAR] = bench.connecting
         bench.queue()
@@ -601,8 +574,7 @@ def test_a_transaction_whose_partition_is_behind_ends_when_its_timer_is_early() 
 async def test_a_transaction_that_is_not_acknowledged_in_time_is_aborted_before_the_broker_ends_it() -> None:
     """The broker fences the producer of a transaction that it times out (fencing 1)."""
     bench = Bench(settings=replace(SETTINGS, longest_s=0.01, transaction_timeout_ms=1_000))
-    bench.destination.links[NEAR] = link = Link()
-    link.held = []
+    bench.link.held = []
     async with running(bench.lane):
         await bench.emits(Aborted)
         await passes()
@@ -648,6 +620,7 @@ async def test_a_request_without_a_response_is_fenced_by_abort_markers_of_a_newe
         (with_accepted_loss, True, 30),
     ],
 )
+@virtual
 async def test_the_ledger_decides_where_the_response_to_the_end_was_lost(
     has: Has, committed: bool, position: int
 ) -> None:
@@ -737,37 +710,36 @@ async def test_a_lane_that_was_fenced_while_it_wrote_a_missing_marker_ends_the_s
 @virtual
 async def test_the_first_lane_copies_a_quiet_flow_and_all_home_lanes_one_that_catches_up() -> None:
     copies = [partition(number) for number in range(4)]
-    lanes = [lane_of(Destination(), Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
-    lane_set = LaneSet(lanes, 2)
+    lanes = lanes_of(Destination(), Emitted())
 
     def shares() -> list[int]:
-        return [len(lane.copies) for lane in lanes]
+        return [len(lane.copies) for lane in lanes.all]
 
     for copy in copies:
         copy.resume()
-        lane_set.place(copy)
-    lane_set.rebalance_after(copies)
+        lanes.place(copy)
+    lanes.rebalance_after(copies)
     assert shares() == [2, 2, 0]  # a flow that begins may be behind
     await asyncio.sleep(1.0)
-    lane_set.rebalance_after(copies)
+    lanes.rebalance_after(copies)
     assert shares() == [4, 0, 0]
     copies[0].answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
     assert copies[0].behind
-    lane_set.rebalance_after(copies)
+    lanes.rebalance_after(copies)
     assert shares() == [2, 2, 0]
     copies[0].answered(SourceLog(0, 10, 10), SessionAnswers(), 1)
-    lane_set.rebalance_after(copies)
+    lanes.rebalance_after(copies)
     assert shares() == [2, 2, 0]
-    lanes[0].state = LaneState.STUCK
+    lanes.all[0].state = LaneState.STUCK
     await asyncio.sleep(1.0)
-    lane_set.rebalance_after(copies)
+    lanes.rebalance_after(copies)
     assert shares() == [0, 4, 0]
 
 
 async def test_every_transactional_id_is_initialised_at_the_start_spare_ones_too() -> None:
     """An older process of this slot may hold any of them (R3)."""
     destination = Destination()
-    await LaneSet([lane_of(destination, Emitted(), None, name) for name in "abcd"], 2).begin()
+    await lanes_of(destination, Emitted(), names="abcd").begin()
     assert len(destination.epochs) == 4
 
 
@@ -803,9 +775,9 @@ async def test_a_lane_that_cannot_recover_leaves_its_partitions_to_another_one(
     """Its coordinator or the ledger does not answer; it takes partitions again once it has recovered (R7)."""
     destination, flow, copy = Destination(), Flow(), partition()
     ledger = LedgerInMemory(copy)
-    lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
-    flow.lanes = LaneSet(lanes, 2)
-    destination.links[NEAR] = Refusing()
+    flow.lanes = lanes_of(destination, flow, ledger)
+    lanes = flow.lanes.all
+    destination.links[NEAR].refused["orders"] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     async with running(lanes[0]):
         destination.init_errors = [answer] * 500
         ledger.unreadable = REFUSED if ledger_away else None
@@ -835,8 +807,8 @@ async def test_no_other_lane_copies_a_transaction_whose_end_was_answered_with_a_
     ledger = LedgerInMemory(copy)
     ledger.takes_writes = committed
     destination.end_errors = [answer, *[REFUSED] * 1_000]
-    lanes = [lane_of(destination, flow, ledger, name) for name in ("one", "other", "solo")]
-    flow.lanes = LaneSet(lanes, 2)
+    flow.lanes = lanes_of(destination, flow, ledger)
+    lanes = flow.lanes.all
     async with running(lanes[0]), running(lanes[1]):
         destination.init_errors = [ErrorCode.CONCURRENT_TRANSACTIONS] * 500
         with_batch(copy)
@@ -867,13 +839,12 @@ async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(s
     names = ("one", "other", "solo", "spare")
     clients = [Slow(), Slow()]  # each is a process
     epochs = clients[1].epochs = clients[0].epochs
-    attempts = [[lane_of(client, Emitted(), transactional_id=name) for name in names] for client in clients]
-    begun = (LaneSet(lanes, 2).begin() for lanes in attempts)
-    ends = await asyncio.gather(*begun, return_exceptions=True)
+    attempts = [lanes_of(client, Emitted(), names=names) for client in clients]
+    ends = await asyncio.gather(*(lanes.begin() for lanes in attempts), return_exceptions=True)
     held = [
         {
             lane.transactional_id
-            for lane in lanes
+            for lane in lanes.all
             if lane._sender.identity.epoch == epochs[lane.transactional_id]
         }
         for lanes, end in zip(attempts, ends, strict=True)
@@ -886,13 +857,13 @@ async def test_of_two_attempts_that_begin_at_the_same_time_at_most_one_goes_on(s
 async def test_nothing_is_copied_while_an_id_of_an_earlier_attempt_waits_for_a_marker() -> None:
     """That attempt may be alive, and goes on under the id once the marker is written (R3)."""
     destination = Destination()
-    lanes = [lane_of(destination, Emitted(), transactional_id=name) for name in ("one", "other", "solo")]
+    lanes = lanes_of(destination, Emitted())
     destination.init_errors = [ErrorCode.NONE, *[ErrorCode.CONCURRENT_TRANSACTIONS] * 500]
     with pytest.raises(BrokerError, match="other waits for the marker"):
-        await LaneSet(lanes, 2).begin()
+        await lanes.begin()
     destination.init_errors.clear()
-    await LaneSet(lanes, 2).begin()
-    assert not any(lane.is_stuck for lane in lanes)
+    await lanes.begin()
+    assert lanes.stuck() == []
 
 
 async def test_a_transactional_id_that_is_fenced_at_the_start_ends_the_slot() -> None:
@@ -913,7 +884,7 @@ async def test_an_unexpected_exception_at_a_response_ends_the_lane_before_anythi
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(destination=Unprepared())
-    bench.destination.links[NEAR] = Refusing()
+    bench.link.refused["orders"] = ErrorCode.NOT_LEADER_OR_FOLLOWER
     await bench.lane.begin()
     with pytest.raises(ZeroDivisionError):
         await bench.lane.run()

@@ -13,18 +13,16 @@ from msgspec.structs import replace
 
 from runtime.contract.records.ledger import PartitionKey, Progress
 from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut, WireError
-from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import EndTransactionRequest, InitProducerIdRequest
-from runtime.slot.budget import ByteBudget, ResponseMemory
-from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.partition import Cursor, PartitionCopy
 from runtime.slot.write.events import Aborted, Committed, LaneEvent, LaneFreed, LaneStuck, Rewound
 from runtime.slot.write.lane import TRANSITIONS, LaneState
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
-from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lane_of
+from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lanes_of
 from tests.fakes.machine import VirtualTimeMachine, assert_reachable
-from tests.fakes.partition import outgoing, partition
+from tests.fakes.partition import partition, queued
 
 FIRST = 10  # the position that the ledger holds at the start
 NUMBERS = st.integers(0, 2)
@@ -50,23 +48,6 @@ class DecidedLedger(LedgerInMemory):
     def decide(self, transactional_id: str, *, commit: bool) -> None:
         progress = self.pending.pop(transactional_id, {})
         self.stored.update(progress if commit else {})
-
-
-class Log(Link):
-    """The destination's broker: the next produce requests get `errors`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[ErrorCode] = []
-
-    def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
-        if not self.errors:
-            return super().start(request, within)
-        error = self.errors.pop()
-        answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
-        refused = [ProducedPartition(at.topic, at.partition, error, -1, -1, 0) for at in request.partitions]
-        answer.set_result(ProduceResponse(0, tuple(refused)))
-        return answer
 
 
 class Coordinator(Destination):
@@ -118,8 +99,7 @@ class Flow(Emitted):
         if copy.releasing:
             return
         while (offset := copy.cursor.offset) < self.ends[copy]:
-            batch = QueuedBatch(outgoing(0, (offset, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
-            copy.fetched([batch], Cursor(offset + 1, 0))
+            copy.fetched([queued((offset, 1))], Cursor(offset + 1, 0))
         self.lanes.offer(copy)
 
     def emit(self, event: LaneEvent) -> None:
@@ -156,13 +136,11 @@ class Lanes(VirtualTimeMachine):
         self.copies = [partition(number) for number in range(3)]
         self.destination, self.flow = Coordinator(), Flow(self.copies)
         self.destination.ledger = DecidedLedger(*self.copies)
-        self.log = self.destination.links[1] = Log()
+        self.log = self.destination.links[1]
         ahead = replace(SETTINGS, ahead_s=0.3, idle_commit_s=0.5)
-        self.lanes = [
-            lane_of(self.destination, self.flow, self.destination.ledger, name, ahead, solo=name == "solo")
-            for name in ("one", "other", "solo", "spare")
-        ]
-        self.flow.lanes = LaneSet(self.lanes, 2)
+        names = ("one", "other", "solo", "spare")
+        self.flow.lanes = lanes_of(self.destination, self.flow, self.destination.ledger, ahead, names)
+        self.lanes = self.flow.lanes.all
         await self.flow.lanes.begin()
         self.tasks = [asyncio.create_task(lane.run()) for lane in self.lanes]
         self.releases: list[asyncio.Task[None]] = []

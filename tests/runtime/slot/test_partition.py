@@ -7,8 +7,8 @@ from runtime.batch import DroppedRecords
 from runtime.contract.records.job_status import OpenTransaction
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.slot.budget import ByteBudget, ResponseMemory
-from runtime.slot.partition import Cursor, PartitionCopy, QueuedBatch, SessionAnswers, SourceLog
-from tests.fakes.partition import outgoing, partition
+from runtime.slot.partition import Cursor, PartitionCopy, SessionAnswers, SourceLog
+from tests.fakes.partition import partition, queued
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def test_the_pause_grows_while_a_fetch_brings_only_the_record_that_waits_for_its
         copy.await_schema()
         pauses.append(copy.backoff_s(200, 1_000))
     assert pauses == [0.2, 0.4, 0.8]
-    batch = QueuedBatch(outgoing(0, (10, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch], Cursor(11, 0), ())
+    copy.fetched([queued((10, 1))], Cursor(11, 0), ())
     copy.answered(SourceLog(0, 12, 12), SessionAnswers(), 1)
     assert copy.backoff_s(200, 1_000) == 0.2
 
@@ -73,23 +72,15 @@ def test_a_partition_that_a_transaction_held_back_copies_once_records_come(
 ) -> None:
     copy.resume()
     copy.block(None, "by a transaction")
-    batch = QueuedBatch(outgoing(0, (10, 1)), ResponseMemory(ByteBudget(1 << 20), 0))
-    copy.fetched([batch] * records, Cursor(10 + records, 0), ())
+    copy.fetched([queued((10, 1))] * records, Cursor(10 + records, 0), ())
     assert copy.status().state is state
-
-
-def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
-    copy.fetched([], Cursor(50, 1), ())
-    copy.start_release()
-    assert not copy.fetchable
-    assert not copy.idle_position_moved
 
 
 def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     copy, budget = partition(), ByteBudget(100)
     budget.take(60)
     held = ResponseMemory(budget, 60)
-    batches = [QueuedBatch(outgoing(0, (10 + number, 1), epoch=7), held.view()) for number in range(2)]
+    batches = [queued((10 + number, 1), epoch=7, held=held) for number in range(2)]
     copy.fetched(batches, Cursor(12, 7), [DroppedRecords(12, 4)])
     assert copy.queued_bytes == sum(one.out.batch.size for one in batches) > 0
     copy.rewind()

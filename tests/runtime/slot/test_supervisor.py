@@ -1,7 +1,8 @@
 """A partition is inspected before it is copied, and its neighbours do not wait for it (R4, R7)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -9,10 +10,8 @@ from msgspec.structs import replace
 
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.spec.jobspec import CopySettings
-from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import AuthenticationFailed, ErrorCode, Unsupported
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
-from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.health.inspection import MissingMarker
 from runtime.slot.health.supervisor import (
     MarkerMissing,
@@ -22,13 +21,13 @@ from runtime.slot.health.supervisor import (
     SupervisorEvent,
 )
 from runtime.slot.health.watch import EVERY_S, TopicWatch
-from runtime.slot.partition import CopyPhase, Cursor, PartitionCopy, QueuedBatch
+from runtime.slot.partition import CopyPhase, Cursor, PartitionCopy
 from tests.fakes.clock import jumping, virtual
-from tests.fakes.partition import outgoing, partition
+from tests.fakes.partition import partition, queued
 from tests.fakes.side import Side
 from tests.waiting import until
 
-AT = TopicPartition("orders", 0)
+SAME = bytes(16)  # a topic's id that tells nothing
 
 
 @pytest.fixture
@@ -98,9 +97,7 @@ async def test_what_was_fetched_before_a_new_leader_truncated_it_is_fetched_agai
 
     Before Kafka 2.7, a fetch does not report that it diverges.
     """
-    copy.fetched(
-        [QueuedBatch(outgoing(0, (10, 5), epoch=4), ResponseMemory(ByteBudget(1), 0))], Cursor(15, 4)
-    )
+    copy.fetched([queued((10, 5), epoch=4)], Cursor(15, 4))
     events = Events()
     supervisor = supervisor_of(Side(b"s" * 16, 12), Side(b"d" * 16, 100), events)
     supervisor.retry(copy, "FENCED_LEADER_EPOCH")
@@ -219,70 +216,53 @@ class Watched:
         self.seen.append("its leader changed")
 
 
+@asynccontextmanager
+async def watching(copy: PartitionCopy, topic_id: bytes = SAME) -> AsyncIterator[list[str]]:
+    """Checks every few seconds; yields why the partition is inspected."""
+    cluster: Any = Watched(topic_id)
+    copy.resume()
+    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
+    task = asyncio.create_task(watch.run())
+    yield cluster.seen
+    task.cancel()
+
+
 @pytest.mark.parametrize(
-    ("epoch", "busy", "topic_id", "why"),
+    ("inspected", "fetched", "busy", "topic_id", "why"),
     [
-        (5, False, bytes(16), "its leader changed"),
-        (5, True, bytes(16), None),
-        (6, False, bytes(16), None),
-        (6, False, b"x" * 16, "a topic's id changed"),
-        (6, True, b"x" * 16, "a topic's id changed"),
+        (6, 6, False, SAME, []),
+        (6, -1, False, SAME, []),
+        (5, -1, False, SAME, ["its leader changed"]),  # it may have missed a marker without a leader
+        (5, -1, True, SAME, []),  # it is inspected before its next transaction
+        *((6, -1, busy, b"x" * 16, ["a topic's id changed"]) for busy in (False, True)),
+        # The old leader may have gone without an answer to the fetch that waits there.
+        *((6, 5, busy, SAME, ["orders-0 has a new leader at the source"]) for busy in (False, True)),
     ],
 )
 @jumping
-async def test_an_idle_partition_with_a_new_leader_and_any_of_a_new_topic_is_inspected(
-    copy: PartitionCopy, epoch: int, busy: bool, topic_id: bytes, why: str | None
+async def test_a_partition_with_a_new_leader_or_of_a_new_topic_is_inspected(
+    copy: PartitionCopy, inspected: int, fetched: int, busy: bool, topic_id: bytes, why: list[str]
 ) -> None:
-    """Without a leader, it may have missed a marker; a busy one is inspected before its next transaction."""
-    cluster: Any = Watched(topic_id)
-    copy.inspected(epoch)
-    copy.resume()
-    if busy:
-        copy.enter_transaction()
-    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
-    task = asyncio.create_task(watch.run())
-    await asyncio.sleep(EVERY_S + 1)
-    task.cancel()
-    assert cluster.seen[:1] == ([why] if why else [])
-
-
-@pytest.mark.parametrize("busy", [False, True])
-@pytest.mark.parametrize(
-    ("fetched", "seen"), [(5, ["orders-0 has a new leader at the source"]), (6, []), (-1, [])]
-)
-@jumping
-async def test_a_partition_with_a_new_leader_at_the_source_is_inspected(
-    copy: PartitionCopy, fetched: int, seen: list[str], busy: bool
-) -> None:
-    """The old leader may have gone without an answer to the fetch that waits there."""
-    cluster: Any = Watched(bytes(16))
-    copy.inspected(6)
-    copy.resume()
+    copy.inspected(inspected)
     copy.fetch_under(fetched)
     if busy:
         copy.enter_transaction()
-    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
-    task = asyncio.create_task(watch.run())
-    await asyncio.sleep(EVERY_S + 1)
-    task.cancel()
-    assert cluster.seen[:1] == seen
+    async with watching(copy, topic_id) as seen:
+        await asyncio.sleep(EVERY_S + 1)
+        assert seen[:1] == why
 
 
 @jumping
 async def test_a_partition_that_was_busy_is_compared_once_it_is_idle(copy: PartitionCopy) -> None:
     """The metadata are the same as at the last check."""
-    cluster: Any = Watched(bytes(16))
     copy.inspected(5)
-    copy.resume()
     copy.enter_transaction()
-    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
-    task = asyncio.create_task(watch.run())
-    await asyncio.sleep(2 * EVERY_S + 1)
-    assert cluster.seen == []
-    copy.leave_transaction()
-    await asyncio.sleep(EVERY_S)
-    assert cluster.seen == ["its leader changed"]
-    copy.inspected(6)
-    await asyncio.sleep(2 * EVERY_S)
-    task.cancel()
-    assert cluster.seen == ["its leader changed"]
+    async with watching(copy) as seen:
+        await asyncio.sleep(2 * EVERY_S + 1)
+        assert seen == []
+        copy.leave_transaction()
+        await asyncio.sleep(EVERY_S)
+        assert seen == ["its leader changed"]
+        copy.inspected(6)
+        await asyncio.sleep(2 * EVERY_S)
+        assert seen == ["its leader changed"]

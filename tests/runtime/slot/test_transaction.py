@@ -8,19 +8,17 @@ from runtime.contract.records.advance import Advance
 from runtime.contract.records.ledger import BatchIdentity
 from runtime.contract.records.offset_map import Run
 from runtime.kafka.errors import Disconnected, ErrorCode, PartitionsRefused, WireError
-from runtime.slot.budget import ByteBudget, ResponseMemory
 from runtime.slot.offset_accounts import OffsetRange
-from runtime.slot.partition import Cursor, QueuedBatch
+from runtime.slot.partition import Cursor
 from runtime.slot.write.transaction import SentBatch, TransactionPartition, blamed, idle_step
-from tests.fakes.partition import outgoing, partition
+from tests.fakes.partition import partition, queued
 
 MARK = BatchIdentity(1, 2, 3)
 
 
 def sent(part: TransactionPartition, *source: tuple[int, int], first: int = 0) -> SentBatch:
     """Sends a batch of these source offsets."""
-    held = ResponseMemory(ByteBudget(1), 0)
-    return part.sent(QueuedBatch(outgoing(first, *source, epoch=7), held), MARK)
+    return part.sent(queued(*source, first=first, epoch=7), MARK)
 
 
 def acknowledge(part: TransactionPartition, source: tuple[int, int], base: int) -> str | None:
@@ -98,8 +96,8 @@ def test_acknowledged_base_offsets_become_runs() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     assert part.acknowledged(sent(part, (10, 2), (15, 1)), 100) is None
-    filtered = outgoing(1, (16, 3), epoch=7)._replace(tombstones=2)
-    batch = part.sent(QueuedBatch(filtered, ResponseMemory(ByteBudget(1), 0)), MARK)
+    filtered = queued((16, 3), first=1, epoch=7)
+    batch = part.sent(filtered._replace(out=filtered.out._replace(tombstones=2)), MARK)
     assert part.acknowledged(batch, 103) is None
     copy.fetched([], Cursor(25, 8), ())
     assert part.step() == Advance(
@@ -119,9 +117,8 @@ def test_queued_batches_are_not_in_the_progress() -> None:
     copy = partition()
     part = TransactionPartition(copy, 1, 4)
     acknowledge(part, (10, 2), 100)
-    held = ResponseMemory(ByteBudget(1), 1).view()
     dropped = [DroppedRecords(11, 1), DroppedRecords(14, 2)]
-    copy.fetched([QueuedBatch(outgoing(0, (12, 2), epoch=7), held)], Cursor(14, 7), dropped)
+    copy.fetched([queued((12, 2), epoch=7)], Cursor(14, 7), dropped)
     step = part.step()
     assert (step.position, step.dropped) == (12, 1)
     copy.committed(replace(copy.progress, position=12))
