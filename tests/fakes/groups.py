@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from runtime.batch import Batch, records, walk
 from runtime.contract.spec.naming import TopicPartition
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.groups import (
@@ -19,11 +18,9 @@ from runtime.kafka.protocol.groups import (
     OffsetFetchRequest,
     Offsets,
 )
-from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
 from runtime.kafka.protocol.transactions import CoordinatorKind
 from runtime.kafka.records import InternalRecord
 from tests.fakes.internal_topics import TransactionalTopics
-from tests.runtime.batch.forge import HERE
 
 
 class GroupCluster(TransactionalTopics):
@@ -75,12 +72,4 @@ class GroupCluster(TransactionalTopics):
                     return dict.fromkeys(request.offsets, self.refusals[request.group].pop(0))
                 self.committed[request.group] |= {at: one.offset for at, one in request.offsets.items()}
                 return dict.fromkeys(request.offsets, ErrorCode.NONE)
-            case ProduceRequest():
-                (part,) = request.partitions
-                for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
-                    assert isinstance(batch, Batch)
-                    for one in records(batch, HERE):
-                        self.grow(part.topic, InternalRecord(one.key or b"", one.value))
-                produced = ProducedPartition(part.topic, part.partition, ErrorCode.NONE, 0, -1, 0)
-                return ProduceResponse(0, (produced,))
         return await super().call(node, request, purpose, within)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runtime.batch import Batch, records, walk
@@ -16,7 +16,12 @@ from runtime.kafka.protocol import offsets
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from runtime.kafka.protocol.metadata import Partition, TopicMetadata
 from runtime.kafka.protocol.offsets import ListedOffset, ListOffsetsRequest
-from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.produce import (
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
 from runtime.kafka.protocol.transactions import (
     AddPartitionsRequest,
     CoordinatorKind,
@@ -118,7 +123,7 @@ class InternalTopics:
 
 
 class TransactionalTopics(InternalTopics):
-    """Takes transactions too, one at a time: their records are there once they are committed.
+    """Takes records too, and transactions, one at a time: their records are there once they are committed.
 
     `steps` lists the requests: the id that is initialised, "abort" or "commit". `sequences` are those of the
     batches. The next produce request is refused with `refusal`, or not answered where that is None.
@@ -150,19 +155,27 @@ class TransactionalTopics(InternalTopics):
     def start(self, request: ProduceRequest, within: float) -> asyncio.Future[ProduceResponse]:
         (part,) = request.partitions
         error, self.refusal = self.refusal, ErrorCode.NONE
-        for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
-            assert isinstance(batch, Batch)
+        for batch, written in self._produced(part):
             self.sequences.append(batch.base_sequence)
-            self._written += [
-                (part.topic, InternalRecord(one.key or b"", one.value)) for one in records(batch, HERE)
-            ]
+            self._written += [(part.topic, one) for one in written]
         answer: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
         if error is not None:
             answer.set_result(ProduceResponse(0, (ProducedPartition(part.topic, 0, error, 0, -1, 0),)))
         return answer
 
+    def _produced(self, part: ProducePartition) -> Iterator[tuple[Batch, list[InternalRecord]]]:
+        for batch in walk(b"".join(bytes(piece) for piece in part.records), HERE).sets:
+            assert isinstance(batch, Batch)
+            yield batch, [InternalRecord(one.key or b"", one.value) for one in records(batch, HERE)]
+
     async def call(self, node: int, request: Any, purpose: str, within: float | None) -> Any:
         match request:
+            case ProduceRequest(partitions=[part]):  # without a transaction
+                for _, taken in self._produced(part):
+                    for one in taken:
+                        self.grow(part.topic, one)
+                produced = ProducedPartition(part.topic, part.partition, ErrorCode.NONE, 0, -1, 0)
+                return ProduceResponse(0, (produced,))
             case InitProducerIdRequest():
                 self.steps.append(request.transactional_id or "")
                 return ProducerIdentity(7, request.identity.epoch + 1)

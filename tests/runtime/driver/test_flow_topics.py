@@ -16,10 +16,10 @@ from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.ledger import (
     Generation,
     GenerationKey,
+    LedgerKey,
+    LedgerValue,
     PartitionKey,
     ProgressKey,
-    encode_key,
-    encode_value,
 )
 from runtime.contract.records.manifest import FilePosition, OffsetGap
 from runtime.contract.spec import naming
@@ -42,7 +42,7 @@ from runtime.kafka.protocol.changes import BROKERS_DEFAULT, NewTopic
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.protocol.offsets import LATEST
 from runtime.kafka.records import InternalRecord
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.fakes.progress import progress
 from tests.runtime.slot.world import assigned, flow_spec
 
@@ -163,11 +163,10 @@ def test_a_partition_that_was_added_starts_at_0_though_its_topic_began_at_the_st
 def test_a_failback_decodes_each_partition_of_its_opposite_once() -> None:
     """Decoding all of them for each one took minutes for ten thousand partitions."""
     ended = Generation(3, "job", "promoted", "driver", [], "dc1", "dc2", 1)
-    records = [InternalRecord(encode_key(GenerationKey("there")), encode_value(ended))]
+    ledger: dict[LedgerKey, LedgerValue] = {GenerationKey("there"): ended}
     for number in range(2_000):
-        key = ProgressKey(PartitionKey("there", "orders", number))
-        records.append(InternalRecord(encode_key(key), encode_value(progress(number, number))))
-    source: Any = InternalTopics({naming.LEDGER: records})
+        ledger[ProgressKey(PartitionKey("there", "orders", number))] = progress(number, number)
+    source: Any = InternalTopics({naming.LEDGER: stored(ledger)})
     back = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
     began = time.process_time()
     found = asyncio.run(read_opposite(back, "there", source))
@@ -184,10 +183,7 @@ def test_a_failback_waits_for_the_marker_of_the_orphans_that_were_just_marked() 
     """That transaction may hold the first progress of a partition, which was never copied (R5)."""
     ended = Generation(3, "job", "promoted", "driver", [], "dc1", "dc2", 1)
     first = ProgressKey(PartitionKey("there", "orders", 0))
-    records = [
-        InternalRecord(encode_key(first), encode_value(progress(0, 0))),
-        InternalRecord(encode_key(GenerationKey("there")), encode_value(ended)),
-    ]
+    records = stored({first: progress(0, 0), GenerationKey("there"): ended})
     source: Any = InternalTopics({naming.LEDGER: records}, committing=[naming.LEDGER])
     back = flow_spec("back", source="dc2", destination="dc1", reverse_of="there")
     found = asyncio.run(read_opposite(back, "there", source))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from runtime.contract.launching import EXECUTOR_POD
 from runtime.driver.kubernetes import KubernetesExecutors
+from tests.certificates import issued
 
 TEMPLATE = {
     "apiVersion": "v1",
@@ -51,21 +51,20 @@ class Api:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
                 pass
 
-        key, certificate = folder / "key.pem", folder / "ca.crt"
-        made = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=api -addext subjectAltName=IP:127.0.0.1"
-        subprocess.run(
-            [*made.split(), "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True
-        )
+        authority = issued("authority")
+        server = issued("api", authority, host="localhost")
+        (folder / "ca.crt").write_bytes(authority.certificate_pem)
+        (folder / "api.pem").write_bytes(server.key_pem + server.certificate_pem)
         (folder / "token").write_text("of the pod")
         (folder / "namespace").write_text("kafka")
         (folder / "executor.json").write_text(json.dumps(TEMPLATE))
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(folder / "api.pem")
         self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         environ = {
-            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_HOST": "localhost",
             "KUBERNETES_SERVICE_PORT": str(self.server.server_port),
             EXECUTOR_POD: str(folder / "executor.json"),
         }

@@ -35,7 +35,7 @@ from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.slots.ticket import SlotStartRequest
 from runtime.driver.slots.worker import run_with_channel
 from runtime.kafka.errors import ErrorCode
-from runtime.kafka.protocol.produce import ProducedPartition, ProduceRequest, ProduceResponse
+from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest
 from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
@@ -77,7 +77,6 @@ class Destination(TransactionalTopics):
                     self.done.append("end")
                 elif part.topic == naming.STATUS:
                     self.done.append("no report")
-                return ProduceResponse(0, (ProducedPartition(part.topic, 0, ErrorCode.NONE, 0, -1, 0),))
         return await super().call(node, request, purpose, within)
 
 
@@ -464,29 +463,26 @@ async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_th
         assert (other.state, other.attempt) == ("unscheduled", 3), "without partitions it may wait"
 
 
-async def test_a_wall_clock_that_is_set_back_does_not_lengthen_the_wait_for_a_core() -> None:
+@pytest.mark.parametrize(
+    ("lacks", "why"),
+    [
+        ("no free core", "no free core, for 11 s"),
+        ("", "Spark has not started its task: an executor starts, for 11 s"),
+    ],
+)
+async def test_what_a_slot_waits_for_is_said_with_the_time_also_after_the_wall_clock_was_set_back(
+    lacks: str, why: str
+) -> None:
     async with Driver(2) as driver:
         slot = driver.manager.supervisors[1]
         driver.slots(0, 1)
         await driver.run([0], 1)
-        driver.spark.lacks = "no free core"
+        driver.spark.lacks = lacks
         await driver.manager.inspect_once()
         slot.since += 3600
         slot.changed_at -= 11
         await driver.manager.inspect_once()
-        assert slot.view().why == "no free core, for 11 s"
-
-
-async def test_an_executor_that_only_starts_is_not_called_a_missing_core() -> None:
-    async with Driver(2) as driver:
-        slot = driver.manager.supervisors[1]
-        driver.slots(0, 1)
-        await driver.run([0], 1)
-        driver.spark.lacks = ""
-        await driver.manager.inspect_once()
-        slot.changed_at -= 11
-        await driver.manager.inspect_once()
-        assert slot.view().why == "Spark has not started its task: an executor starts, for 11 s"
+        assert slot.view().why == why
 
 
 async def test_a_replaced_attempt_that_a_silent_jvm_did_not_cancel_is_cancelled_later() -> None:

@@ -155,8 +155,6 @@ class AwayOnce(TransactionalTopics):
         if type(request) not in self.answered:
             self.answered.append(type(request))
             raise Disconnected("dc2", "away", sent=False)
-        if isinstance(request, ProduceRequest):
-            return await self.start(request, 1.0)
         return await super().call(node, request, purpose, within)
 
 

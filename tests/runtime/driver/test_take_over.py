@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from runtime.contract.client.settings import wire_settings
 from runtime.contract.records.failback import restart_request
-from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, encode_value
+from runtime.contract.records.ledger import Generation, GenerationKey
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import Earliest, FlowState
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
@@ -22,11 +22,10 @@ from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import CONTROL, KafkaCluster
 from runtime.kafka.errors import BrokerError, TimedOut, WireError
 from runtime.kafka.protocol.transactions import CoordinatorKind, ProducerIdentity
-from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks
 from runtime.ledger.ledger import Ledger
 from tests.fakes.clock import virtual
-from tests.fakes.internal_topics import InternalTopics
+from tests.fakes.internal_topics import InternalTopics, stored
 from tests.runtime.slot.world import flow_spec
 
 OLD = [f"repl.old.{slot}.flow.0" for slot in range(3)]
@@ -64,6 +63,11 @@ class Destination(KafkaCluster):
         self.done.append((written.number, written.transactional_ids))
 
 
+async def ledger_with(generation: Generation) -> Ledger:
+    topics = InternalTopics({naming.LEDGER: stored({GenerationKey("flow"): generation})})
+    return await Ledger.open(cast(KafkaCluster, topics))
+
+
 async def taken_over(
     before: Generation,
     spec: FlowSpec,
@@ -71,7 +75,6 @@ async def taken_over(
     destination: Destination | None = None,
     waits: Callable[[str], None] = lambda _: None,
 ) -> tuple[Generation, Destination]:
-    record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(before))
     destination = destination or Destination()
     shared = SimpleNamespace(
         job="job",
@@ -79,7 +82,7 @@ async def taken_over(
         layout=NO_SLOTS,
         generations={"flow": 3},
         spec=SimpleNamespace(copy=CopySettings(lanes=1, spare_lanes=0)),
-        ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
+        ledger=await ledger_with(before),
         destination=destination,
         leadership=destination,
     )
@@ -114,12 +117,11 @@ async def test_a_driver_that_was_succeeded_while_it_waited_fences_no_id_any_more
 async def test_the_ids_of_a_flow_that_was_removed_are_fenced_until_none_is_left(state: FlowState) -> None:
     """The coordinator of one does not answer for a while. `stopped`: the first attempt fenced none."""
     before = replace(BEFORE, driver="driver-2", transactional_ids=OLD, state=state)
-    record = InternalRecord(encode_key(GenerationKey("flow")), encode_value(before))
     destination = Destination()
     destination.silent_for = {OLD[1]}
     shared = SimpleNamespace(
         driver="driver-2",
-        ledger=await Ledger.open(cast(KafkaCluster, InternalTopics({naming.LEDGER: [record]}))),
+        ledger=await ledger_with(before),
         destination=destination,
         leadership=destination,
         membership=SimpleNamespace(holds=lambda _: False),
