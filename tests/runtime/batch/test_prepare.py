@@ -102,23 +102,6 @@ def test_markers_aborted_and_emptied_batches_only_move_the_position():
     assert prepare(fetched, SPEC, NOW, AbortedTransactions([(5, 0)])) == ([], 8, [], None)
 
 
-def test_batches_below_the_start_are_left_out():
-    fetched = sets(batch_bytes(SOME), batch_bytes([record(104)]))
-    assert arrived(prepare(fetched, replace(SPEC, start=104), NOW)) == [record(104)]
-    assert prepare(fetched, replace(SPEC, start=200), NOW) == ([], 200, [], None)
-    assert prepare([], replace(SPEC, start=200), NOW) == ([], 200, [], None)
-
-
-@pytest.mark.parametrize("spec", [SPEC, MERGING], ids=["alone", "joined"])
-@pytest.mark.parametrize("end", range(100, 106))
-def test_what_lies_behind_the_end_is_left_out(spec, end):
-    fetched = sets(batch_bytes(SOME), batch_bytes([record(104)]))
-    prepared = prepare(fetched, replace(spec, start=101, end=end), NOW)
-    wanted = [*SOME[1:], record(104)]
-    assert arrived(prepared) == [one for one in wanted if one.offset < end]
-    assert prepared.position == min(max(end, 101), 105)
-
-
 def test_batches_of_returning_producer_ids_are_dropped():
     fetched = sets(batch_bytes(SOME, producer=(8, 0, 0)), batch_bytes([record(104)], producer=(9, 0, 0)))
     prepared = prepare(fetched, SPEC, NOW, returning_producer_ids={8})

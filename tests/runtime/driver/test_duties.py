@@ -287,16 +287,6 @@ def test_numbers_are_of_now_and_counters_go_on() -> None:
     assert (second.refused, second.pending, second.pending_since) == (2, 0, None)
 
 
-def test_what_is_gone_from_the_source_is_not_counted() -> None:
-    book = GroupSyncState("f")
-    for item in (ITEM, OTHER):
-        book.entry(item, 5, 0.0).state = State.AHEAD
-    book.record_pass(0.0)
-    book.retain_only([OTHER])
-    book.record_pass(0.0)
-    assert [one.group for one in book.snapshots()] == ["h"]
-
-
 @jumping
 async def test_a_dead_group_is_not_counted_though_another_one_cannot_be_read() -> None:
     """What an unreadable group had committed stays, and so does everything while a broker lists no group."""

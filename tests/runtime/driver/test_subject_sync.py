@@ -188,10 +188,10 @@ async def test_levels_do_not_follow_where_they_may_come_from_the_destination(
 async def test_levels_of_many_subjects_are_compared_in_turn(following: Following) -> None:
     here, there = following.here, following.there
     names = SchemaSync(sync=True, ids="translate", subjects="topic_record_name")
-    for number in range(250):
+    for number in range(150):
         here.add(number + 1, record(f"f{number}"), f"orders-R{number:03}")
     async with following.running(names):
-        await until(lambda: following.actions["f", "schemas"] == 250)
-        here.levels |= {f"orders-R{number:03}": "FULL" for number in range(250)}
-        await until(lambda: len(there.levels) == 251)
+        await until(lambda: following.actions["f", "schemas"] == 150)
+        here.levels |= {f"orders-R{number:03}": "FULL" for number in range(150)}
+        await until(lambda: len(there.levels) == 151)
     assert set(there.levels.values()) == {"BACKWARD", "FULL"}

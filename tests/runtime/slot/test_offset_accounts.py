@@ -87,6 +87,7 @@ class Partition:
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=40))
 @example(["send", "commit", "foreign", "lane", "send"])  # where the marker is due, and late
+@example(["send", "commit", "foreign", "send"])  # beside a marker
 @example(["send", "foreign", "abort", "send"])
 @example(["send", "commit", "foreign", "foreign", "idle", "send"])  # the marker is written after the look
 @example(["foreign", "send", "commit", "restart", "foreign", "send"])
@@ -108,15 +109,6 @@ def test_a_plain_run_of_transactions_reads_nothing() -> None:
         accounts.acknowledged(end + markers, 5, 0)
         end += markers + 5
     assert (accounts.unexplained(), accounts.end) == ([], end)
-
-
-def test_a_single_record_beside_the_marker_is_read() -> None:
-    accounts = OffsetAccounts(0)
-    accounts.acknowledged(0, 5, 0)
-    accounts.committed()
-    accounts.acknowledged(7, 5, 5)
-    assert accounts.unexplained() == [OffsetRange(5, 7)]
-    assert not accounts.doubtful
 
 
 def test_what_was_truncated_after_an_abort_is_read_from_the_committed_end_on() -> None:

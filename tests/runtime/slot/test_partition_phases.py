@@ -210,7 +210,7 @@ class Phases(VirtualTimeMachine):
 
 
 TestPhases = pytest.mark.slow(Phases.TestCase)
-TestPhases.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPhases.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
 def test_every_phase_can_be_reached_and_only_a_released_partition_has_left() -> None:
