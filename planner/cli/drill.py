@@ -69,8 +69,7 @@ def drill(
     from planner.workflows.audit import drills
 
     if check is not None:
-        say(f"{check}: {drills.check_report(check)}")
-        return ExitCode.DONE
+        return _print_signature(check, drills.check_report(check), output)
     folder = reports or drills.reports_folder(request.path)
     if history:
         stored, _ = drills.stored_drills(folder, checked=True)
@@ -82,7 +81,7 @@ def drill(
     if is_missing(Extra.DRILL):
         raise Failure(error(*missing_extra(Extra.DRILL, "a drill")))
     if steps:
-        return _print_steps()
+        return _print_steps(output)
     report = _rehearse(request, as_json=output.as_json)
     document = {"format_version": FORMAT_VERSION, **rendered.document(report)}
     kept = drills.store_drill(report, document, folder)
@@ -114,13 +113,24 @@ def _rehearse(request: DrillRequest, *, as_json: bool) -> "DrillReport":
         return rehearse(request, progress)
 
 
-def _print_steps() -> int:
-    """Prints the steps: to be read on a terminal, else as the Markdown of the documentation."""
+def _print_signature(report: Path, signature: str, output: Output) -> int:
+    """Prints what the check of a stored report's signature has found."""
+    if output.as_json:
+        output.emit({"report": str(report), "signature": signature})
+    else:
+        say(f"{report}: {signature}")
+    return ExitCode.DONE
+
+
+def _print_steps(output: Output) -> int:
+    """Prints the steps: to be read on a terminal, as JSON, else as the Markdown of the documentation."""
     from planner.cli.console import print_lines
     from planner.drill.steps.sentences import table
-    from planner.render.reports.drill import steps_markdown, steps_screen
+    from planner.render.reports.drill import steps_document, steps_markdown, steps_screen
 
-    if sys.stdout.isatty():
+    if output.as_json:
+        output.emit(steps_document(table()))
+    elif sys.stdout.isatty():
         print_lines(lambda _width: steps_screen(table()))
     else:
         say(steps_markdown(table()).rstrip())

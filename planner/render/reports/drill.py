@@ -235,6 +235,17 @@ def _headline(scenario: Scenario) -> Text:
     return Text.assemble((f"{one_line(scenario.name)}: ", "bold"), (mark, style), f" ({shown})")
 
 
+def steps_document(steps: Steps) -> dict[str, Any]:
+    """Returns all steps as JSON, each with its sentence and what it does."""
+    return {
+        "steps": [
+            {"step": text, "kind": heading, "does": about}
+            for heading, rows in steps.items()
+            for text, about in rows
+        ]
+    }
+
+
 def steps_markdown(steps: Steps) -> str:
     """Returns the tables of docs/drill-scenarios.md."""
     parts = []

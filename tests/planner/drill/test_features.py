@@ -50,6 +50,12 @@ def test_the_documentation_has_every_step() -> None:
     assert all(known.about.endswith(".") for known in STEPS)
 
 
+def test_programs_get_every_step() -> None:
+    printed = json.loads(repl("drill", "--steps", "--json").stdout)
+    assert printed["format_version"] == 1
+    assert {one["step"] for one in printed["steps"]} == {known.text for known in STEPS}
+
+
 def test_on_a_terminal_each_step_is_a_line_with_what_it_does_below() -> None:
     lines = [line.plain for line in steps_screen(table())]
     at = lines.index("  {cluster} is lost")
@@ -133,6 +139,12 @@ def test_a_report_is_signed_with_the_key_of_plans(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("REPL_PLAN_KEY", KEY)
     file = tmp_path / "signed" / store_drill(report, document(report), tmp_path / "signed").file
     assert check_report(file) == "signed with this key"
+    checked = repl("drill", "--check", str(file), "--json", env={"REPL_PLAN_KEY": KEY})
+    assert json.loads(checked.stdout) == {
+        "format_version": 1,
+        "report": str(file),
+        "signature": "signed with this key",
+    }
     assert [
         (one.report.started_at, one.signature) for one in stored_drills(file.parent, checked=True)[0]
     ] == [(report.started_at, "signed with this key")]
