@@ -23,7 +23,6 @@ from planner.workflows.requests import (
 
 if TYPE_CHECKING:
     from planner.model.plan import ApplyResult
-    from planner.workflows.flows.ending import Rehearsal
     from runtime.contract.results.records import SalvagedRecord
 
 
@@ -45,10 +44,12 @@ def failover(
 
     if not rehearse:
         return _show_end(failover(request, output.interaction()), output)
+    from planner.cli.view import print_rehearsal
     from planner.render.reports.loss import duration_line
 
     rehearsal = rehearse_failover(request, output.progress())
-    return _show_rehearsal(rehearsal, output, end=duration_line(rehearsal.jobs))
+    print_rehearsal(rehearsal, as_json=output.as_json, end=duration_line(rehearsal.jobs))
+    return ExitCode.DONE
 
 
 def _show_end(result: "ApplyResult", output: ApprovedOutput) -> int:
@@ -57,30 +58,6 @@ def _show_end(result: "ApplyResult", output: ApprovedOutput) -> int:
 
     print_ended(result, as_json=output.as_json)
     return result.exit_code
-
-
-def _show_rehearsal(rehearsal: "Rehearsal", output: ApprovedOutput, begin: str = "", end: str = "") -> int:
-    """Shows what the end of flows would mean, between two lines of the command."""
-    from planner.cli.console import print_lines
-    from planner.cli.output import say
-    from planner.cli.view import emit_each, print_subscriptions
-    from planner.render.reports.loss import group_lines, schema_lines
-
-    if output.as_json:
-        emit_each("group", rehearsal.groups)
-        emit_each("schemas", rehearsal.schemas)
-        return ExitCode.DONE
-    if begin:
-        say(begin)
-        click.echo()
-    click.echo("What becomes of the groups, by partitions:")
-    print_lines(lambda width: group_lines(rehearsal.groups, width))
-    print_subscriptions(rehearsal.subscriptions, as_json=False)
-    if rehearsal.schemas:
-        click.echo("\nSchemas:")
-        print_lines(lambda _: schema_lines(rehearsal.schemas))
-    click.echo("\n" + "\n".join(filter(None, (end, "Nothing was changed."))))
-    return ExitCode.DONE
 
 
 @command
@@ -132,9 +109,13 @@ def promote(
 
     if not rehearse:
         return _show_end(promote(request, output.interaction()), output)
+    from planner.cli.view import print_rehearsal
+
     rehearsal = rehearse_promote(request)
-    left = rehearsal.left or "everything is copied"
-    return _show_rehearsal(rehearsal, output, begin=f"flow.{request.flow}: {left}")
+    (left,) = rehearsal.left
+    begin = f"flow.{left.flow}: {left.text or 'everything is copied'}"
+    print_rehearsal(rehearsal, as_json=output.as_json, begin=begin)
+    return ExitCode.DONE
 
 
 @command

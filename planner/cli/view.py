@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from planner.cli.console import ProgressBars
+    from planner.workflows.flows.ending import Rehearsal
     from planner.workflows.interaction import Interruption
     from runtime.contract.results.groups import GroupTopics
 
@@ -321,6 +322,30 @@ def print_subscriptions(groups: "Sequence[GroupTopics]", *, as_json: bool) -> No
 
     title = "\nWhat the consumers of each group subscribe to at the destination:"
     print_each("subscribe", groups, title, subscription_lines(groups), as_json=as_json)
+
+
+def print_rehearsal(rehearsal: "Rehearsal", *, as_json: bool, begin: str = "", end: str = "") -> None:
+    """Prints what the end of flows would mean: for people between two lines of the command, or as events."""
+    if as_json:
+        emit_each("left_to_copy", rehearsal.left)
+        emit_each("group", rehearsal.groups)
+        emit_each("schemas", rehearsal.schemas)
+        print_subscriptions(rehearsal.subscriptions, as_json=True)
+        emit_each("job", ({"job": name, "runs": runs} for name, runs in rehearsal.jobs))
+        return
+    from planner.cli.console import print_lines
+    from planner.render.reports.loss import group_lines, schema_lines
+
+    if begin:
+        say(begin)
+        click.echo()
+    click.echo("What becomes of the groups, by partitions:")
+    print_lines(lambda width: group_lines(rehearsal.groups, width))
+    print_subscriptions(rehearsal.subscriptions, as_json=False)
+    if rehearsal.schemas:
+        click.echo("\nSchemas:")
+        print_lines(lambda _: schema_lines(rehearsal.schemas))
+    click.echo("\n" + "\n".join(filter(None, (end, "Nothing was changed."))))
 
 
 def emit_each(event: str, values: "Iterable[object]") -> None:

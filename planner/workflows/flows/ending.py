@@ -254,17 +254,36 @@ async def group_losses(
     return await answered(rehearse(accesses))
 
 
+class LeftToCopy(Struct, frozen=True):
+    """The records of a flow's topics that are not copied yet; None where nobody knows how many.
+
+    `text` says the same for people, and is empty where everything is copied.
+    """
+
+    flow: str
+    records: int | None
+    topics: dict[str, int | None]
+    text: str
+
+    @staticmethod
+    def of(flow: str, topics: "Sequence[TopicHealth]") -> "LeftToCopy":
+        """Counts the records by topic."""
+        lags = {topic.topic: topic.lag_records if topic.lag_is_known else None for topic in topics}
+        known = [lag for lag in lags.values() if lag is not None]
+        return LeftToCopy(flow, sum(known) if len(known) == len(lags) else None, lags, left_to_copy(topics))
+
+
 class Rehearsal(Struct, frozen=True):
     """What the end of flows would mean: where each group continues, and what its consumers subscribe to.
 
-    Of a promotion, `left` says what is not copied yet. Of a failover, `losses` are the records by flow, and
-    `jobs` those that end flows, each with whether it runs: one that does not run is started first. `schemas`
-    says of each flow that syncs schemas whether they are at its destination.
+    Of a promotion, `left` has what its flow has not copied yet. Of a failover, `losses` are the records by
+    flow, and `jobs` those that end flows, each with whether it runs: one that does not run is started first.
+    `schemas` says of each flow that syncs schemas whether they are at its destination.
     """
 
     groups: "tuple[GroupLoss, ...]"
     subscriptions: "tuple[GroupTopics, ...]"
-    left: str = ""
+    left: tuple[LeftToCopy, ...] = ()
     losses: "tuple[FlowLoss, ...]" = ()
     jobs: tuple[tuple[str, bool], ...] = ()
     schemas: "tuple[SchemaCheck, ...]" = ()

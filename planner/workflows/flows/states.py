@@ -25,10 +25,10 @@ from planner.workflows.edge import Workflow
 from planner.workflows.flows.edits import TopologyEdits, apply_edited, states_edited, wrong_state
 from planner.workflows.flows.ending import (
     SILENT_MS,
+    LeftToCopy,
     Rehearsal,
     drained,
     groups_moved,
-    left_to_copy,
     read_subscriptions,
     status_of,
     warn_of_groups_that_stay,
@@ -262,7 +262,8 @@ async def rehearse_promote(request: PromoteRequest) -> Rehearsal:
     groups = await groups_moved(topology, flow, request.timeout_s)
     if pattern is not None:
         groups = [loss for loss in groups if reads_topics(router_of(topology), flow.name, pattern, loss)]
-    return Rehearsal.of(topology, groups, left=left_to_copy(topics) if answers else health.why)
+    left = LeftToCopy.of(flow.name, topics) if answers else LeftToCopy(flow.name, None, {}, health.why)
+    return Rehearsal.of(topology, groups, left=(left,))
 
 
 def chosen_of(seen: "FlowHealth", pattern: str) -> "list[TopicHealth]":

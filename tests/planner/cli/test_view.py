@@ -12,7 +12,7 @@ from rich.console import Console
 
 from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
-from planner.cli.view import TerminalView, ask, interaction, interruptible, print_ended
+from planner.cli.view import TerminalView, ask, interaction, interruptible, print_ended, print_rehearsal
 from planner.model.diagnostic import (
     Diagnostic,
     Failure,
@@ -24,6 +24,7 @@ from planner.model.diagnostic import (
 from planner.model.plan import Plan
 from planner.model.step import DONE, NOTHING_DONE, ApplySummary, Result, StepResult, StepsEnded
 from planner.render.reports import applies
+from planner.workflows.flows.ending import LeftToCopy, Rehearsal
 from planner.workflows.interaction import (
     ApplyResult,
     ApplyStarted,
@@ -37,7 +38,7 @@ from planner.workflows.interaction import (
     WorkEnded,
 )
 from runtime.contract.records.job_status import PartitionState, PartitionStatus
-from runtime.contract.results.groups import FlowLoss, GroupTopics
+from runtime.contract.results.groups import FlowLoss, GroupLoss, GroupTopics
 from tests.fakes.blank import blank
 from tests.fakes.replacing import replace
 from tests.planner.cli.test_reading_bar import shown
@@ -167,6 +168,20 @@ def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
             "why": "",
         },
     ]
+
+
+def test_a_rehearsal_tells_programs_what_it_tells_people(capsys: pytest.CaptureFixture[str]) -> None:
+    left = LeftToCopy("there", 7, {"orders": 7}, "7 records are left to copy (orders 7)")
+    loss = GroupLoss(flow="there", group="billing", exact=1, topics=["dc1.orders"])
+    rehearsal = Rehearsal((loss,), (BILLING,), left=(left,), jobs=(("dc2", False),))
+
+    print_rehearsal(rehearsal, as_json=True)
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {event["version"] for event in events} == {1}
+    assert [event["event"] for event in events] == ["left_to_copy", "group", "subscribe", "job"]
+    assert (events[0]["flow"], events[0]["records"], events[0]["topics"]) == ("there", 7, {"orders": 7})
+    assert events[2]["topics"] == ["dc1.orders"]
+    assert (events[3]["job"], events[3]["runs"]) == ("dc2", False)
 
 
 @pytest.mark.parametrize("as_json", [True, False])

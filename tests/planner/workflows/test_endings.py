@@ -13,6 +13,7 @@ from planner.model.topology import Cluster
 from planner.workflows.flows.ending import (
     SILENT_MS,
     CopyGoal,
+    LeftToCopy,
     SourceSilence,
     left_to_copy,
     read_subscriptions,
@@ -125,6 +126,19 @@ def test_of_many_topics_those_with_the_largest_lags_are_named() -> None:
     lags = {"a": 1, "b": 0, "c": 3_000, "d": 20, "e": 7, "f": 2}
     topics = [topic_health(partition_health(lag_records=lag), topic=topic) for topic, lag in lags.items()]
     assert left_to_copy(topics) == ("3,030 records are left to copy (c 3,000, d 20, e 7, and 2 more topics)")
+
+
+@pytest.mark.parametrize(
+    ("lag", "records", "text"), [(0, 3, "3 records are left"), (None, None, "the lag of b")]
+)
+def test_programs_get_what_is_left_by_topic(lag: int | None, records: int | None, text: str) -> None:
+    topics = [
+        topic_health(partition_health(lag_records=3), topic="a"),
+        topic_health(partition_health(lag_records=lag), topic="b"),
+    ]
+    left = LeftToCopy.of("there", topics)
+    assert (left.flow, left.records, left.topics) == ("there", records, {"a": 3, "b": lag})
+    assert left.text.startswith(text)
 
 
 THERE = flow("there")
