@@ -49,7 +49,6 @@ def salvaged(partition: int = 1, *, begun: bool = True) -> SalvagedPartition:
 
 
 MIRROR, BESIDE = {"dc1.orders": ROOMY}, {"aside": ROOMY}
-APPEND_TIME = "aside would take the time of the replay for the records' own"
 
 
 @pytest.mark.parametrize(

@@ -306,9 +306,7 @@ def test_a_store_that_ignores_the_condition_is_refused(server: S3Server, careles
 
 
 @pytest.mark.slow
-def test_a_put_whose_answer_got_lost_is_found_again(
-    server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_put_whose_answer_got_lost_is_found_again(server: S3Server) -> None:
     """The client repeats the put, finds the name taken, and reads back what it has written itself."""
     bucket = server.create_bucket(f"b-{uuid.uuid4().hex}")
     store = opened(f"s3a://{bucket}", server.settings)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,10 +77,6 @@ def encoded(value: Any, schema: Any = PARSED) -> bytes:
     stream = io.BytesIO()
     schemaless_writer(stream, schema, value)
     return stream.getvalue()
-
-
-def decoded(data: bytes, schema: Any = PARSED) -> Any:
-    return schemaless_reader(io.BytesIO(data), schema, None)
 
 
 @given(customers, st.none() | st.text())
