@@ -249,6 +249,19 @@ def write(
     assert not failed, f"{failed[0]}"
 
 
+def open_transaction(
+    client: Mapping[str, Any], topic: str, transactional_id: str, *partitions: int, key: bytes | None = None
+) -> Producer:
+    """Returns a producer with an open transaction, which holds a record of each partition."""
+    producer = Producer({**client, "transactional.id": transactional_id})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for partition in partitions:
+        producer.produce(topic, b"not committed", key, partition)
+    assert producer.flush(PATIENCE_S) == 0
+    return producer
+
+
 def read(client: Mapping[str, Any], topic: str, *, timeout: float = PATIENCE_S) -> list[Record]:
     """Everything that is committed in a topic now, by partition and offset; what was open when it was called
     has ended."""

@@ -19,6 +19,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 _NOT_READ_WRITE, _INVALID, _NO_VERSION, _INCOMPATIBLE = 42205, 42201, 42202, 409
 
 
+def framed(number: int, content: bytes) -> bytes:
+    """A value in Confluent's wire format: the id of its schema stands before it."""
+    return b"\0" + number.to_bytes(4) + content
+
+
 class _Problem(Exception):
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)

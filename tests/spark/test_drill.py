@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -94,9 +93,9 @@ def topology(folder: Path) -> Path:
 def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
     file = topology(tmp_path)
     home = tmp_path / "home"
-    page, suites, metrics = (tmp_path / name for name in ("drill.html", "drill.xml", "drill.prom"))
+    page, metrics = tmp_path / "drill.html", tmp_path / "drill.prom"
     done = repl(
-        *("drill", str(file), "--html", str(page), "--junit", str(suites), "--metrics", str(metrics)),
+        *("drill", str(file), "--html", str(page), "--metrics", str(metrics)),
         env={"REPL_HOME": str(home)},
         timeout=900,
     )
@@ -140,8 +139,6 @@ def test_a_drill_finds_the_group_that_starts_anew(tmp_path: Path) -> None:
         "apply",
         "failover",
     ]
-    (suite,) = ElementTree.parse(suites).getroot()
-    assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
     assert "paris is lost" in page.read_text()
     assert 'repl_drill_passed{topology="shop"} 0' in metrics.read_text()
     assert "repl_drill_last_success_timestamp" not in metrics.read_text()

@@ -27,7 +27,7 @@ from tests import checker
 from tests.checker.reader import Log
 from tests.checker.reader import read as consume
 from tests.commands import repl
-from tests.records import commit_group, create_topic, group_offsets, write
+from tests.records import commit_group, create_topic, group_offsets, open_transaction, write
 from tests.spark.backups import FLOW, BackupWriter
 from tests.topologies import at, declared
 
@@ -95,7 +95,7 @@ def test_a_topic_comes_back_with_its_records_settings_and_group_offsets(world: W
     config = {**checker.TOPIC_CONFIG, "max.compaction.lag.ms": "123456789"}
     create_topic(world.source, topic, 3, config=config)
     checker.write(world.source, topic, checker.Spec(records=3_000))
-    aborted(world.source, topic)
+    open_transaction(world.source, topic, fresh("aborts"), 0, 1, 2).abort_transaction(60)
     checker.write(world.source, topic, checker.Spec(records=1_000))
     wanted = consume(world.source, topic)
     middle = wanted[1][len(wanted[1]) // 2].offset
@@ -126,16 +126,6 @@ def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
         path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
         for path in [folder, *folder.rglob("*")]
     }
-
-
-def aborted(client: Mapping[str, Any], topic: str) -> None:
-    producer = Producer({**client, "transactional.id": f"aborts-{topic}"})
-    producer.init_transactions()
-    producer.begin_transaction()
-    for number in range(3):
-        producer.produce(topic, b"never committed", partition=number)
-    producer.flush(30)
-    producer.abort_transaction()
 
 
 @pytest.mark.parametrize("failpoint", ["before_ledger:2", "after_ledger:2", "after_end:2"])

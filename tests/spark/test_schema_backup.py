@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from runtime.contract.spec.jobspec import JobExit
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.fakes.registry import RegistryServer, registry_server
+from tests.fakes.registry import RegistryServer, framed, registry_server
 from tests.records import create_topic, wait_for, write
 from tests.runtime.slot.world import Side
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -27,10 +26,6 @@ _STARTS_S = 180
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "a", "type": "long"}]}
 ORDER: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "item", "type": "Item"}]}
 MORE = {**ORDER, "fields": [*ORDER["fields"], {"name": "b", "type": "long", "default": 0}]}
-
-
-def framed(number: int, payload: bytes) -> bytes:
-    return struct.pack(">bI", 0, number) + payload
 
 
 def decoded(lab: Lab, topic: str, registry: RegistryServer) -> list[tuple[str, bytes]]:

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from planner.workflows.samples import recorded, sample_of
 from runtime.contract.spec.jobspec import ProvenanceMode
 from tests.commands import repl
 from tests.conftest import MakeLab
 from tests.labs import spec
-from tests.records import create_topic, write
+from tests.records import create_topic, open_transaction, write
 from tests.runtime.slot.world import Side, copying
 from tests.spark.job import flow_of, spec_of, start_job
 from tests.topologies import declared, of_flows
 
 Fresh = Callable[[str], str]
-Shown = dict[str, Any]
 
 
 def asked(*words: str, path: Path) -> dict[str, Any]:
@@ -83,11 +82,8 @@ def test_caught_up(own_lab: MakeLab, tmp_path: Path) -> None:
         assert partition["destination_start"] == 0
         # The destination's log holds the records and the markers of their transactions.
         assert partition["destination_end"] >= partition["source_end"]
-    assert flow["latency_p50_ms"] <= flow["latency_p99_ms"]
     (latency,) = [one["latency"] for one in flow["topics"] if one["topic"] == "orders"]
     assert latency["records"] == 300
-    assert 0 <= latency["min_ms"] <= latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
-    assert latency["min_ms"] <= latency["avg_ms"] <= latency["max_ms"]
     assert flow["time_to_loss_ms"] == 7 * 86_400_000  # Kafka's default retention: nothing waits
     assert flow["link_age_ms"] < 60_000
 
@@ -181,11 +177,7 @@ def test_live_producers_and_groups_with_their_members_are_found(
             seen += len(consumer.consume(500, 1.0))
         consumer.commit(asynchronous=False)
     till = fresh("till")
-    producer = Producer({**client, "transactional.id": till})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    producer.produce(orders.topic, value=b"pending", partition=1)
-    producer.flush(60)
+    producer = open_transaction(client, orders.topic, till, 1)
     try:
         here, there = (
             next(one for one in asked("clients", name, path=path)["topics"] if one["topic"] == orders.topic)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from runtime.lab.lab import Lab
 from runtime.replay.task import copy_partitions
+from tests.records import open_transaction
 from tests.runtime.slot.world import Side
 from tests.spark.backups import BackupWriter, restoring
 
@@ -24,17 +24,6 @@ def restored(folder: Path, side: Side, topic: str, into: str) -> list[tuple[int,
     return [(part.records, part.unread) for part in asyncio.run(copy_partitions(request))]
 
 
-def unfinished(side: Side, topic: str, transactional_id: str) -> Producer:
-    """Returns a producer with an open transaction, which holds a record of each partition."""
-    producer = side.producer(transactional_id=transactional_id)
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    for partition in range(PARTITIONS):
-        producer.produce(topic, b"not committed", partition=partition)
-    assert producer.flush(60) == 0
-    return producer
-
-
 def test_a_record_that_others_wrote_behind_the_restored_ones_is_found(
     lab: Lab, sides: Mapping[str, Side], fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -42,14 +31,14 @@ def test_a_record_that_others_wrote_behind_the_restored_ones_is_found(
     topic, into, side = fresh("orders"), fresh("restored"), sides["dc2"]
     for there, name in ((sides["dc1"], topic), (side, into)):
         there.create(name, PARTITIONS)
-    unfinished(sides["dc1"], topic, fresh("aborts")).abort_transaction(60)
+    open_transaction(sides["dc1"].client, topic, fresh("aborts"), 0, 1).abort_transaction(60)
     sides["dc1"].write(topic, [{"value": b"%d" % number, "partition": 0} for number in range(3)])
     sides["dc1"].ends(topic, PARTITIONS)  # the transaction has ended everywhere
     BackupWriter(lab.clusters["dc1"], tmp_path).round(topic, snapshot=False)
     equal = [(3, ""), (0, "")]
     assert restored(tmp_path, side, topic, into) == equal
 
-    others = unfinished(side, into, fresh("others"))
+    others = open_transaction(side.client, into, fresh("others"), 0, 1)
     assert restored(tmp_path, side, topic, into) == equal
     others.abort_transaction(60)
     assert restored(tmp_path, side, topic, into) == equal

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from runtime.ledger.positions import FlowNotEnded
 from tests.commands import repl
+from tests.records import open_transaction
 from tests.runtime.audit.ended import end_flow, leave
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Row, Side, assigned, copy_through, copying, flow_spec
@@ -132,11 +132,7 @@ def test_what_follows_an_open_transaction_is_named(
     here, topic, name = orders.source, orders.topic, orders.flow.name
     here.write(topic, [{"value": b"copied"}] * 5)
     orders.copy_through()
-    producer = Producer({**here.client, "transactional.id": fresh("open")})
-    producer.init_transactions(30)
-    producer.begin_transaction()
-    producer.produce(topic, b"undecided", partition=0)
-    assert producer.flush(30) == 0
+    producer = open_transaction(here.client, topic, fresh("open"), 0)
     here.write(topic, [{"value": b"behind it"}] * 2)
     file = of_flows(sides, tmp_path, declared(name, topic))
     seen = repl("salvage", name, "--path", str(file))

@@ -13,7 +13,7 @@ import pytest
 
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from tests.commands import repl
-from tests.fakes.registry import RegistryServer, registry_server
+from tests.fakes.registry import RegistryServer, framed, registry_server
 from tests.runtime.audit.ended import end_flow
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
 from tests.topologies import Topology, declared
@@ -97,10 +97,6 @@ class Shop:
         registry = self.registries[side]
         values = [row.value or b"" for row in self.sides[side].read(topic)[0]]
         return [(registry.schemas[int.from_bytes(value[1:5])]["schema"], value[5:]) for value in values]
-
-
-def framed(number: int, payload: bytes) -> bytes:
-    return struct.pack(">bI", 0, number) + payload
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 import pytest
-from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from runtime.audit.partition_logs import CommittedRecordReader, RecordsExpired, fetch_records
@@ -17,7 +16,7 @@ from runtime.kafka.protocol.offsets import ListOffsetsRequest
 from runtime.ledger.records import InternalTopicScan
 from tests.fakes.clock import virtual
 from tests.fakes.partition_logs import PartitionLog, PartitionLogs
-from tests.records import PATIENCE_S
+from tests.records import PATIENCE_S, open_transaction
 from tests.runtime.batch.forge import batch_bytes, record
 from tests.runtime.slot.world import Side
 
@@ -31,15 +30,10 @@ async def test_an_open_transaction_hides_no_later_commit(
     topic, side = fresh("ledger"), sides["dc2"]
     side.create(topic)
 
-    def begun(name: str, key: bytes) -> Producer:
-        producer = side.producer(transactional_id=fresh(name))
-        producer.init_transactions(60)
-        producer.begin_transaction()
-        producer.produce(topic, key=key, value=b"1")
-        assert producer.flush(60) == 0
-        return producer
-
-    slow, quick = begun("slow", b"open"), begun("quick", b"committed")
+    slow, quick = (
+        open_transaction(side.client, topic, fresh(name), 0, key=key)
+        for name, key in (("slow", b"open"), ("quick", b"committed"))
+    )
     quick.commit_transaction(60)
     async with await side.open() as cluster, asyncio.timeout(PATIENCE_S):
         scan = InternalTopicScan(cluster, topic, 0)
