@@ -159,10 +159,12 @@ def test_a_rehearsal_says_which_schemas_the_survivor_lacks(shop: Shop) -> None:
 
     right = there.subjects[f"{shop.renamed}-value"][1]
     schema = there.schemas.pop(right)
-    assert shop.rehearse()["missing"] == [f"schema id {right} in the value of {shop.renamed}-0:0"]
+    ((first, _),) = shop.sides["dc2"].read(shop.renamed)
+    place = f"schema id {right} in the value of {shop.renamed}-0:{first.offset}"
+    assert shop.rehearse()["missing"] == [place]
     del there.subjects[f"{shop.renamed}-value"]
     rehearsed = shop.rehearse()
-    assert rehearsed["uncertain"] == [f"schema id {right} in the value of {shop.renamed}-0:0"]
+    assert rehearsed["uncertain"] == [place]
     here.down = False
     assert len(shop.rehearse()["missing"]) == 3
     there.schemas[right] = schema
