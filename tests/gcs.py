@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, unquote, urlsplit
@@ -16,6 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 from runtime.contract.client.stores import Setting
 from tests.s3 import ADMIN, S3Server
 from tests.s3 import KEY as ACCESS
+from tests.serving import serving
 
 VARIABLE = "GCS_TEST_KEY"
 # Requests are not signed with this key; the address in it must not be used.
@@ -81,10 +81,5 @@ class _Translation(http.server.BaseHTTPRequestHandler):
 def google_server(server: S3Server) -> Iterator[GoogleServer]:
     """Starts the translation of a server."""
     handler = type("Translation", (_Translation,), {"target": urlsplit(server.url).netloc})
-    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield GoogleServer(server, f"http://127.0.0.1:{listener.server_port}")
-    finally:
-        listener.shutdown()
-        listener.server_close()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)) as url:
+        yield GoogleServer(server, url)

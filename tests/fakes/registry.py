@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.serving import serving
+
 _NOT_READ_WRITE, _INVALID, _NO_VERSION, _INCOMPATIBLE = 42205, 42201, 42202, 409
 
 
@@ -280,14 +282,8 @@ def registry_server() -> Iterator[RegistryServer]:
         daemon_threads = True  # a client keeps its connections
         request_queue_size = 128  # a client opens many at once, and waits a second for one that was dropped
 
-    server = Server(("127.0.0.1", 0), Handler)
-    registry.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield registry
-    finally:
-        registry.open.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Server(("127.0.0.1", 0), Handler)) as registry.url:
+        try:
+            yield registry
+        finally:
+            registry.open.set()

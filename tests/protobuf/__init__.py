@@ -12,6 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 LEVELS = {"UNKNOWN": 0, "LOW": 1, "HIGH": -2}
+INT64, MESSAGE = 3, 11  # kinds of fields in a descriptor
 
 
 def schema(message: str, file: str = "customer.desc") -> str:
@@ -43,6 +44,12 @@ def double(field: int, value: float) -> bytes:
 
 def single(field: int, value: float) -> bytes:
     return varint(field * 8 + 5) + struct.pack("<f", value)
+
+
+def declared(at: int, name: str, kind: int, of: str = "", label: int = 1) -> bytes:
+    """A field of a message in a descriptor."""
+    text = sized(1, name) + number(3, at) + number(4, label) + number(5, kind)
+    return sized(2, text + (sized(6, of) if of else b""))
 
 
 def customer(value: Mapping[str, Any]) -> bytes:

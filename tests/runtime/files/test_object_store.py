@@ -6,7 +6,6 @@ import base64
 import errno
 import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from runtime.contract.client.stores import Setting
 from runtime.files.object_store import ObjectStore
+from tests.serving import serving
 
 LAKE = "abfs://lake@account.dfs.core.windows.net"
 EMPTY, WHOLE = 0, 5
@@ -89,12 +89,9 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[RecordingServer]:
-    with RecordingServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    server = RecordingServer()
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def azure(server: RecordingServer) -> ObjectStore:

@@ -27,6 +27,7 @@ from tests.runtime.files.backups import Place, commit_of
 from tests.runtime.files.lake import NOON, Lake
 from tests.runtime.kafka.auth.test_tls import Authority
 from tests.s3 import ADMIN, KEY, SECRET, S3Server, s3_server_with_tls
+from tests.serving import serving
 
 pytestmark = pytest.mark.usefixtures("credentials")
 
@@ -286,12 +287,8 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def careless() -> Iterator[str]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers)) as url:
+        yield url
 
 
 @pytest.mark.slow

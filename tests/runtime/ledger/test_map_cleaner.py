@@ -158,7 +158,7 @@ async def test_a_reader_of_older_progress_finds_its_offsets_in_a_segment_that_wa
     await copied(ledger, older, 60 * SMALL)
     await ledger.clean(await ledger.reader())
     await ledger.commit({ProgressKey(ORDERS): older})
-    maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
+    maps = await ledger.reader()
     await maps.refresh(ORDERS.flow)
     found = maps.get(ORDERS)
     assert found is not None
@@ -202,7 +202,7 @@ async def test_a_file_keeps_its_map_under_another_name_until_it_is_forgotten() -
 async def test_what_the_destination_has_deleted_is_trimmed_and_then_unmapped() -> None:
     ledger = LedgerOfOneFlow()
     newest = await copied(ledger, FIRST, 3 * SMALL)
-    maps = OffsetMaps(ledger.topics, await Ledger.open(ledger.topics))  # type: ignore[arg-type]
+    maps = await ledger.reader()
     await maps.refresh(ORDERS.flow)
     before = maps.get(ORDERS)
     assert before is not None

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from runtime.schemas.client import (
     shown,
 )
 from tests.fakes.registry import registry_server
+from tests.serving import serving
 
 T = TypeVar("T")
 Send = Callable[[BaseHTTPRequestHandler], None]
@@ -41,13 +41,8 @@ def server(send: Send) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: Any) -> None:
             """Writes no log."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=listening.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{listening.server_port}", got
-    finally:
-        listening.shutdown()
-        listening.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url, got
 
 
 def answers(status: int, content: bytes, **headers: str) -> Send:

@@ -14,7 +14,7 @@ from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, Un
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_descriptors import needed_descriptors
 from runtime.sql.formats.protobuf_schema import ddl_of
-from tests.protobuf import LEVELS, customer, number, schema, single, sized, varint
+from tests.protobuf import LEVELS, customer, declared, number, schema, single, sized, varint
 
 CUSTOMER, ORDER = schema("shop.Customer"), schema("shop.Order", "order.desc")
 UNKNOWN = number(1_000, 7) + varint(99 * 8 + 3) + sized(1, "in a group") + varint(99 * 8 + 4)
@@ -249,8 +249,7 @@ def test_the_message_is_shown_to_spark_in_its_own_types() -> None:
 
 def edition(features: bytes) -> str:
     """A file of the edition 2023, made by hand: its message has one field."""
-    field = sized(1, "a") + number(3, 1) + number(4, 1) + number(5, 9)
-    file = sized(1, "e.proto") + sized(4, sized(1, "E") + sized(2, field)) + sized(12, "editions")
+    file = sized(1, "e.proto") + sized(4, sized(1, "E") + declared(1, "a", 9)) + sized(12, "editions")
     descriptors = sized(1, file + number(14, 1_000) + sized(8, sized(50, features)))
     return f"E {base64.b64encode(needed_descriptors(descriptors, 'E')).decode()}"
 

@@ -7,14 +7,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from runtime.sql.formats.protobuf_descriptors import needed_descriptors
 from runtime.sql.formats.protobuf_schema import ProtobufSchema, ddl_of
-from tests.protobuf import HERE, number, sized
+from tests.protobuf import HERE, INT64, MESSAGE, declared, number, sized
 
-INT64, MESSAGE, ENUM = 3, 11, 14
-
-
-def declared(at: int, name: str, kind: int, of: str = "") -> bytes:
-    text = sized(1, name) + number(3, at) + number(4, 1) + number(5, kind)
-    return sized(2, text + (sized(6, of) if of else b""))
+ENUM = 14
 
 
 def message(name: str, *content: bytes) -> bytes:

@@ -11,16 +11,11 @@ from runtime.sql.formats import protobuf
 from runtime.sql.formats.encoded import BadSchema, Changes, UndecodableValue, UneditableValue
 from runtime.sql.formats.protobuf import ProtobufValues
 from runtime.sql.formats.protobuf_schema import ddl_of, read_schema
-from tests.protobuf import number, schema, sized
+from tests.protobuf import INT64, MESSAGE, declared, number, schema, sized
 
-INT64, STRING, MESSAGE = 3, 9, 11
+STRING = 9
 SECONDS, NANOS = (1, "seconds", INT64, ""), (2, "nanos", 5, "")
 LINEAR_S = 15.0  # what is quadratic takes a minute and more
-
-
-def declared(at: int, name: str, kind: int, of: str = "", label: int = 1) -> bytes:
-    text = sized(1, name) + number(3, at) + number(4, label) + number(5, kind)
-    return sized(2, text + (sized(6, of) if of else b""))
 
 
 def message(name: str, *content: bytes) -> bytes:
