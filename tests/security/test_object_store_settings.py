@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner.model.address import topic_address
-from planner.model.diagnostic import Failure
-from planner.model.plan import Plan
-from planner.model.restore import RestoredTopic
-from planner.plan.steps.restores import RestoreRecords
-from planner.workflows.preflight import check_jobs
 from runtime.contract.client.secrets import ClientSecrets
 from runtime.contract.client.settings import ClientSettingsError
-from runtime.contract.launching import LaunchError
-from runtime.contract.records.manifest import BackupState
 from runtime.contract.spec import jobspec
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.files import FilesSpec, LinesSpec
 from runtime.contract.spec.jobspec import BadJobSpec, FlowSpec, JobSpec
 from runtime.contract.spec.restarts import regrouped
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.launch.launcher import check_references, referenced_variables
-from tests.fakes.states import inputs, observed, topology
 
 CLIENT: dict[str, Any] = {
     "endpoint": "https://s3.example.org",
@@ -161,47 +150,6 @@ def test_a_secret_that_can_not_be_one_is_named_without_its_value(
 def test_a_secret_of_the_right_form_is_taken_as_it_is(folder: str, key: str, value: str) -> None:
     secrets = ClientSecrets({"GIVEN": value})
     assert secrets.resolve_store(folder, {key: {"env": "GIVEN"}}) == {key: value}
-
-
-@pytest.mark.parametrize("reads", [False, True])
-def test_references_are_found_and_checked_before_a_launch(*, reads: bool) -> None:
-    given = spec(reads=reads)
-    assert referenced_variables(given) == ["S3_KEY", "S3_SECRET"]
-    known = {"S3_KEY": "a", "S3_SECRET": "b"}
-    check_references(given, known)
-    with pytest.raises(LaunchError, match=r"archive: access\.key wants the environment variable S3_KEY"):
-        check_references(given, {})
-    with pytest.raises(LaunchError, match=r"s3\.example\.org:443 is not among the addresses"):
-        check_references(given, {**known, "REPL_ALLOW_BOOTSTRAP": "127.0.0.1"})
-
-
-def test_a_plan_file_with_another_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client of a restore is in its steps: it is judged as the clusters of job specs are."""
-
-    def check(client: dict[str, Any], folder: str = "s3a://bucket/a") -> None:
-        step = RestoreRecords(
-            id="restore:x",
-            address=topic_address("dc1", "a"),
-            cluster="dc1",
-            topic="a",
-            restored=RestoredTopic("a", "a", "", 1, 1, {}, (1,), 1),
-            backup=BackupState(folder=folder, flow="f", commit=1, digest="", client=client),
-        )
-        plan = Plan(
-            inputs(topology(), observed()),
-            steps=(step,),
-        )
-        check_jobs(plan, [tmp_path])
-
-    monkeypatch.setenv("REPL_ALLOW_BOOTSTRAP", "s3.example.org")
-    check(CLIENT)
-    check({}, "/data/lake")  # a folder of this machine has no address
-    with pytest.raises(Failure, match="among the addresses"):
-        check({**CLIENT, "endpoint": "https://evil.net"})
-    with pytest.raises(Failure, match="in no folder that a topology may read"):
-        check({**CLIENT, "secret.key": {"file": "/etc/shadow"}})
-    with pytest.raises(Failure, match="no setting of an object store"):
-        check({**CLIENT, "proxy": "x"})
 
 
 @pytest.mark.parametrize(

@@ -10,24 +10,17 @@ from msgspec.structs import replace
 
 from planner.config import load
 from planner.graph.jobs import standby_spec
-from planner.model.address import job_address
-from planner.model.diagnostic import ExitCode, Failure
-from planner.model.plan import Plan
-from planner.plan.steps.jobs import LaunchJob
-from planner.workflows.preflight import check_jobs
+from planner.model.diagnostic import ExitCode
 from runtime.contract.client.stores import Setting
-from runtime.contract.launching import LaunchError
 from runtime.contract.records.manifest import StoredSchemas, decode_schemas, encode
 from runtime.contract.spec.cluster import ClusterSpec
 from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.schemas import RegistrySpec, SchemaSync
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.transform import FormatSpec, TransformSpec
-from runtime.launch.launcher import check_references
 from runtime.schemas.client import RegistryUnavailable, SchemaRegistry
 from runtime.schemas.copier import SchemaCopier, SchemaNotCopied
 from tests.fakes.registry import registry_server
-from tests.fakes.states import inputs, observed, topology
 from tests.security.conftest import Command
 
 PASSWORD: dict[str, Setting] = {"sasl.username": "repl", "sasl.password": {"env": "REGISTRY_PASSWORD"}}
@@ -63,24 +56,18 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "a password")
 
 
-def job(registry: RegistrySpec, *, syncs: bool) -> JobSpec:
-    """A job that reads schemas of a registry: to sync them, or for a transform."""
+def job(registry: RegistrySpec) -> JobSpec:
+    """A job with a transform that decodes keys by the schemas of a registry."""
     form = FormatSpec(format="avro", schema='"string"', registry=registry)
     flow = FlowSpec(
         name="there",
         source="dc1",
         destination="dc2",
         topics=SelectionSpec(include=("orders",)),
-        transform=None if syncs else TransformSpec(key=form, where="true"),
+        transform=TransformSpec(key=form, where="true"),
     )
-    return JobSpec(
-        job="dc2",
-        topology="shop",
-        destination="dc2",
-        clusters={name: ClusterSpec(bootstrap="127.0.0.1:1") for name in ("dc1", "dc2")},
-        flows=[flow],
-        registries={"dc1": registry} if syncs else {},
-    )
+    clusters = {name: ClusterSpec(bootstrap="127.0.0.1:1") for name in ("dc1", "dc2")}
+    return JobSpec(job="dc2", topology="shop", destination="dc2", clusters=clusters, flows=[flow])
 
 
 @pytest.mark.parametrize(
@@ -104,35 +91,12 @@ def test_a_transform_asks_no_registry_that_this_machine_does_not_allow(
     assert why in ended.err
 
 
-@pytest.mark.parametrize("syncs", [True, False])
-def test_no_job_is_launched_with_a_registry_that_is_not_allowed(tmp_path: Path, *, syncs: bool) -> None:
-    """Its processes may run where the operator's lists are not: on a Spark cluster, or in a pod."""
-    environ = {
-        "REPL_ALLOW_BOOTSTRAP": "127.0.0.1,registry.example.org",
-        "REPL_ALLOW_ENV": "REGISTRY_*",
-        "REGISTRY_PASSWORD": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-    }
-
-    def check_plan(registry: RegistrySpec) -> None:
-        step = LaunchJob("1", job_address("dc2"), "dc2", "dc2", job(registry, syncs=syncs))
-        check_jobs(Plan(inputs(topology(), observed()), steps=(step,)), [tmp_path])
-
-    check_references(job(OURS, syncs=syncs), environ)
-    check_plan(OURS)
-    for registry, why in ((ELSEWHERE, r"evil\.net:443 is not among"), (OTHER_SECRET, "SECRET_ACCESS_KEY is")):
-        with pytest.raises(LaunchError, match=why):
-            check_references(job(registry, syncs=syncs), environ)
-        with pytest.raises(Failure, match=why):
-            check_plan(registry)
-
-
 @pytest.mark.parametrize("registry", [ELSEWHERE, OTHER_SECRET])
 def test_a_record_sends_no_standby_to_another_registry(registry: RegistrySpec, tmp_path: Path) -> None:
     """The spec that a job runs by is a record of __repl.status."""
     file = tmp_path / "t.yaml"
     file.write_text(SHOP % (OURS.url, "REGISTRY_PASSWORD"))
-    running = job(registry, syncs=False)
+    running = job(registry)
     with pytest.raises(KeyError, match=r"the registry of flow\.there"):  # this topology has one of the value
         standby_spec(running, load(file), PurePath("/here"))
 

@@ -238,22 +238,6 @@ def test_the_secrets_of_schema_registries_are_looked_for(launcher: Any):
 
 
 @pytest.mark.parametrize(
-    ("client", "environ", "why"),
-    [
-        ({"plugin.library.paths": "/evil.so"}, {}, "load a library"),
-        ({"sasl.password": {"env": "A"}}, {"REPL_ALLOW_ENV": "B"}, "variable A is not among"),
-        ({"sasl.password": {"file": "/proc/self/environ"}}, {}, "in no folder"),
-        ({}, {"REPL_ALLOW_BOOTSTRAP": "*.example.org"}, "not among the addresses"),
-    ],
-)
-def test_a_job_that_uses_what_is_not_allowed_is_not_started(
-    client: dict[str, object], environ: dict[str, str], why: str
-):
-    with pytest.raises(LaunchError, match=why):
-        check_references(spec_of(client=client), {"A": "a", **environ})
-
-
-@pytest.mark.parametrize(
     ("launch", "problem", "hint"),
     [
         ({"launcher": "yarn", "master": "yarn"}, "HADOOP_CONF_DIR", ""),
