@@ -160,21 +160,21 @@ VALUES: dict[str, Callable[[], bytes]] = {
         for name, value in VALUES.items()
     ],
 )
-@each_codec
-def test_a_hostile_value_is_the_codecs_own_error(codec: Codec, value: Callable[[], bytes]) -> None:
+def test_a_hostile_value_is_the_codecs_own_error(value: Callable[[], bytes]) -> None:
     made = value()
-    tracemalloc.start()
-    began = time.process_time()
-    try:
-        with pytest.raises(codec.error) as raised:
-            codec.read(made)
-        seconds, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert seconds < _SECONDS
-    assert peak < _BYTES
-    assert len(str(raised.value)) < 500
-    assert str(raised.value).isprintable()
+    for codec in CODECS:
+        tracemalloc.start()
+        began = time.process_time()
+        try:
+            with pytest.raises(codec.error) as raised:
+                pytest.fail(f"{codec.name}: {codec.read(made)}")
+            seconds, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert seconds < _SECONDS, codec.name
+        assert peak < _BYTES, codec.name
+        assert len(str(raised.value)) < 500, codec.name
+        assert str(raised.value).isprintable(), codec.name
 
 
 @each_codec
@@ -251,7 +251,7 @@ KEYS: list[Callable[[bytes | None], object]] = [
 LEDGER_KEYS: list[Callable[[bytes | None], object]] = [ledger.decode_key, provenance.decode_producer_key]
 HOSTILE_KEYS = [
     None,
-    *TEXTS.values(),
+    *(text for name, text in TEXTS.items() if name != "only spaces"),  # no key of Kafka is so long
     b'["job"]',
     b'["slot", "j", "1"]',
     # Of a newer release.
