@@ -76,6 +76,13 @@ def test_a_partition_that_a_transaction_held_back_copies_once_records_come(
     assert copy.status().state is state
 
 
+def test_a_partition_that_is_released_is_not_fetched_or_committed(copy: PartitionCopy) -> None:
+    copy.fetched([], Cursor(50, 1), ())
+    copy.start_release()
+    assert not copy.fetchable
+    assert not copy.idle_position_moved
+
+
 def test_a_rewind_discards_the_queue_and_releases_its_memory() -> None:
     copy, budget = partition(), ByteBudget(100)
     budget.take(60)
