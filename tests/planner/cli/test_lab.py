@@ -45,29 +45,29 @@ def test_which_clusters_a_lab_gets(existing, flags, wanted) -> None:
     assert chosen(*existing, **flags) == wanted
 
 
-def test_properties_for_all_and_for_one() -> None:
-    made = chosen(settings=("a.b=1", "dc2:a.b=2", "dc2:c=x=y"))
-    assert [spec.properties for spec in made] == [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}]
+VERSION = LabClusterSpec("any").version
 
 
-@pytest.mark.parametrize(
-    ("flag", "versions"),
-    [
-        (None, ["4.4.0", "4.4.0"]),
-        ("3.9.1", ["3.9.1", "3.9.1"]),
-        ("dc1=2.8.2", ["2.8.2", "4.4.0"]),
-        ("dc1=2.8.2, dc2=3.9.1", ["2.8.2", "3.9.1"]),
-    ],
+@cases(
+    "flags field values",
+    {
+        "properties for all and for one": (
+            {"settings": ("a.b=1", "dc2:a.b=2", "dc2:c=x=y")},
+            "properties",
+            [{"a.b": "1"}, {"a.b": "2", "c": "x=y"}],
+        ),
+        "the lab's own version": ({}, "version", [VERSION, VERSION]),
+        "a version for all": ({"version": "3.9.1"}, "version", ["3.9.1", "3.9.1"]),
+        "a version for one": ({"version": "dc1=2.8.2"}, "version", ["2.8.2", VERSION]),
+        "a version for each": ({"version": "dc1=2.8.2, dc2=3.9.1"}, "version", ["2.8.2", "3.9.1"]),
+        "brokers": ({"brokers": 3}, "brokers", [3, 3]),
+        "security": ({"security": "sasl-tls"}, "security", [Security.SASL_TLS] * 2),
+        "users": ({"security": "sasl-tls", "users": ("eve", "eve")}, "users", [("eve",)] * 2),
+        "a mechanism": ({"security": "sasl-tls", "mechanism": "PLAIN"}, "mechanism", ["PLAIN"] * 2),
+    },
 )
-def test_versions_for_all_and_for_each(flag: str | None, versions: list[str]) -> None:
-    assert [spec.version for spec in chosen(version=flag)] == versions
-
-
-def test_flags_reach_every_cluster() -> None:
-    made = chosen(brokers=3, security="sasl-tls", users=("eve", "eve"), mechanism="PLAIN")
-    assert {(spec.brokers, spec.security, spec.users, spec.mechanism) for spec in made} == {
-        (3, Security.SASL_TLS, ("eve",), "PLAIN")
-    }
+def test_what_flags_say_of_each_cluster(flags, field, values) -> None:
+    assert [getattr(spec, field) for spec in chosen(**flags)] == values
 
 
 @pytest.fixture

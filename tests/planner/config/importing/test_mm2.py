@@ -114,37 +114,41 @@ def test_slots_and_internal_replication() -> None:
     assert topology.internal.replication == 3
 
 
-def test_a_dot_in_an_alias_changes_the_cluster_and_never_the_topics_names() -> None:
-    text = (
-        "clusters = eu.west, B\neu.west.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\n"
-        "eu.west->B.enabled = true"
-    )
-    topology = convert([("f", text)], "t").topology
-    assert topology.flows["eu_west-to-B"].rename == Template("eu.west.{topic}")
+def between(*flows: str) -> ConvertedTopology:
+    """What becomes of flows between aliases, each written as `a->b`."""
+    aliases = dict.fromkeys(alias for flow in flows for alias in flow.split("->"))
+    text = f"clusters = {', '.join(aliases)}\n" + "".join(f"{flow}.enabled = true\n" for flow in flows)
+    return convert([("f", text + "".join(f"{one}.bootstrap.servers = {one}:9092\n" for one in aliases))], "t")
 
 
-def test_aliases_with_one_name_are_two_clusters() -> None:
-    aliases = ("west.prod", "west_prod", "B")
-    text = "clusters = " + ", ".join(aliases) + "\nwest.prod->B.enabled = true\nwest_prod->B.enabled = true\n"
-    text += "".join(f"{alias}.bootstrap.servers = {alias}:9092\n" for alias in aliases)
-    found = convert([("f", text)], "t")
-    assert {flow.source_cluster: flow.rename for flow in found.topology.flows.values()} == {
-        "west_prod-2": Template("west.prod.{topic}"),
-        "west_prod": Template("{source}.{topic}"),
-    }
-    assert found.topology.clusters["west_prod-2"].bootstrap == "west.prod:9092"
-    assert (
-        "west.prod is west_prod-2" in {note.address or "": note.summary for note in found.notes}["clusters"]
-    )
-
-
-def test_an_alias_that_a_topology_does_not_take_becomes_a_name_of_a_cluster(tmp_path: Path) -> None:
-    text = "clusters = _eu, B\n_eu->B.enabled = true\n"
-    text += "_eu.bootstrap.servers = eu:9092\nB.bootstrap.servers = b:9092\n"
+@pytest.mark.parametrize(
+    ("flows", "renames"),
+    [
+        # The name of the cluster changes, and never the names of its mirrors.
+        (["eu.west->B"], {"eu_west": "eu.west.{topic}"}),
+        (["_eu->B"], {"eu": "_eu.{topic}"}),
+        (
+            ["west.prod->B", "west_prod->B"],
+            {"west_prod-2": "west.prod.{topic}", "west_prod": "{source}.{topic}"},
+        ),
+    ],
+)
+def test_an_alias_becomes_the_name_of_a_cluster(flows, renames, tmp_path: Path) -> None:
+    found = between(*flows)
     file = tmp_path / "topology.yaml"
-    file.write_text(topology_yaml(convert([("f", text)], "t").topology))
-    (flow,) = load(file).flows.values()
-    assert (flow.source_cluster, flow.rename) == ("eu", Template("_eu.{topic}"))
+    file.write_text(topology_yaml(found.topology))
+    read = load(file).flows.values()
+    assert {flow.source_cluster: flow.rename for flow in read} == {
+        name: Template(text) for name, text in renames.items()
+    }
+
+
+def test_aliases_with_one_name_are_two_clusters_and_flows_with_one_name_are_refused() -> None:
+    found = between("west.prod->B", "west_prod->B")
+    assert found.topology.clusters["west_prod-2"].bootstrap == "west.prod:9092"
+    assert "west.prod is west_prod-2" in str(found.notes)
+    with pytest.raises(Failure, match="two flows of f would be called a-to-b-to-c"):
+        between("a->b-to-c", "a-to-b->c")
 
 
 def test_user_and_password_in_the_url_of_tokens_are_not_copied() -> None:
@@ -153,14 +157,6 @@ def test_user_and_password_in_the_url_of_tokens_are_not_copied() -> None:
     assert client["sasl.oauthbearer.token.endpoint.url"] == "https://idp/t?a=b@c"
     assert "are not copied" in str(found.notes)
     assert "hunter2" not in repr(found)
-
-
-def test_flows_with_one_name_are_refused() -> None:
-    aliases = ("a", "b-to-c", "a-to-b", "c")
-    text = "clusters = " + ", ".join(aliases) + "\na->b-to-c.enabled = true\na-to-b->c.enabled = true\n"
-    text += "".join(f"{alias}.bootstrap.servers = x:9092\n" for alias in aliases)
-    with pytest.raises(Failure, match="two flows of f would be called a-to-b-to-c"):
-        convert([("f", text)], "t")
 
 
 SECRETS = (
@@ -261,15 +257,11 @@ def test_what_is_no_configuration_is_an_error(text: str, why: str) -> None:
 
 
 def test_an_oauth_login() -> None:
-    client = (
-        converted(
-            "A.sasl.jaas.config = a.b.OAuthBearerLoginModule required clientId='me' "
-            'clientSecret="hunter2" scope=kafka;\nA.sasl.oauthbearer.token.endpoint.url = https://idp/token'
-        )
-        .topology.clusters["A"]
-        .client
+    found = converted(
+        "A.sasl.jaas.config = a.b.OAuthBearerLoginModule required clientId='me' "
+        'clientSecret="hunter2" scope=kafka;\nA.sasl.oauthbearer.token.endpoint.url = https://idp/token'
     )
-    assert client == {
+    assert found.topology.clusters["A"].client == {
         "sasl.oauthbearer.client.id": "me",
         "sasl.oauthbearer.client.secret": {"env": "A_SASL_OAUTHBEARER_CLIENT_SECRET"},
         "sasl.oauthbearer.method": "oidc",
