@@ -1,6 +1,6 @@
 """Rules in CEL: what they see, what they refuse, and that no expression hangs or fills the machine."""
 
-import time
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,12 @@ def planned(*changes: Change, labels: Any = None, rules: tuple[Rule, ...] = ()) 
 
 def change(name: str, action: Action = Action.CREATE, **after: object) -> Change:
     return Change(topic_address("dc1", name), action, "declared", after=after or None)
+
+
+def cpu_s() -> float:
+    """The CPU time of processes that have ended: unlike a clock, it does not depend on other programs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def refused(plan: Plan) -> list[str]:
@@ -217,9 +223,9 @@ for _ in range(8):
 )
 def test_no_expression_hangs_or_fills_the_machine(on, expression: str, problem: str | None) -> None:
     many = planned(*(change(f"t{number}", replication=3) for number in range(300)), rules=(rule(expression),))
-    begun = time.monotonic()
+    begun = cpu_s()
     found = refused(with_policy_verdicts(many))
-    assert time.monotonic() - begun < 20
+    assert cpu_s() - begun < 20
     assert (found == []) if problem is None else (problem in found[0])
 
 
@@ -228,9 +234,9 @@ def test_ten_thousand_changes_are_judged_in_seconds(on) -> None:
     many = planned(
         *(change(f"t{number}", replication=3, partitions=12) for number in range(10_000)), labels=LABELS
     )
-    begun = time.monotonic()
+    begun = cpu_s()
     plan = with_policy_verdicts(many, [FILE])
-    assert time.monotonic() - begun < 20
+    assert cpu_s() - begun < 20
     assert refused(plan) == []
 
 

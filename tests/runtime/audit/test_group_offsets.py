@@ -26,20 +26,31 @@ from runtime.contract.records.ledger import (
     ReplayedKey,
     UnreadableRecord,
 )
+from runtime.contract.records.provenance import (
+    HEADER,
+    FlowProducer,
+    Origin,
+    encode,
+    encode_producer,
+    encode_producer_key,
+)
 from runtime.contract.results.groups import GroupLoss, LocatedRecord, LocateResult
 from runtime.contract.spec import naming
 from runtime.contract.spec.jobspec import Route
+from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.groups.translation import ClusterRecords, GroupOffsetSides
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
+from runtime.kafka.records import InternalRecord
 from tests.fakes.hostile_broker import API_VERSIONS, METADATA
 from tests.fakes.internal_topics import stored
 from tests.fakes.old_broker import OldBroker
 from tests.runtime.audit.given import generation
-from tests.runtime.batch.forge import summed
+from tests.runtime.batch.forge import batch_bytes, summed
+from tests.runtime.batch.forge import record as forged
 from tests.runtime.driver.test_final_group_sync import TOPIC, Ending
 
 ACCESS = FlowAccess(
@@ -131,9 +142,18 @@ async def test_a_group_that_cannot_be_read_at_the_destination_does_not_count_as_
     assert billing.why == "its offsets at dc2 can't be read: GROUP_AUTHORIZATION_FAILED"
 
 
-async def locate(world: Ending, source: KafkaCluster | None, offset: int = 7) -> LocatedRecord:
+async def locate(
+    world: Ending, source: KafkaCluster | None, offset: int = 7, *, reverse: bool = False
+) -> LocatedRecord:
+    here, there = ("dc2", "dc1") if reverse else ("dc1", "dc2")
     asked = LocatedRecord(
-        flow="flow", cluster="dc1", topic=TOPIC, partition=0, offset=offset, other_cluster="dc2"
+        flow="flow",
+        reverse=reverse,
+        cluster=here,
+        topic=TOPIC,
+        partition=0,
+        offset=offset,
+        other_cluster=there,
     )
     opened = await existing_ledger(cast(KafkaCluster, world.destination), "dc2")
     return await locate_between(ACCESS, asked, opened, source)
@@ -161,27 +181,51 @@ async def test_a_record_is_located_once_the_marker_of_its_segment_is_written() -
     assert (located.found, located.other_offset) == (LocateResult.EXACT, 103)
 
 
-async def test_a_damaged_log_in_which_a_replay_is_looked_for_is_the_destination_s() -> None:
+def replayed(log: bytes) -> Ending:
+    """Salvage has replayed the source offsets 20 to 24 behind the copies; `log` is fetched of them."""
     world = Ending({}, {})
     destination = cast(Any, world.destination)
     topic_id, call = destination.topic(TOPIC).id, destination.call
-    replayed = Replayed(25, topic_id, TOPIC, 5, 1, 120)
+    by_salvage = Replayed(25, topic_id, TOPIC, 5, 1, 120)
     key = ReplayedKey(PartitionKey("flow", TOPIC, 0), 20)
-    for record in stored({GenerationKey("flow"): generation("failed_over"), key: replayed}):
-        destination.grow(naming.LEDGER, record)
-    destination.gone.add(naming.PRODUCERS)
+    for written in stored({GenerationKey("flow"): generation("failed_over"), key: by_salvage}):
+        destination.grow(naming.LEDGER, written)
+    replayer = FlowProducer("flow", "dc1", "id-1", Template(text="{topic}"), only=TOPIC)
+    destination._records[naming.PRODUCERS] = [
+        InternalRecord(encode_producer_key(9), encode_producer(replayer))
+    ]
 
-    async def damaged(node: int, request: Any, purpose: str, within: float | None) -> Any:
+    async def fetched(node: int, request: Any, purpose: str, within: float | None) -> Any:
         if isinstance(request, FetchRequest) and (topic_id, 0) in request.partitions:
-            log = memoryview(bytes(100))
-            found = FetchedPartition(topic_id, 0, ErrorCode.NONE, 120, 120, 0, (), -1, log, None)
+            found = FetchedPartition(topic_id, 0, ErrorCode.NONE, 120, 120, 0, (), -1, memoryview(log), None)
             return FetchResponse(0, ErrorCode.NONE, 0, (found,))
         return await call(node, request, purpose, within)
 
-    destination.call = damaged
+    destination.call = fetched
+    return world
+
+
+async def test_a_damaged_log_in_which_a_replay_is_looked_for_is_the_destination_s() -> None:
     with pytest.raises(AuditFailure, match="dc2: orders-0 at offset") as failure:
-        await locate(world, None, offset=22)
+        await locate(replayed(bytes(100)), None, offset=22)
     assert failure.value.hint == "ask about another record"
+
+
+async def test_a_replayed_record_is_located_at_both_sides() -> None:
+    by_client = batch_bytes([forged(115), forged(116)])
+    headers = [[(HEADER, encode(Origin("id-1", TOPIC, 0, source, 0)))] for source in (21, 22)]
+    by_salvage = batch_bytes(
+        [forged(117 + at, headers=each) for at, each in enumerate(headers)], producer=(9, 0, 0)
+    )
+    world = replayed(by_client + by_salvage)
+
+    there = await locate(world, None, offset=22)
+    back = await locate(world, None, offset=118, reverse=True)
+    foreign = await locate(world, None, offset=116, reverse=True)
+
+    assert (there.found, there.other_topic, there.other_offset) == (LocateResult.REPLAYED, TOPIC, 118)
+    assert (back.found, back.other_offset) == (LocateResult.REPLAYED, 22)
+    assert foreign.found is not LocateResult.REPLAYED
 
 
 def flipped(log: bytes) -> bytes:

@@ -14,7 +14,6 @@ from planner.render.topology import topology_yaml
 from runtime.contract.spec.flow import ConfigsSpec, Earliest, Latest
 from runtime.contract.spec.rename import Template
 
-EXAMPLE = Path(__file__).with_name("example.properties")
 PACKAGE = "org.apache.kafka.connect.mirror"
 BASE = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n"
 
