@@ -60,27 +60,28 @@ def on_a_terminal(columns: int, *arguments: str, **environment: str) -> str:
     return told
 
 
+ALL_READ = replace(everything(), unknown={})
+
+
 @pytest.mark.parametrize(
-    ("plan", "code"),
+    ("plan", "code", "detailed"),
     [
-        (nothing(), ExitCode.DONE),
-        (replace(everything(), unknown={}), ExitCode.DONE),
-        (everything(), ExitCode.ERROR),
-        (silent(), ExitCode.ERROR),
-        (errored(), ExitCode.ERROR),
-        (with_diagnostics(errored(), [error("no", exit=ExitCode.REFUSED)]), ExitCode.REFUSED),
-        (drifted(), ExitCode.DIFFERENT),
-        (replace(drifted(), changes=()), ExitCode.DONE),
+        (nothing(), ExitCode.DONE, ExitCode.DONE),
+        (ALL_READ, ExitCode.DONE, ExitCode.DIFFERENT),
+        (everything(), ExitCode.ERROR, ExitCode.ERROR),
+        (silent(), ExitCode.ERROR, ExitCode.ERROR),
+        (errored(), ExitCode.ERROR, ExitCode.ERROR),
+        (
+            with_diagnostics(errored(), [error("no", exit=ExitCode.REFUSED)]),
+            ExitCode.REFUSED,
+            ExitCode.REFUSED,
+        ),
+        (drifted(), ExitCode.DIFFERENT, ExitCode.DIFFERENT),
+        (replace(drifted(), changes=()), ExitCode.DONE, ExitCode.DONE),
     ],
 )
-def test_the_exit_code(plan: Plan, code: ExitCode) -> None:
-    assert exit_code(plan) == code
-
-
-def test_the_detailed_exit_code_tells_of_changes() -> None:
-    assert exit_code(replace(everything(), unknown={}), detailed=True) == ExitCode.DIFFERENT
-    assert exit_code(nothing(), detailed=True) == ExitCode.DONE
-    assert exit_code(silent(), detailed=True) == ExitCode.ERROR
+def test_the_exit_code_and_the_detailed_one(plan: Plan, code: ExitCode, detailed: ExitCode) -> None:
+    assert (exit_code(plan), exit_code(plan, detailed=True)) == (code, detailed)
 
 
 def test_a_pipe_gets_no_colours_and_no_broken_lines(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,15 +56,11 @@ def test_lines_are_printed_above_it() -> None:
         assert shown(screen, "2/2")
 
 
-def test_what_is_quick_shows_nothing() -> None:
-    console, screen = terminal()
-    with reading(console, delay_s=60) as bar:
-        bar.progress("dc1", "reading configs", 1, 2)
-    assert screen.getvalue() == ""
-
-
-def test_a_pipe_gets_nothing() -> None:
-    console, screen = terminal(is_one=False)
-    with reading(console, delay_s=0) as bar:
+@pytest.mark.parametrize(
+    ("is_terminal", "delay_s"), [(True, 60), (False, 0)], ids=["what is quick", "a pipe"]
+)
+def test_nothing_is_shown(is_terminal: bool, delay_s: float) -> None:
+    console, screen = terminal(is_one=is_terminal)
+    with reading(console, delay_s) as bar:
         bar.progress("dc1", "reading configs", 1, 2)
     assert screen.getvalue() == ""

@@ -57,16 +57,20 @@ def test_the_first_topic_to_lose_records_is_named_and_all_that_is_lost_is_counte
     assert "deletes records of clicks after 30 min" in remark
 
 
-def test_retention_by_size_counts_for_every_partition() -> None:
-    found = of(replace(ORDERS, retention_ms=None, retention_bytes=25_000_000))
-    assert found.loss_ms == 100_000  # four partitions of 25 MB at 1 MB/s
-    assert found.lost_records == 10_000 * (3600 - 100)
-
-
-def test_what_is_never_deleted_or_never_written_is_never_lost() -> None:
-    assert of(replace(ORDERS, retention_ms=None)).loss_ms is None
-    assert of(replace(ORDERS, records_per_s=0.0)).loss_ms is None
-    assert of().loss_ms is None
+@pytest.mark.parametrize(
+    ("topics", "loss_ms", "lost"),
+    [
+        # Four partitions of 25 MB at 1 MB/s.
+        ([replace(ORDERS, retention_ms=None, retention_bytes=25_000_000)], 100_000, 10_000 * (3600 - 100)),
+        ([replace(ORDERS, retention_ms=None)], None, 0),
+        ([replace(ORDERS, records_per_s=0.0)], None, 0),
+        ([], None, 0),
+    ],
+    ids=["retention by size", "never deleted", "never written", "no topic"],
+)
+def test_what_an_outage_loses(topics: list[TopicVolume], loss_ms: int | None, lost: int) -> None:
+    found = of(*topics)
+    assert (found.loss_ms, found.lost_records) == (loss_ms, lost)
 
 
 def test_without_sizes_only_records_are_known() -> None:
