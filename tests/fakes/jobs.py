@@ -141,7 +141,6 @@ class FakeJob(threading.Thread):
         self.heard_at = 0.0  # of a command, last
         self._state: JobState = "running"
         self._killed = threading.Event()
-        self.behind_ms = 0  # its clock
         self.stopped: list[PartitionStatus] = []  # what its slot says that stands still
         self._why = why  # why no flow of it can start
         self.accepted: list[tuple[str, str, int]] = []
@@ -191,7 +190,7 @@ class FakeJob(threading.Thread):
         await self._log.append(naming.STATUS, [(key, job_status.encode(self._spec))])
 
     async def _beat(self) -> None:
-        now = time.time_ns() // 1_000_000 - self.behind_ms
+        now = time.time_ns() // 1_000_000
         views = [
             FlowView(
                 flow=one.name,

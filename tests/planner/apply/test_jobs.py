@@ -31,9 +31,9 @@ from runtime.contract.spec.selection import SelectionSpec
 from runtime.lab.lab import Lab
 from tests.endpoints import endpoint
 from tests.fakes.jobs import FakeJobs
+from tests.fakes.tables import cases
 from tests.planner.apply.handling import carried_out, context
 from tests.planner.apply.test_steps import Notebook
-from tests.records import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -102,11 +102,9 @@ class Here:
             lambda client: accept_loss(client, self.name, self.name, approve, reported_s, acknowledged_s),
         )
 
-    def status(self, heartbeat_s: float = 0.0) -> JobStatus | None:
+    def status(self) -> JobStatus | None:
         async def watched(client: ClusterClient) -> JobStatus | None:
             async with JobWatch(client) as watch:
-                if heartbeat_s:
-                    await watch.has_heartbeat(self.name, heartbeat_s)
                 return watch.job(self.name)
 
         return run_at(self.endpoint, watched)
@@ -154,44 +152,51 @@ def test_one_that_ends_at_once_shows_the_end_of_its_log(here: Here) -> None:
     assert here.perform(here.launch(), here.context(wait=False)) == DONE
 
 
-def test_one_that_cannot_report_for_want_of_a_right_is_not_waited_for(here: Here) -> None:
-    here.jobs.mute = True
-    denied = "waiting for dc1: __repl.status: TOPIC_AUTHORIZATION_FAILED (29)"
-    here.jobs.older = ("another driver: TOPIC_AUTHORIZATION_FAILED (29)",)
-    here.jobs.log = ("it starts", denied, "the last line")
-    here.timeouts = SHORT_OF_RIGHTS
+DENIED = "waiting for dc1: __repl.status: TOPIC_AUTHORIZATION_FAILED (29)"
+NO_IMAGE, KILLED = "the image repl:1 can't be pulled: not found", "the driver ended with 137 (OOMKilled)"
+
+
+@cases(
+    "jobs patience says",
+    {
+        "it lacks a right": (
+            {
+                "older": ("another driver: TOPIC_AUTHORIZATION_FAILED (29)",),
+                "log": ("it starts", DENIED, "the last line"),
+            },
+            {"denied_s": 1},
+            [
+                f"it was launched (a thread), but {DENIED} — grant the right",
+                f"the last lines of its log:\n    it starts\n    {DENIED}\n    the last line",
+            ],
+        ),
+        "its process does not start": (
+            {"waits": NO_IMAGE},
+            {"queued_s": 3},
+            [f"it was launched (a thread), but {NO_IMAGE} — "],
+        ),
+        "its driver ends again and again": (
+            {"waits": KILLED, "state": LaunchState.RESTARTING},
+            {"queued_s": 3},
+            [f"but {KILLED}"],
+        ),
+        "its driver ended": (
+            {"waits": KILLED, "state": LaunchState.ENDED},
+            {"queued_s": 3},
+            [f"but it ended: {KILLED}"],
+        ),
+    },
+)
+def test_one_that_cannot_report_is_not_waited_for(here: Here, jobs, patience, says) -> None:
+    here.jobs = FakeJobs(mute=True, **jobs)
+    here.timeouts = dataclasses.replace(PATIENT, **patience)
 
     began = time.monotonic()
     verdict = here.perform(here.launch())
 
     assert time.monotonic() - began < 60
     assert verdict.result is Result.FAILED
-    assert f"it was launched (a thread), but {denied} — grant the right" in verdict.why
-    assert verdict.why.endswith(
-        "the last lines of its log:\n    it starts\n    " + denied + "\n    the last line"
-    )
-
-
-def test_one_whose_process_does_not_start_is_not_waited_for(here: Here) -> None:
-    here.jobs.mute, here.jobs.waits = True, "the image repl:1 can't be pulled: not found"
-    here.timeouts = dataclasses.replace(PATIENT, queued_s=3)
-
-    verdict = here.perform(here.launch())
-
-    assert verdict.result is Result.FAILED
-    assert "it was launched (a thread), but the image repl:1 can't be pulled: not found — " in verdict.why
-
-
-@pytest.mark.parametrize("state", [LaunchState.RESTARTING, LaunchState.ENDED])
-def test_why_a_driver_ends_is_named(here: Here, state: LaunchState) -> None:
-    here.jobs.mute, here.jobs.waits, here.jobs.state = True, "the driver ended with 137 (OOMKilled)", state
-    here.timeouts = dataclasses.replace(PATIENT, queued_s=3)
-
-    verdict = here.perform(here.launch())
-
-    assert verdict.result is Result.FAILED
-    assert "the driver ended with 137 (OOMKilled)" in verdict.why
-    assert ("but it ended: the driver" in verdict.why) is (state is LaunchState.ENDED)
+    assert all(part in verdict.why for part in says)
 
 
 def test_a_job_that_something_may_start_again_is_not_stopped(here: Here) -> None:
@@ -323,19 +328,6 @@ def test_one_that_runs_elsewhere_and_does_not_stop_is_named(here: Here) -> None:
 
     assert verdict.result is Result.FAILED
     assert "it does not stop, and runs as" in verdict.why
-
-
-def test_a_clock_that_is_wrong_makes_no_job_dead(here: Here) -> None:
-    here.perform(here.launch())
-    here.jobs.running[here.name].behind_ms = 3_600_000
-
-    def an_hour_early() -> bool:
-        here.status(heartbeat_s=2)
-        return here.seen()[0]
-
-    wait_for(an_hour_early)
-    here.jobs.kill()
-    assert here.seen()[0] is False
 
 
 def refused(lost: Sequence[PartitionStatus]) -> None:

@@ -36,6 +36,7 @@ def heartbeat(at_ms: int) -> bytes:
         (Log(heartbeat(1), b"\x02two"), True, True),  # another release took it over just now
         (Log(b"\x02one", heartbeat(2)), True, False),
         (Log(heartbeat(1)), False, False),
+        (Log(heartbeat(1), heartbeat(2)), True, False),  # its clock is wrong
     ],
 )
 async def test_a_job_lives_that_sends_heartbeats_nobody_here_can_read(

@@ -69,7 +69,6 @@ SEES = Right("CLUSTER", "kafka-cluster", False, ("DESCRIBE",))
         (scratch_rights(("TOPIC", "DELETE")), []),
         ([SEES, *scratch_rights(("TOPIC", "DELETE"))], ["DELETE on topic {}"]),
         ([SEES, *scratch_rights(("TOPIC", "WRITE"))], ["WRITE on topic {}"]),
-        ([SEES, *scratch_rights(("TOPIC", "READ"))], ["READ on topic {}"]),
         ([SEES, *scratch_rights(("GROUP", "DELETE"))], ["DELETE on group {}"]),
         (
             [SEES],
