@@ -70,10 +70,6 @@ def changes(shop: Topology, seen: Observed) -> dict[str, Change]:
     return {str(one.address): one for one in found if one.address.cluster is None}
 
 
-def actions(found: dict[str, Change]) -> str:
-    return " ".join(f"{address}:{one.action.name}" for address, one in found.items())
-
-
 ONE, TWO = topology(ORDERS), topology(ORDERS, PAYMENTS)
 SLOWER = topology(structs.replace(ORDERS, rate_limit=50_000_000), PAYMENTS)
 THEIRS = world(replace(running(spec(ONE)), topology="billing"))
@@ -150,7 +146,7 @@ UNKNOWN = "flow.orders:UNKNOWN job.dc2:UNKNOWN"
 )
 def test_what_becomes_of_flows_and_their_job(shop, seen, done, job_says) -> None:
     found = changes(shop, seen)
-    assert actions(found) == done
+    assert " ".join(f"{address}:{one.action.name}" for address, one in found.items()) == done
     assert not job_says or job_says in found["job.dc2"].reason
     assert all(one.adopted for one in found.values()) is (seen == world(running(spec(ONE))) and shop is ONE)
 

@@ -13,7 +13,7 @@ from planner.graph.expansion import expand
 from planner.graph.routes import Failback, pending_failbacks, resumed_failbacks, without_covered
 from planner.model.desired import DesiredTopic
 from planner.model.observed import Observed, ObservedTopic, RegistryEntry
-from planner.model.topology import Flow, Selection, Topology
+from planner.model.topology import Selection, Topology
 from planner.plan.steps.registry import Own
 from planner.plan.steps.topics import AlterConfigs
 from runtime.contract.spec.flow import FlowState
@@ -177,13 +177,6 @@ def test_the_other_side_was_lost_meanwhile_so_the_flow_is_the_way_home_of_its_wa
     assert names(pending_failbacks(shop, "dc2")) == [("f-back", "f", True)]
 
 
-def left_out(there: Flow, *others: Flow) -> tuple[tuple[str, ...], bool]:
-    shop = topology(replace(there, state=FAILED_OVER), *others)
-    (one,) = pending_failbacks(shop, "dc1")
-    found = without_covered(one, shop, ["a.x", "b"], ["a.x", "b", "z"])
-    return found.exclude, found.covered
-
-
 PREFIXED = Template("{source}.{topic}")
 
 
@@ -209,4 +202,7 @@ PREFIXED = Template("{source}.{topic}")
     },
 )
 def test_what_another_flow_brings_home_already(there, other, left) -> None:
-    assert left_out(there, other) == left
+    shop = topology(replace(there, state=FAILED_OVER), other)
+    (back,) = pending_failbacks(shop, "dc1")
+    found = without_covered(back, shop, ["a.x", "b"], ["a.x", "b", "z"])
+    assert (found.exclude, found.covered) == left

@@ -84,8 +84,12 @@ def test_routes_tell_of_every_flow_and_a_way_back_of_what_it_undoes() -> None:
     there = flow("x=dc1>dc2", "pay", rename=Template("{source}.{topic}"), state="failed_over")
     shop = topology(there, flow("x-back=dc2>dc1", (), reverse_of="x"), flow("y=dc1>dc3", "z"))
 
-    routes = {route.name: route for route in spec_of("dc1", shop).routes}
+    seen = Observed({**TWO.clusters, "dc3": at("dc3")})
 
+    (found,) = [job.spec for job in jobs(shop, seen) if job.job.name == "dc1"]
+
+    assert found is not None
+    routes = {route.name: route for route in found.routes}
     assert sorted(routes) == ["x", "x-back", "y"]
     assert routes["x-back"] == Route(
         name="x-back",
@@ -96,13 +100,6 @@ def test_routes_tell_of_every_flow_and_a_way_back_of_what_it_undoes() -> None:
         undoes=SelectionSpec(include=("pay",)),
         reverse_of="x",
     )
-
-
-def spec_of(name: str, shop: Topology) -> JobSpec:
-    seen = Observed({**TWO.clusters, "dc3": at("dc3")})
-    found = next(job.spec for job in jobs(shop, seen) if job.job.name == name)
-    assert found is not None
-    return found
 
 
 def test_only_the_declared_settings_that_a_flow_could_touch() -> None:

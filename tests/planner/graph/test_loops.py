@@ -15,10 +15,6 @@ THERE_AND_BACK = (flow("dc1>dc2"), flow("dc2>dc1"))
 RING = (flow("dc1>dc2"), flow("dc2>dc3"), flow("dc3>dc1"))
 
 
-def resolved(*flows: Flow) -> list[str]:
-    return [one.provenance for one in expanded(*flows, dc1="a").flows]
-
-
 @pytest.mark.parametrize(
     ("flows", "provenance"),
     [
@@ -55,7 +51,7 @@ def resolved(*flows: Flow) -> list[str]:
     ],
 )
 def test_auto_comes_to(flows: tuple[Flow, ...], provenance: list[str]) -> None:
-    assert resolved(*flows) == provenance
+    assert [one.provenance for one in expanded(*flows, dc1="a").flows] == provenance
 
 
 def test_a_cluster_that_cannot_be_read_changes_nothing() -> None:

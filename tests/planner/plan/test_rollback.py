@@ -12,7 +12,7 @@ from planner.model.diagnostic import Severity
 from planner.model.observed import ConfigSource, ConfigValue, Observed, RegistryEntry, Unreachable
 from planner.model.plan import Plan
 from planner.model.step import Step
-from planner.model.topology import Acl, AclRule, OnRemove, Quota, QuotaEntity, Topic, Topology
+from planner.model.topology import Acl, AclRule, OnRemove, Quota, Topic, Topology
 from planner.plan.rollback import read_request_of
 from planner.plan.steps.jobs import LaunchJob
 from planner.plan.steps.quotas import AlterQuota
@@ -25,12 +25,11 @@ from tests.fakes.worlds import states, topologies
 from tests.planner.plan.jobs import NOTHING, applied, at, plan, record_of, steps_of, there, undo
 
 A = topic_address("dc1", "a")
-LOADER = QuotaEntity("loader")
 RULE = AclRule("dc1", "TOPIC", "a", "LITERAL", "User:app", "*", "READ", "ALLOW")
 
 
 def shop(*topics: Topic, acls: tuple[AclRule, ...] = (), quota: dict[str, Any] | None = None) -> Topology:
-    quotas = (Quota("dc1", user=LOADER.user, **quota),) if quota else ()
+    quotas = (Quota("dc1", user="loader", **quota),) if quota else ()
     return replace(topology(), topics=topics, acls=tuple(Acl(rule) for rule in acls), quotas=quotas)
 
 
