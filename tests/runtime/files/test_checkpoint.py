@@ -81,11 +81,12 @@ def without_checkpoints(log: Log, last: Commit) -> Backup:
 
 
 @pytest.fixture
-def log(place: Place) -> Log:
-    return Log(place)
+def log(tmp_path: Path) -> Log:
+    return Log((str(tmp_path), {}))
 
 
-def test_a_reader_begins_at_the_newest_checkpoint_and_sees_the_same(log: Log) -> None:
+def test_a_reader_begins_at_the_newest_checkpoint_and_sees_the_same(place: Place) -> None:
+    log = Log(place)
     files = log.rounds(0, 5)
     log.checkpoint()
     files += log.rounds(5, 8)
@@ -166,8 +167,7 @@ def test_lineages_of_a_topic_that_was_made_again_or_got_its_id_later(log: Log) -
 
 
 @pytest.mark.parametrize("what", ["checkpoints", "lists"])
-def test_a_checkpoint_that_was_edited_or_exchanged_is_noticed(tmp_path: Path, what: str) -> None:
-    log = Log((str(tmp_path), {}))
+def test_a_checkpoint_that_was_edited_or_exchanged_is_noticed(log: Log, what: str) -> None:
     log.rounds(0, 3)
     log.checkpoint()
     (path,) = (one for one in (own_of(log.folder) / what).iterdir() if one.suffix == ".json")
@@ -271,7 +271,8 @@ def test_a_state_without_all_positions_at_its_newest_checkpoint_is_read_from_the
     assert (again.digest, again.positions) == (log.state.digest, log.state.positions)
 
 
-def test_of_older_checkpoints_two_and_those_of_the_last_hour_stay(log: Log) -> None:
+def test_of_older_checkpoints_two_and_those_of_the_last_hour_stay(place: Place) -> None:
+    log = Log(place)
     for at in range(4):
         log.rounds(at, at + 1)
         log.checkpoint()
@@ -288,10 +289,9 @@ def test_of_older_checkpoints_two_and_those_of_the_last_hour_stay(log: Log) -> N
 
 
 def test_a_checkpoint_writes_no_list_anew_that_has_not_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "LIST_FILES", 4)
-    log = Log((str(tmp_path), {}))
     files = log.rounds(0, 9)
     log.checkpoint()
     first, _ = log.folder.base()
@@ -313,8 +313,7 @@ def test_a_checkpoint_writes_no_list_anew_that_has_not_changed(
     assert paths_of(log.backup()) == paths_of(without_checkpoints(log, log.next()))
 
 
-def test_a_store_that_is_away_is_no_reason_to_stop(tmp_path: Path) -> None:
-    log = Log((str(tmp_path), {}))
+def test_a_store_that_is_away_is_no_reason_to_stop(log: Log) -> None:
     log.rounds(0, 2)
     (own_of(log.folder) / "lists").write_text("a file where a folder has to be")
     duty = CheckpointDuty("f", log.folder, every=2)
@@ -329,8 +328,7 @@ def test_a_store_that_is_away_is_no_reason_to_stop(tmp_path: Path) -> None:
     assert not CheckpointDuty("f", log.folder, every=2).is_due(log.state)
 
 
-def test_a_damaged_checkpoint_of_the_past_is_named(tmp_path: Path) -> None:
-    log = Log((str(tmp_path), {}))
+def test_a_damaged_checkpoint_of_the_past_is_named(log: Log) -> None:
     for at in range(3):
         log.rounds(at, at + 1)
         log.checkpoint()
