@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -67,6 +68,16 @@ TRAFFIC = replace(
 FAILED_OVER = replace(scenes.caught_up(), flows=[replace(ONE, declared="failed_over")])
 OF_FLOW, OF_TOPIC, OF_JOB = f"/flow?name={FLOW}", f"/topic?flow={FLOW}&topic={TOPIC}", f"/job?name={JOB}"
 TOO_LARGE = "orders-0: the record at offset 90 has 2,000,000 bytes, dc2 takes 1,048,588"
+
+
+PATHS = ("/", OF_FLOW, OF_TOPIC, OF_JOB, "/search?q=o")
+
+
+@pytest.fixture(scope="module")
+def visited() -> Iterator[Visited]:
+    """A server of a flow that copies. Its reading grows old while the tests run."""
+    with serving(fresh(scenes.copying())) as made:
+        yield made
 
 
 @cases(
@@ -179,9 +190,8 @@ def test_a_flow_draws_its_hour() -> None:
     assert behind == ["Behind over the last hour: now 20 min, highest 20 min"]
 
 
-def test_search_finds_topics_at_both_sides() -> None:
-    with serving(fresh(scenes.caught_up())) as visited:
-        page = visited.page("/search?q=ORD")
+def test_search_finds_topics_at_both_sides(visited) -> None:
+    page = visited.page("/search?q=ORD")
 
     assert f"/topic?flow={FLOW}&topic={TOPIC}" in [one["href"] for one in page.named("a")]
 
@@ -197,11 +207,8 @@ def test_search_finds_topics_at_both_sides() -> None:
         "/plan/document?kind=x",
     ],
 )
-def test_what_does_not_exist_is_404_with_a_way_on(path) -> None:
-    with serving(fresh(scenes.caught_up())) as visited:
-        page = visited.page(path, 404)
-
-    assert "To the overview" in page.text
+def test_what_does_not_exist_is_404_with_a_way_on(path, visited) -> None:
+    assert "To the overview" in visited.page(path, 404).text
 
 
 @pytest.mark.parametrize("path", ["/", "/flow", "/topic", "/job", "/search?q=script", "/groups"])
@@ -218,34 +225,26 @@ def test_hostile_names_stay_text(path) -> None:
     assert "alert(1)" in answer.text
 
 
-def test_pages_need_no_other_site_and_no_inline_code() -> None:
-    with serving(fresh(scenes.copying())) as visited:
-        for path in ("/", f"/flow?name={FLOW}", f"/job?name={JOB}", "/search?q=o"):
-            page = visited.page(path)
-            links = [
-                value
-                for _, one in page.elements
-                for key, value in one.items()
-                if key in ("src", "href", "action")
-            ]
-            assert all((link or "").startswith(("/", "#")) for link in links), links
-            assert not [
-                one for _, one in page.elements if "style" in one or any(key.startswith("on") for key in one)
-            ]
-            assert all(one.get("src") for one in page.named("script"))
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_need_no_other_site_and_no_inline_code(path, visited) -> None:
+    page = visited.page(path)
+    attributes = [pair for _, one in page.elements for pair in one.items()]
+    links = [value for name, value in attributes if name in ("src", "href", "action")]
+    assert all((link or "").startswith(("/", "#")) for link in links), links
+    assert not [name for name, _ in attributes if name == "style" or name.startswith("on")]
+    assert all(one.get("src") for one in page.named("script"))
 
 
-def test_elements_have_names_for_screen_readers() -> None:
-    with serving(fresh(scenes.copying())) as visited:
-        for path in ("/", f"/flow?name={FLOW}", f"/topic?flow={FLOW}&topic={TOPIC}", f"/job?name={JOB}"):
-            page = visited.page(path)
-            assert page.named("html")[0]["lang"] == "en"
-            assert len(page.named("h1")) == 1
-            assert all(one.get("aria-label") for one in page.named("svg"))
-            assert all(one.get("aria-label") or one.get("type") == "hidden" for one in page.named("input"))
-            assert all(one.get("scope") in ("col", "row") for one in page.named("th"))
-            ids = [one["id"] for _, one in page.elements if "id" in one]
-            assert len(ids) == len(set(ids))
+@pytest.mark.parametrize("path", PATHS)
+def test_elements_have_names_for_screen_readers(path, visited) -> None:
+    page = visited.page(path)
+    assert page.named("html")[0]["lang"] == "en"
+    assert len(page.named("h1")) == 1
+    assert all(one.get("aria-label") for one in page.named("svg"))
+    assert all(one.get("aria-label") or one.get("type") == "hidden" for one in page.named("input"))
+    assert all(one.get("scope") in ("col", "row") for one in page.named("th"))
+    ids = [one["id"] for _, one in page.elements if "id" in one]
+    assert len(ids) == len(set(ids))
 
 
 def test_the_document_for_programs() -> None:

@@ -224,9 +224,11 @@ for _ in range(8):
 def test_no_expression_hangs_or_fills_the_machine(on, expression: str, problem: str | None) -> None:
     many = planned(*(change(f"t{number}", replication=3) for number in range(300)), rules=(rule(expression),))
     begun = cpu_s()
-    found = refused(with_policy_verdicts(many))
+    plan = with_policy_verdicts(many)
+    found = refused(plan)
     assert cpu_s() - begun < 20
     assert (found == []) if problem is None else (problem in found[0])
+    assert all(("ask has(" in one.hint) is ("not found" in one.summary) for one in plan.diagnostics)
 
 
 @pytest.mark.slow
