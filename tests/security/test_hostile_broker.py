@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from planner.kafka import ClusterClient, ClusterEndpoint, ClusterFailure, run_at
-from planner.model.observed import Unreachable
+from planner.model.observed import ObservedCluster, Unreachable
 from planner.observe.cluster import ReadOptions
 from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
@@ -107,9 +107,8 @@ def named(host: str, port: int = 9092) -> Fault:
 
 
 APIS = {"versions": API_VERSIONS, "handshake": HANDSHAKE, "authenticate": AUTHENTICATE, "metadata": METADATA}
-NOT_KAFKA = "not Kafka's"
 PROTOCOL = "keep to Kafka's protocol|can't be read|an answer of"
-MALFORMED = f"{NOT_KAFKA}|{PROTOCOL}"
+MALFORMED = f"not Kafka's|{PROTOCOL}"
 SLOW = "no login was possible|no connection in"
 CASES = [
     *(Case(f"huge-{name}", on(api, size(2**31 - 1)), MALFORMED) for name, api in APIS.items()),
@@ -179,6 +178,18 @@ OF_THE_PLANNER = (
 )
 
 
+def seen_by_the_planner(
+    bootstrap: str, client: dict[str, str], timeout_s: float = LONG_S
+) -> ObservedCluster | Unreachable:
+    endpoint = ClusterEndpoint("dc1", bootstrap, client)
+    return observed({"dc1": endpoint}, options=ReadOptions(timeout_s)).clusters["dc1"]
+
+
+async def id_by_the_data_path(bootstrap: str, client: dict[str, str]) -> str:
+    async with await KafkaCluster.open(wire_settings(bootstrap, client)) as cluster:
+        return cluster.cluster_id
+
+
 @pytest.fixture(scope="module")
 def warm() -> None:
     """Imports, compiles and builds once what would otherwise count as a broker's use of memory and time.
@@ -188,8 +199,9 @@ def warm() -> None:
     million_brokers()
     with HostileBroker(Fault()) as broker:
         for login in (LOGIN, {}):
-            honest_planner(f"127.0.0.1:{broker.port}", login)
-            honest_data_path(f"127.0.0.1:{broker.port}", login)
+            bootstrap = f"127.0.0.1:{broker.port}"
+            assert not isinstance(seen_by_the_planner(bootstrap, login), Unreachable)
+            assert asyncio.run(id_by_the_data_path(bootstrap, login)) == "5L6g3nShT-eMCtK--X86sw"
 
 
 @pytest.fixture
@@ -208,18 +220,14 @@ def bounded(warm: None) -> Iterator[None]:
 
 
 def planner_error(bootstrap: str, client: dict[str, str], timeout_s: float) -> str:
-    endpoint = ClusterEndpoint("dc1", bootstrap, client)
-    found = observed({"dc1": endpoint}, options=ReadOptions(timeout_s)).clusters["dc1"]
+    found = seen_by_the_planner(bootstrap, client, timeout_s)
     assert isinstance(found, Unreachable), found
     return f"{found.why} {found.hint}"
 
 
 def data_path_error(bootstrap: str, client: dict[str, str]) -> str:
-    async def opened() -> None:
-        await (await KafkaCluster.open(wire_settings(bootstrap, client))).close()
-
     with pytest.raises(WireError) as failure:
-        asyncio.run(opened())
+        asyncio.run(id_by_the_data_path(bootstrap, client))
     return str(failure.value)
 
 
@@ -250,31 +258,14 @@ def test_the_data_path_is_not_harmed(case: Case) -> None:
     one_clear_error(told, case)
 
 
-def honest_planner(bootstrap: str, login: dict[str, str]) -> None:
-    found = observed({"dc1": ClusterEndpoint("dc1", bootstrap, login)}).clusters["dc1"]
-    assert not isinstance(found, Unreachable), found
-
-
-def honest_data_path(bootstrap: str, login: dict[str, str]) -> None:
-    async def opened() -> str:
-        async with await KafkaCluster.open(wire_settings(bootstrap, login)) as cluster:
-            return cluster.cluster_id
-
-    assert asyncio.run(opened()) == "5L6g3nShT-eMCtK--X86sw"
-
-
-def throttling(ms: int) -> Fault:
-    """The first answer after the login throttles the client."""
-    return on(METADATA, lambda asked: framed(asked, struct.pack(">i", ms) + honest_metadata(asked)[4:]))
-
-
-def honest_metadata(asked: Asked) -> bytes:
-    return metadata([(1, "127.0.0.1", asked.port)])
+def throttling(asked: Asked) -> bytes:
+    """The first answer after the login throttles the client, for as long as there is a number for it."""
+    return framed(asked, struct.pack(">i", 2**31 - 1) + metadata([(1, "127.0.0.1", asked.port)])[4:])
 
 
 def test_no_broker_holds_a_plan_for_days() -> None:
     """The second request would wait for the throttle of the first."""
-    with HostileBroker(throttling(2**31 - 1)) as broker:
+    with HostileBroker(on(METADATA, throttling)) as broker:
         place = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", {})
         began = time.monotonic()
         observed({"dc1": place}, options=ReadOptions(5.0))
@@ -287,7 +278,7 @@ def test_a_long_throttle_is_said() -> None:
         for _ in range(2):
             await client.ask_controller(AnyMetadataRequest(()))
 
-    with HostileBroker(throttling(2**31 - 1)) as broker:
+    with HostileBroker(on(METADATA, throttling)) as broker:
         place = ClusterEndpoint("dc1", f"127.0.0.1:{broker.port}", {})
         with pytest.raises(ClusterFailure, match="for 2,147,484 s, and repl waits for 240 s") as failure:
             run_at(place, asked_of_the_controller_twice, 5.0)

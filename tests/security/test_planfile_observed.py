@@ -7,7 +7,7 @@ from msgspec import structs
 
 from planner.diff.record import LAUNCH
 from planner.model.diagnostic import ExitCode
-from planner.model.observed import ConfigValue, Observed, ObservedCluster, ObservedTopic, RegistryEntry
+from planner.model.observed import ConfigValue, Observed, ObservedCluster, RegistryEntry
 from planner.model.plan import Plan
 from planner.model.topology import Job, OnRemove, Selection
 from planner.plan.guards import recheck
@@ -37,14 +37,6 @@ def topic(name: str, **changes: object) -> Edit:
     )
 
 
-def with_topic(made: ObservedTopic) -> Edit:
-    return lambda one: replace(one, topics={**one.topics, made.name: made})
-
-
-def without_topic(name: str) -> Edit:
-    return lambda one: replace(one, topics={key: two for key, two in one.topics.items() if key != name})
-
-
 def entries(address: str, edit: Callable[[RegistryEntry], RegistryEntry]) -> Edit:
     return lambda one: replace(
         one, owned=tuple(edit(two) if str(two.address) == address else two for two in one.owned)
@@ -61,8 +53,14 @@ FORGED: dict[str, tuple[str, Edit]] = {
     "fewer partitions": ("dc1", topic("grown", replicas=((1,),) * 3)),
     "other replicas": ("dc1", topic("grown", replicas=((2,),) * 6)),
     "another old value": ("dc1", topic("changed", config={"retention.ms": ConfigValue("9")})),
-    "a topic that is there already": ("dc1", with_topic(live("new", 12, 3))),
-    "a topic that is gone": ("dc1", without_topic("changed")),
+    "a topic that is there already": (
+        "dc1",
+        lambda one: replace(one, topics={**one.topics, "new": live("new", 12, 3)}),
+    ),
+    "a topic that is gone": (
+        "dc1",
+        lambda one: replace(one, topics={key: two for key, two in one.topics.items() if key != "changed"}),
+    ),
     "a topic of another to delete": (
         "dc1",
         lambda one: replace(

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.progress import Progress, TextColumn
 from rich.text import Text
 
 from planner.cli import app
@@ -136,21 +135,7 @@ def test_screens_and_tables(attack: str, capsys: pytest.CaptureFixture[str]):
 
 
 @each
-def test_a_console_that_styles_and_moves_the_cursor(attack: str):
-    screen = io.StringIO()
-    console = SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
-    with Progress(TextColumn("{task.description}", markup=False), console=console, transient=True) as bar:
-        bar.add_task(attack)
-        bar.refresh()
-    console.print(Text(attack, "red"))
-    left = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|\d*[AK])|\r", "", screen.getvalue())
-    assert not DANGEROUS.search(left)
-    if attack == ATTACKS["concealed"]:
-        assert "\x1b[8m" not in screen.getvalue()
-
-
-@each
-def test_the_bar_of_reading(attack: str):
+def test_the_bar_of_reading_and_what_is_printed_behind_it(attack: str):
     screen = io.StringIO()
     console = SafeConsole(file=screen, force_terminal=True, width=200, legacy_windows=False)
     with reading(console, delay_s=0) as bar:
@@ -158,8 +143,11 @@ def test_the_bar_of_reading(attack: str):
         bar.progress("[red]dc2", attack, 1, 2)
         assert shown(screen, "dc1")
         assert shown(screen, "[red]dc2")
+    console.print(Text(attack, "red"))
     left = re.sub(r"\x1b\[(?:[0-9;]*m|\?25[lh]|\d*[AK])|\r", "", screen.getvalue())
     assert not DANGEROUS.search(left)
+    if attack == ATTACKS["concealed"]:
+        assert "\x1b[8m" not in screen.getvalue()
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=4))

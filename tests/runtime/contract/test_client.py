@@ -404,7 +404,6 @@ def test_files_are_read_in_the_folder_of_the_topology_or_in_those_of_the_operato
 
 VARIABLE = "DC1_PASSWORD"
 ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
-ADDRESSES = "one.example.org,login.example.org:443"
 
 
 @pytest.mark.parametrize(
@@ -470,7 +469,7 @@ def test_the_operator_says_which_addresses(allowed: str, bootstrap: str, taken: 
     ],
 )
 def test_the_endpoint_for_tokens_is_an_address_too(url: str, taken: bool) -> None:
-    secrets = ClientSecrets({"REPL_ALLOW_BOOTSTRAP": ADDRESSES})
+    secrets = ClientSecrets({"REPL_ALLOW_BOOTSTRAP": "one.example.org,login.example.org:443"})
     if taken:
         secrets.check_addresses("one.example.org:9092", {ENDPOINT: url})
     else:

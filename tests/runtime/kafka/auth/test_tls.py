@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,14 +51,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority("other", tmp_path_factory.mktemp("other"))
 
 
-@contextmanager
-def system_trusts(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as patched:
-        patched.setenv("SSL_CERT_FILE", str(authority.ca))
-        patched.setenv("SSL_CERT_DIR", "/nonexistent")
-        yield
-
-
 def accepts(tls: Tls, broker: Authority, host: str = HOST, newest: ssl.TLSVersion | None = None) -> bool:
     """Whether a client with these settings believes that broker."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -95,14 +85,15 @@ def test_what_is_named_is_trusted_alone(
     ours: Authority, other: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = ours.hashed_folder(tmp_path / "cas")
-    with system_trusts(other, monkeypatch):
-        assert accepts(Tls(), other)
-        assert accepts(Tls(ca_location="probe"), other)
-        assert not accepts(Tls(), ours)
-        for tls in (Tls(ca_location=str(ours.ca)), Tls(ca_location=str(folder)), Tls(ca_pem=ours.pem)):
-            assert accepts(tls, ours), tls
-            assert not accepts(tls, other), tls
-        assert accepts(Tls(ca_pem=ours.pem, ca_location=str(other.ca)), ours)
+    monkeypatch.setenv("SSL_CERT_FILE", str(other.ca))  # whom the system trusts
+    monkeypatch.setenv("SSL_CERT_DIR", "/nonexistent")
+    assert accepts(Tls(), other)
+    assert accepts(Tls(ca_location="probe"), other)
+    assert not accepts(Tls(), ours)
+    for tls in (Tls(ca_location=str(ours.ca)), Tls(ca_location=str(folder)), Tls(ca_pem=ours.pem)):
+        assert accepts(tls, ours), tls
+        assert not accepts(tls, other), tls
+    assert accepts(Tls(ca_pem=ours.pem, ca_location=str(other.ca)), ours)
 
 
 def test_the_host_name_counts_unless_it_is_switched_off(ours: Authority, other: Authority) -> None:
