@@ -12,7 +12,7 @@ from runtime.contract.client.settings import wire_settings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import AuthenticationFailed
 from runtime.lab import processes
-from runtime.lab.cluster import LabClusterSpec, Security
+from runtime.lab.cluster import Security
 from runtime.lab.files import LabError
 from runtime.lab.kdc import Kdc
 from runtime.lab.lab import Lab, LabState
@@ -30,11 +30,6 @@ def test_a_machine_without_a_kdc_says_what_to_install(
     assert "this machine has no krb5kdc" in refusal
     assert "apt-get install krb5-kdc krb5-admin-server" in refusal
     assert "make kerberos" in refusal
-
-
-def test_no_cluster_takes_the_folder_of_the_kdc() -> None:
-    with pytest.raises(LabError, match="the folder of the lab's KDC"):
-        LabClusterSpec("kdc")
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from runtime.lab.ports import require_free_port
             ({"name": name}, "is not a name for a cluster")
             for name in ("", "..", "a/b", "-a", "a b", "dc1:2")
         ),
+        ({"name": "kdc"}, "the folder of the lab's KDC"),
         *(({"brokers": brokers}, "choose 1 to 9") for brokers in (0, 10)),
         *(
             ({"listeners": (Listener(name, {1: "a:1"}),)}, "is not a name for a listener")
