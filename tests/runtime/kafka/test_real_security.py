@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runtime.contract.client.settings import SecurityProtocol, Tls, TokenCommand, WireSettings, wire_settings
+from runtime.contract.client.settings import SecurityProtocol, Tls, TokenCommand, WireSettings
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import (
     AuthenticationFailed,
     Disconnected,
-    ErrorCode,
     Malformed,
     Unsupported,
     WireError,
@@ -58,17 +57,6 @@ def test_sasl_refusals_say_what_is_wrong(lab_sasl: Lab) -> None:
     refused(replace(good, sasl=None), Unsupported, "no sasl.mechanism is set")
     plain = replace(good, security=SecurityProtocol.PLAINTEXT)
     refused(plain, Disconnected, "does this listener want SASL, and security.protocol not?")
-
-
-async def test_what_a_principal_may_not_see_is_an_error_of_the_topic(lab_sasl: Lab, fresh: Fresh) -> None:
-    dc1 = lab_sasl.clusters["dc1"]
-    topic = fresh("orders")
-    create_topic(dc1.client, topic)
-    client = {key: str(value) for key, value in dc1.client_of("app").items() if key != "bootstrap.servers"}
-
-    async with await KafkaCluster.open(wire_settings(dc1.bootstrap, client)) as cluster:
-        found = (await cluster.topics([topic]))[topic]
-        assert found.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_mutual_tls_reads_and_writes_from_files_and_from_text(lab_tls: Lab, fresh: Fresh) -> None:
