@@ -223,11 +223,19 @@ async def test_what_is_asked_while_a_request_is_under_way_goes_with_the_next_one
     assert [offsets(one) for one in found] == [{0: 0}, {1: 1}, {2: 2, 3: 3}]
 
 
-async def test_questions_about_starts_and_about_ends_do_not_wait_for_each_other():
+@pytest.mark.parametrize(
+    "questions",
+    [
+        [{"at": at} for at in (EARLIEST, LATEST)],
+        [{"isolation": isolation} for isolation in Isolation],
+    ],
+    ids=["starts and ends", "isolations"],
+)
+async def test_questions_of_another_kind_do_not_wait_for_each_other(questions: list[dict[str, Any]]):
     cluster = HeldPartitions()
-    callers = [begin(cluster, 1, at=at) for at in (EARLIEST, LATEST)]
+    callers = [begin(cluster, 1, **question) for question in questions]
     await settled()
-    assert cluster.partitions() == [[1], [1]]
+    assert cluster.partitions() == [[1]] * len(questions)
     cluster.permits.allow(len(callers))
     await asyncio.gather(*callers)
 
@@ -241,15 +249,6 @@ async def test_two_questions_about_one_partition_are_two_requests():
     assert cluster.partitions() == [[0], [1], [1]]
     asked = [time for request in cluster.requests[1:] for time in request.times.values()]
     assert asked == [NOON + 1, NOON]
-
-
-async def test_requests_of_another_isolation_are_not_waited_for():
-    cluster = HeldPartitions()
-    callers = [begin(cluster, number, isolation=isolation) for number, isolation in enumerate(Isolation)]
-    await settled()
-    assert len(cluster.requests) == len(Isolation)
-    cluster.permits.allow(len(callers))
-    await asyncio.gather(*callers)
 
 
 async def test_a_connection_that_breaks_is_tried_again_for_each_caller():
