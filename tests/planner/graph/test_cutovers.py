@@ -12,8 +12,9 @@ from planner.model.address import Address, Kind
 from planner.model.desired import Desired
 from planner.model.diagnostic import Severity
 from planner.model.observed import ObservedCluster, RegistryEntry
-from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Wave
+from planner.model.topology import AclRule, Cluster, Cutover, Fence, Flow, Quota, Wave
 from runtime.contract.spec.flow import GroupsSpec
+from tests.fakes.replacing import replace
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, topology
 
 READ = rule("dc1 ALLOW User:app READ *")
@@ -34,6 +35,7 @@ def shop(
     flows: tuple[Flow, ...] = (flow("go=dc1>dc2"),),
     dc1: Mapping[str, Any] | None = None,
     dc2: Sequence[str] = (),
+    declared: tuple[Quota, ...] = (),
     **live: Any,
 ) -> Desired:
     clusters = {
@@ -41,8 +43,9 @@ def shop(
         "dc2": Cluster("dc2", bootstrap="dc2:9092"),
     }
     names = tuple(flow.name for flow in flows if flow.source_cluster == "dc1")
-    declared = topology(*flows, clusters=clusters, **moving(*waves, fence=fence, flows=names))
-    return expand(declared, observed(source(acls, **live), cluster("dc2", *dc2)))
+    moves = moving(*waves, fence=fence, flows=names)
+    whole = topology(*flows, clusters=clusters, quotas=declared, **moves)
+    return expand(whole, observed(source(acls, **live), cluster("dc2", *dc2)))
 
 
 def source(acls: tuple[AclRule, ...] | None, **live: Any) -> ObservedCluster:
@@ -146,6 +149,13 @@ def test_a_fence_of_quotas_limits_the_producers(fenced: bool, quotas: list[Any])
 
 BOTH_WAYS = (flow("go=dc1>dc2"), flow("back=dc2>dc1", "orders"))
 REPL = {"principal": "User:repl"}
+OF_A = Wave("w", ("orders",), producers=("User:a",))
+A_LIMIT = Quota("dc1", user="a", producer_byte_rate=5)
+
+
+def limited(*entities: str, **more: Any) -> dict[str, Any]:
+    """A fence of quotas, where these entities have a limit at the source."""
+    return {"fence": Fence.QUOTA, "quotas": {one: {"producer_byte_rate": 5} for one in entities}, **more}
 
 
 @pytest.mark.parametrize(
@@ -162,31 +172,13 @@ REPL = {"principal": "User:repl"}
             {"flows": (flow("go=dc1>dc2", groups=GroupsSpec(sync=False)),)},
             ["wave-groups"],
         ),
-        (
-            Wave("w", ("orders",), producers=("User:repl",)),
-            {"fence": Fence.QUOTA, "dc1": REPL},
-            ["fence-stops-flow"],
-        ),
-        (
-            Wave("w", ("orders",), producers=("User:a",)),
-            {"fence": Fence.QUOTA, "quotas": {"user/a": {"consumer_byte_rate": 5}}},
-            ["fence-overwrites"],
-        ),
-        (
-            Wave("w", ("orders",), producers=("User:a",)),
-            {"fence": Fence.QUOTA, "quotas": {"user/a/client-id/b": {"producer_byte_rate": 5}}},
-            ["fence-outranked"],
-        ),
-        (
-            Wave("w", ("orders",), producers=("loader",)),
-            {"fence": Fence.QUOTA, "quotas": {"user/<default>": {"producer_byte_rate": 5}}},
-            ["fence-outranked"],
-        ),
-        (
-            Wave("w", ("orders",), producers=("User:a",)),
-            {"fence": Fence.QUOTA, "quotas": {"client-id/b": {"producer_byte_rate": 5}}},
-            [],
-        ),
+        (Wave("w", ("orders",), producers=("User:repl",)), limited(dc1=REPL), ["fence-stops-flow"]),
+        (OF_A, limited("user/a"), ["fence-overwrites"]),
+        (OF_A, limited("user/a", declared=(A_LIMIT,)), []),  # the fence restores what is declared there
+        (OF_A, limited("user/a", declared=(replace(A_LIMIT, cluster="dc2"),)), ["fence-overwrites"]),
+        (OF_A, limited("user/a/client-id/b"), ["fence-outranked"]),
+        (Wave("w", ("orders",), producers=("loader",)), limited("user/<default>"), ["fence-outranked"]),
+        (OF_A, limited("client-id/b"), []),
     ],
 )
 def test_what_is_said_of_a_wave(wave: Wave, more: dict[str, Any], lints: list[str]) -> None:
