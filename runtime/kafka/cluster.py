@@ -50,6 +50,7 @@ R = TypeVar("R")
 CONTROL = "control"
 CHANGES = "changes"  # of topics and ACL rules, which may take seconds
 _KEYS_TOGETHER = 1_000  # of several callers, in one request
+_METADATA_BYTES = 16 << 20  # of the last responses: a list of 50,000 topics takes 4 to 8 MB
 _LOOKUPS_AT_ONCE = 8
 _WATCHED_S = 15.0  # a topic that nobody looked at for so long is not asked for again
 ATTEMPT_S = 10.0  # for one broker, where another could answer as well
@@ -68,7 +69,7 @@ class KafkaCluster:
         self._dialer = Dialer(settings)
         self._links = Links(self._dialer, lambda node: self.brokers.get(node))
         self._topics = TopicCache(settings.metadata_max_age_s)
-        self.decoded: LastDecoded[DecodedTopics] = LastDecoded()
+        self.decoded: LastDecoded[DecodedTopics] = LastDecoded(_METADATA_BYTES)
         self._all: tuple[tuple[TopicMetadata, ...], Mapping[str, TopicMetadata]] = (), {}
         # The requests that several callers share, by kind of the request, and broker where one is meant.
         self.gathered: dict[Hashable, Gathered[Any, Any, Any]] = {}
