@@ -1,5 +1,14 @@
-Feature: Concurrent applies and rollback
-  One engineer applies at a time, and what an apply did can be taken back.
+Feature: Crashes, drift and concurrent applies
+  The next apply finishes an interrupted one. Nothing is lost, and nothing is done twice.
+
+  Scenario: Killed in the middle, finished by the next apply
+    Given a topology with 40 topics of its own that are deleted when they are removed
+    When an apply is killed after its first step
+    And the pipeline applies the topology with --auto-approve
+    Then the exit code is 0
+    And all topics of its own exist at dc1
+    When the pipeline plans with --detailed-exitcode
+    Then the exit code is 0
 
   Scenario: Two engineers at once
     Given a topology with the topic orders of 3 partitions at dc1

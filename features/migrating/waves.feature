@@ -57,6 +57,33 @@ Feature: Clients leave a cluster for good, in waves
     And a plan shows no changes
 
   @long
+  Scenario: A wave with a flow of its own moves, and returns alone
+    Given orders and payments are copied from dc1 to dc2 by a flow each, in the waves billing and rest
+    And app writes 100 records to orders and 20 to payments at dc1
+    And the group billing has read 40 records of orders at dc1
+    When the engineer runs repl cutover to-cloud
+    Then the exit code is 0
+    And app writes 10 records to orders at dc2
+    When the engineer runs repl cutover to-cloud --wave billing --back
+    Then the exit code is 0
+    And the message says "Next: stop its producers at the destination"
+    And app writes 5 records to orders at dc2
+    When repl cutover to-cloud --wave billing --back --switch is killed once it says "updating ..."
+    And the engineer runs repl cutover to-cloud --wave billing --back --switch
+    Then the exit code is 0
+    And orders at dc1 holds every record that was written, each once
+    And the group billing reads exactly the other records of orders at dc1
+    And app writes 5 records to orders at dc1
+    And new records of orders arrive at dc2
+    And app writes 5 records to payments at dc1
+    And new records of payments arrive at dc2
+    And a plan shows no changes
+    When the engineer runs repl cutover to-cloud
+    Then the exit code is 0
+    And app is refused at orders at dc1
+    And app writes 5 records to orders at dc2
+
+  @long
   Scenario: A wave whose copies differ does not move
     Given orders and payments are copied from dc1 to dc2 by a flow each, in the waves billing and rest
     And the gates compare every record

@@ -2,8 +2,7 @@ Feature: A team adds a topic
   A plan shows what an apply would do, and changes nothing.
 
   Scenario: One more topic
-    Given a topology with the topic orders of 3 partitions at dc1
-    And the topology was applied
+    Given the topology was applied with the topic orders at dc1
     When the team declares payments at dc1 with 12 partitions
     And the topology is planned
     Then the exit code is 0

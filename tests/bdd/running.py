@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient, ConfigResource, ResourceType
 
 from planner.config import load
 from planner.drill import promises
@@ -85,7 +85,7 @@ class Town:
 
     def said(self, text: str) -> str:
         """What the command said, with the names that the scenario uses."""
-        for word in ("dc1-to-dc2", "orders", "payments", "refunds", "returns"):
+        for word in ("dc1-to-dc2", "orders", "catalog", "payments", "refunds", "returns"):
             text = text.replace(self.name(word), word)
         return text
 
@@ -144,6 +144,15 @@ class Town:
 
     def make(self, word: str, cluster: str, partitions: int) -> None:
         create_topic(self.client(cluster), self.name(word), partitions)
+
+    def delete(self, word: str, cluster: str) -> None:
+        admin = self.admin(cluster)
+        admin.delete_topics([self.name(word)])[self.name(word)].result(timeout=PATIENCE_S)
+
+    def config(self, word: str, cluster: str, key: str) -> str:
+        resource = ConfigResource(ResourceType.TOPIC, self.name(word))
+        admin = self.admin(cluster)
+        return str(admin.describe_configs([resource])[resource].result(timeout=PATIENCE_S)[key].value)
 
     # Processes
 

@@ -13,7 +13,7 @@ from tests.records import Record, read
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.usefixtures("drill")]
 
-scenarios(*(f"failing_over/{name}.feature" for name in ("losing", "salvage")))
+scenarios(*(f"failing_over/{name}.feature" for name in ("losing", "switching", "salvage")))
 
 FLOW = "dc1-to-dc2"
 Partitions = dict[int, list[Record]]

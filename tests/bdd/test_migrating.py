@@ -11,7 +11,7 @@ from pytest_bdd import given, parsers, scenarios, then, when
 
 from runtime.lab.lab import Lab
 from tests.bdd.consuming import consumer_of, eat
-from tests.bdd.migrating import open_transaction, rights
+from tests.bdd.migrating import killed_once_it_says, open_transaction, rights
 from tests.bdd.running import Town, eventually, fresh_names, log_in, one_way
 from tests.records import PATIENCE_S
 
@@ -134,6 +134,11 @@ def _(town: Town) -> None:
 def _(town: Town) -> None:
     with open_transaction(town, "orders"):
         town.engineer("cutover", "to-cloud", "--timeout", "4s")
+
+
+@when(parsers.re(r'repl cutover (?P<words>to-cloud[^"]*) is killed once it says "(?P<text>[^"]*)"$'))
+def _(town: Town, words: str, text: str) -> None:
+    killed_once_it_says(town, text, words)
 
 
 @when(parsers.re(r"a super user writes (?P<count>\d+) records? to (?P<word>\w+) at (?P<cluster>dc\d)$"))

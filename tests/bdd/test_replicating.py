@@ -1,4 +1,4 @@
-"""Steps of features/replicating: a job, launched by one apply, shared by all scenarios."""
+"""Steps of features/replicating: two jobs, launched by one apply, shared by all scenarios."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,9 @@ from pytest_bdd import given, parsers, scenarios, then, when
 from planner.apply.job_watch import JobWatch
 from planner.kafka import ClusterClient, run_at
 from runtime.lab.lab import Lab
-from tests.bdd.running import Town, eventually, fresh_names, one_way
+from tests.bdd.running import SMALL, Town, eventually, fresh_names
 from tests.endpoints import endpoint
+from tests.topologies import at
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -20,16 +21,27 @@ scenarios(*(f"replicating/{name}.feature" for name in ("changing", "copying", "s
 def town(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     folder = tmp_path_factory.mktemp("town")
     name = fresh_names()
-    made = one_way(
-        lab,
-        folder,
-        name,
-        "orders",
-        topics={"include": [name(word) for word in ("orders", "new-events", "returns")]},
-        heartbeats=False,
-        checkpoints=False,
-        groups={"sync": False},
-    )
+    quick = {
+        "follow": {"every": "500ms"},
+        "heartbeats": False,
+        "checkpoints": False,
+        "groups": {"sync": False},
+    }
+    there = {"name": name("dc1-to-dc2"), "from": "dc1", "to": "dc2", "job": name("into-dc2"), **quick}
+    there["topics"] = {"include": [name("orders"), name("new-") + ".*", name("new-events"), name("returns")]}
+    ways = [
+        {"name": name(f"both-into-{to}"), "from": source, "to": to, "job": name(f"into-{to}"), **quick}
+        | {"topics": {"include": [name("catalog")]}}
+        for source, to in (("dc1", "dc2"), ("dc2", "dc1"))
+    ]
+    topology = at(lab, name("town"), folder, ("dc1", "dc2"))
+    topology.more["flows"] = [there, *ways]
+    topology.more["jobs"] = {name("into-dc1"): SMALL, name("into-dc2"): SMALL}
+    for cluster in ("dc1", "dc2"):
+        topology.topics.append({"name": name("catalog"), "cluster": cluster, "partitions": 2})
+    topology.topics.append({"name": name("orders"), "cluster": "dc1", "partitions": 2})
+    made = Town(lab, topology, folder / "home", name)
+    topology.write()
     try:
         made.apply()
         yield made
@@ -45,7 +57,18 @@ def _(town: Town) -> None:
     assert town.topology.file.exists()
 
 
+@given(parsers.parse("{count:d} records were copied to {word} at dc2"))
+def _(town: Town, word: str, count: int) -> None:
+    town.write(word, "dc1", count)
+    arrived(town, word, "dc2", "dc1")
+
+
 # When
+
+
+@when("the topology is planned")
+def _(town: Town) -> None:
+    town.run("plan", str(town.topology.file))
 
 
 @when(parsers.parse("the topology is applied with {option}"))
@@ -69,6 +92,22 @@ def on_flow(town: Town, word: str, *command: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+@when(parsers.parse("the flow {word} is removed from the topology"))
+def _(town: Town, word: str) -> None:
+    flows = town.topology.more["flows"]
+    town.topology.more["gone"] = town.flow(word)
+    town.topology.more["flows"] = [one for one in flows if one["name"] != town.name(word)]
+    gone = town.topology.more.pop("gone")
+    town.apply()
+    town.topology.more["flows"].append(gone)  # what is not written is not applied
+
+
+@when(parsers.parse("the flow {word} is added again"))
+def _(town: Town, word: str) -> None:
+    assert town.flow(word)
+    town.apply()
+
+
 @when("every process of the job into dc2 is killed with -9")
 def _(town: Town) -> None:
     town.kill("dc2", "supervisor", "watchman", "application")
@@ -79,6 +118,10 @@ def _(town: Town) -> None:
 
 @then(parsers.parse("{word} at {here} holds the records of {there}, each once and in order"))
 def _(town: Town, word: str, here: str, there: str) -> None:
+    arrived(town, word, here, there)
+
+
+def arrived(town: Town, word: str, here: str, there: str) -> None:
     expected = town.values(word, there)
     eventually(lambda: town.values(word, here) == expected, about=f"{word}: {expected}")
 
@@ -107,6 +150,26 @@ def _(town: Town, word: str, cluster: str) -> None:
     status = town.run("plan", str(town.topology.file))  # takes longer than any record ever does
     assert status.returncode == 0
     assert len(town.records(word, cluster)) < before
+
+
+@then(parsers.parse("{word} holds the same {count:d} records at dc1 and dc2"))
+def _(town: Town, word: str, count: int) -> None:
+    wanted = sorted(value for cluster in ("dc1", "dc2") for value in town.written[word, cluster])
+    assert len(wanted) == count
+    eventually(lambda: held(town, word, "dc1") == wanted, about=f"{word} at dc1")
+    eventually(lambda: held(town, word, "dc2") == wanted, about=f"{word} at dc2")
+
+
+def held(town: Town, word: str, cluster: str) -> list[bytes]:
+    return sorted(record.value or b"" for record in town.records(word, cluster))
+
+
+@then("no record is copied back")
+def _(town: Town) -> None:
+    before = {cluster: held(town, "catalog", cluster) for cluster in ("dc1", "dc2")}
+    town.write("orders", "dc1", 1)  # what is written later has arrived: nothing of before is still on its way
+    arrived(town, "orders", "dc2", "dc1")
+    assert {cluster: held(town, "catalog", cluster) for cluster in ("dc1", "dc2")} == before
 
 
 @then("repl drift reports that the job into dc2 is not running")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.request import urlopen
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from planner.ui.server import Server, listen
 from planner.workflows.requests import TopologyRequest
 from runtime.contract.results.status import ReplicationStatus
 from tests.commands import begin
+from tests.records import wait_for
 
 PATIENCE_S = 60.0
 Given = ReplicationStatus | Exception
@@ -175,6 +177,13 @@ class LivePage:
         assert self._process.stdout is not None
         self.url = json.loads(self._process.stdout.readline())["url"]
 
+    def text(self, path: str = "") -> str:
+        with urlopen(self.url + path, timeout=PATIENCE_S) as answer:  # a 404 is an error
+            return Parsed(answer.read().decode()).text
+
+    def says(self, words: str, path: str = "") -> None:
+        wait_for(lambda: words in self.text(path), 240, about=lambda: f"{words!r} on the live page")
+
     def close(self) -> int:
         """As Ctrl-C does. Returns the exit code."""
         self._process.send_signal(signal.SIGINT)
@@ -182,3 +191,9 @@ class LivePage:
         assert "Traceback" not in errors, errors
         assert output == ""
         return self._process.returncode
+
+    def kill(self) -> None:
+        """Ends it where it still runs, and closes its pipes."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.communicate()
