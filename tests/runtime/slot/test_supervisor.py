@@ -27,7 +27,7 @@ from tests.fakes.partition import partition, queued
 from tests.fakes.side import Side
 from tests.waiting import until
 
-SAME = bytes(16)  # a topic's id that tells nothing
+SAME, OTHER, GONE = bytes(16), b"x" * 16, b""  # a topic's id: the first one tells nothing
 
 
 @pytest.fixture
@@ -199,55 +199,68 @@ async def test_a_partition_that_lacks_a_marker_continues_once_it_is_written(copy
 
 
 class Watched:
-    """Two clusters in one, whose topic has a leader of epoch 6; `seen` says why a partition is inspected."""
+    """A cluster whose topic has this id, and a leader of epoch 6."""
 
     def __init__(self, topic_id: bytes) -> None:
-        self.seen: list[str] = []
         leader = Partition(0, 0, 6, (0,), (0,))
         self._topic = TopicMetadata("orders", topic_id, ErrorCode.NONE, False, {0: leader})
+        if topic_id == GONE:
+            self._topic = TopicMetadata("orders", SAME, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False, {})
 
     async def recent_topics(self, names: Iterable[str], max_age_s: float) -> dict[str, TopicMetadata]:
         return {"orders": self._topic}
 
+
+class Inspections(list[str]):
+    """Why a partition is inspected."""
+
     def retry(self, copy: PartitionCopy, why: str) -> None:
-        self.seen.append(why)
+        self.append(why)
 
     def leader_changed(self, copy: PartitionCopy) -> None:
-        self.seen.append("its leader changed")
+        self.append("its leader changed")
 
 
 @asynccontextmanager
-async def watching(copy: PartitionCopy, topic_id: bytes = SAME) -> AsyncIterator[list[str]]:
+async def watching(
+    copy: PartitionCopy, source_id: bytes = SAME, destination_id: bytes = SAME
+) -> AsyncIterator[list[str]]:
     """Checks every few seconds; yields why the partition is inspected."""
-    cluster: Any = Watched(topic_id)
+    source: Any = Watched(source_id)
+    destination: Any = Watched(destination_id)
+    seen: Any = Inspections()
     copy.resume()
-    watch = TopicWatch(cluster, cluster, {copy.key: copy}, cluster, cluster.leader_changed)
+    watch = TopicWatch(source, destination, {copy.key: copy}, seen, seen.leader_changed)
     task = asyncio.create_task(watch.run())
-    yield cluster.seen
+    yield seen
     task.cancel()
 
 
 @pytest.mark.parametrize(
-    ("inspected", "fetched", "busy", "topic_id", "why"),
+    ("inspected", "fetched", "busy", "ids", "why"),
     [
-        (6, 6, False, SAME, []),
-        (6, -1, False, SAME, []),
-        (5, -1, False, SAME, ["its leader changed"]),  # it may have missed a marker without a leader
-        (5, -1, True, SAME, []),  # it is inspected before its next transaction
-        *((6, -1, busy, b"x" * 16, ["a topic's id changed"]) for busy in (False, True)),
+        (6, 6, False, (SAME, SAME), []),
+        (6, -1, False, (SAME, SAME), []),
+        (5, -1, False, (SAME, SAME), ["its leader changed"]),  # it may have missed a marker without a leader
+        (5, -1, True, (SAME, SAME), []),  # it is inspected before its next transaction
+        *(
+            (6, -1, busy, ids, ["a topic's id changed"])
+            for ids in ((OTHER, SAME), (SAME, OTHER), (SAME, GONE))
+            for busy in (False, True)
+        ),
         # The old leader may have gone without an answer to the fetch that waits there.
-        *((6, 5, busy, SAME, ["orders-0 has a new leader at the source"]) for busy in (False, True)),
+        *((6, 5, busy, (SAME, SAME), ["orders-0 has a new leader at the source"]) for busy in (False, True)),
     ],
 )
 @jumping
 async def test_a_partition_with_a_new_leader_or_of_a_new_topic_is_inspected(
-    copy: PartitionCopy, inspected: int, fetched: int, busy: bool, topic_id: bytes, why: list[str]
+    copy: PartitionCopy, inspected: int, fetched: int, busy: bool, ids: tuple[bytes, bytes], why: list[str]
 ) -> None:
     copy.inspected(inspected)
     copy.fetch_under(fetched)
     if busy:
         copy.enter_transaction()
-    async with watching(copy, topic_id) as seen:
+    async with watching(copy, *ids) as seen:
         await asyncio.sleep(EVERY_S + 1)
         assert seen[:1] == why
 
