@@ -73,9 +73,7 @@ HOSTILE: dict[str, bytes] = {
     "a config value that is an object": topology(
         topics=[{"name": "a", "cluster": "dc1", "config": {"retention.ms": {"env": "HOME"}}}]
     ),
-    "a cluster without an address": topology(clusters={"dc1": {"name": "dc1"}}),
     "no clusters": topology(clusters={}),
-    "policies of another shape": topology(policies={"max_deletes": "all"}),
     "a secret of another kind": topology(
         clusters={"dc1": {"name": "dc1", "bootstrap": "a:1", "client": {"a": {"kind": "run", "name": "x"}}}}
     ),

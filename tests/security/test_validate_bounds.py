@@ -55,10 +55,6 @@ ATTACKS: dict[str, tuple[str, str]] = {
         f"vars:\n  l: {listed(4_000)}\n" + flows(lambda _: "topics: {include: '{{ l }}'}", 25_000),
         "too much comes out of variables here",
     ),
-    "a computed list in many flows": (
-        f"vars:\n  l: {listed(4_000)}\n" + flows(lambda _: "topics: {include: '{{ l + l }}'}", 25_000),
-        "too much comes out of variables here",
-    ),
     "a text many times": (
         f"vars:\n  l: {'x' * 400_000}\n{FLOW}'{'{{ l }}' * 50_000}'}}\n",
         "it comes to more than 100,000 characters",
@@ -111,10 +107,6 @@ ATTACKS: dict[str, tuple[str, str]] = {
     ),
     "many flows": (flows(lambda _: "topics: {include: 'a.*'}"), f"more than {MOST_FLOWS:,} flows"),
     "unknown keys": (filled(lambda n: f"clustersx{n}: 1\n"), "mistakes"),
-    "unknown clusters": (
-        "topics:\n" + filled(lambda n: f"  - {{name: t{n}, cluster: dc-number-{n}}}\n"),
-        "mistakes",
-    ),
     "unknown variables": (
         "vars:\n"
         + filled(lambda n: f"  variable_number_{n}: 1\n", 400_000)
@@ -129,7 +121,6 @@ ATTACKS: dict[str, tuple[str, str]] = {
         f"{FLOW}x}}\n    start: {{offsets: {{a: {{{','.join(f'{n}: 1' for n in range(90_000))}}}}}}}\n",
         "Valid",
     ),
-    "braces": (f"{FLOW}'{'{{' * 400_000}'}}\n", "2,000 characters"),
     "spaces in an expression": (f"{FLOW}'{('{{' + ' ' * 100) * 8_000}'}}\n", "2,000 characters"),
 }
 
