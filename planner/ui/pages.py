@@ -172,8 +172,11 @@ def flow_page(reading: Reading, hour: Hour, query: Query) -> dict[str, Any]:
             topic.topic,
         )
     )
+    # The job of a flow into files is beside the source, not beside the flow's destination.
+    job_at = next((job.destination for job in reading.status.jobs if name in job.flows), "")
     return {
         "flow": flow,
+        "job_at": job_at,
         "known": reading.known_flows.get(name),
         "trail": hour.flow(name),
         "topics": rows(topics, query),

@@ -190,6 +190,19 @@ def test_a_flow_draws_its_hour() -> None:
     assert behind == ["Behind over the last hour: now 20 min, highest 20 min"]
 
 
+@pytest.mark.parametrize("flow", [FLOW, "to-lake"])
+def test_a_flow_leads_to_its_job_also_where_it_goes_into_files(flow: str) -> None:
+    """The job of a flow into files is beside the source, not beside the endpoint."""
+    jobs = [replace(one, flows=[FLOW, "to-lake"]) for one in INTO_FILES.jobs]
+    with serving(fresh(replace(INTO_FILES, jobs=jobs))) as visited:
+        (job,) = [
+            str(one["href"])
+            for one in visited.page(f"/flow?name={flow}").named("a")
+            if str(one["href"]).startswith("/job?")
+        ]
+        assert "Heartbeat" in visited.page(job).text
+
+
 def test_search_finds_topics_at_both_sides(visited) -> None:
     page = visited.page("/search?q=ORD")
 
