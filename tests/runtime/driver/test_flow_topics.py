@@ -24,8 +24,8 @@ from runtime.contract.records.ledger import (
 from runtime.contract.records.manifest import FilePosition, OffsetGap
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import Latest
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec, Route
-from runtime.contract.spec.rename import Table, Template
+from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.rename import Table
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
 from runtime.contract.spec.topic_settings import TopicSettings
@@ -97,23 +97,11 @@ def test_a_topic_that_appears_later_takes_no_mirror_from_one_that_is_copied() ->
     assert notes == ["a-x is not copied: b-x has the name x at the destination"]
 
 
-def job(flow: FlowSpec, *routes: Route) -> JobSpec:
-    return JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[flow], routes=list(routes))
+def job(flow: FlowSpec) -> JobSpec:
+    return JobSpec(job="j", topology="t", destination="dc2", clusters={}, flows=[flow])
 
 
-def test_names_do_not_grow_in_a_ring_and_promoted_topics_are_left() -> None:
-    way: dict[str, Any] = {
-        "topics": SelectionSpec(include=(".*",)),
-        "rename": Template(text="{source}.{topic}"),
-    }
-    there = FlowSpec(name="there", source="dc1", destination="dc2", **way)
-    routes = [
-        Route(name="there", source="dc1", destination="dc2", **way),
-        Route(name="back", source="dc2", destination="dc1", **way),
-    ]
-    topics = ["orders", "dc2.orders", "__repl.ledger"]
-    assert selected_topics(there, router_of(job(there, *routes)), topics) == {"orders": "dc1.orders"}
-
+def test_promoted_topics_are_left_once_they_are_drained() -> None:
     flow = flow_spec("f", promoted=["pay.*"])
     router, topics = router_of(job(flow)), ["orders", "payments", "payroll"]
     assert selected_topics(flow, router, topics) == {"orders": "orders"}
