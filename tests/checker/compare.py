@@ -3,6 +3,7 @@
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tests.checker.reader import PATIENCE, Change, Log, Reader, Seen, read
@@ -49,7 +50,7 @@ def compare(
     report = compare_logs(left, right, topic, there_topic or topic, hops=hops)
     if written is None:
         return report
-    return _with_findings(report, _unlike_written(whole, written))
+    return replace(report, findings=[*report.findings, *_unlike_written(whole, written)])
 
 
 def compare_logs(left: Log, right: Log, topic: str = "t", there: str = "t", *, hops: int = 0) -> Report:
@@ -64,12 +65,6 @@ def compare_logs(left: Log, right: Log, topic: str = "t", there: str = "t", *, h
         pairs[partition] = [(one.offset, two.offset) for one, two in paired]
     records, arrived = (sum(len(log) for log in side.values()) for side in (left, right))
     return Report(topic, there, records, arrived, findings, pairs)
-
-
-def _with_findings(report: Report, more: Sequence[Finding]) -> Report:
-    return Report(
-        report.topic, report.there, report.records, report.arrived, [*report.findings, *more], report.pairs
-    )
 
 
 def _partition(

@@ -120,7 +120,7 @@ class Model:
     def replay(self) -> None:
         """Salvage: what dc1 holds and never sent, by the ledger."""
         low = self._orphan(self.there)
-        producer = self._next(self.dc2, Table(names={"orders": "dc1.orders"}), only="dc1.orders")
+        producer = self._register(self.there, Table(names={"orders": "dc1.orders"}), only="dc1.orders")
         for one in self.dc1.records(max(low, self.replayed), len(self.dc1.log)):
             if one.producer_id == CLIENT:
                 self.dc2.append(one.value or b"", producer, _with(one, self.dc1))
@@ -162,18 +162,13 @@ class Model:
     def _stamped(self, source: Cluster, one: ConsumerRecord) -> tuple[tuple[str, bytes | None], ...]:
         return _with(one, source) if self.provenance == "headers" else one.headers
 
-    def _register(self, flow: Flow) -> int:
+    def _register(self, flow: Flow, rename: Template | Table = RENAME, only: str | None = None) -> int:
         source = NAMES[flow.source.id]
         undoes = "dc1" if flow is self.back else None
         self._ids += 1
         flow.destination.producers[self._ids] = FlowProducer(
-            flow.name, source, flow.source.id, RENAME, undoes=undoes
+            flow.name, source, flow.source.id, rename, undoes=undoes, only=only
         )
-        return self._ids
-
-    def _next(self, at: Cluster, rename: Table, only: str) -> int:
-        self._ids += 1
-        at.producers[self._ids] = FlowProducer(THERE, "dc1", "id-1", rename, only=only)
         return self._ids
 
     def _origins(self, at: Cluster) -> RecordOrigins:
