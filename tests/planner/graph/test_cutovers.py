@@ -202,7 +202,7 @@ def test_a_group_that_reads_topics_of_two_waves_is_named_with_both() -> None:
 
 def test_a_group_that_reads_topics_of_two_cutovers_is_not_named() -> None:
     flows = flow("go=dc1>dc2", "orders"), flow("more=dc1>dc3", "refunds")
-    cutovers = tuple(Cutover(one.name, (one.name,), (Wave("all", (".*",)),)) for one in flows)
+    cutovers = tuple(Cutover(one.name, (one.name,), (Wave(one.name, (".*",)),)) for one in flows)
     live = source((READ,), group_topics={"billing": frozenset({"orders", "refunds"})})
     desired = expand(topology(*flows, cutovers=cutovers), observed(live, cluster("dc2"), cluster("dc3")))
     assert "wave-splits-group" not in codes(desired)
