@@ -53,10 +53,10 @@ def failover(
 
 
 def _show_end(result: "ApplyResult", output: ApprovedOutput) -> int:
-    """Shows what was lost and what consumers subscribe to once flows have ended; returns the exit code."""
-    from planner.cli.view import print_ended
+    """Shows what consumers subscribe to once flows have ended; returns the exit code."""
+    from planner.cli.view import print_subscriptions
 
-    print_ended(result, as_json=output.as_json)
+    print_subscriptions(result.subscriptions, as_json=output.as_json)
     return result.exit_code
 
 

@@ -25,6 +25,7 @@ from planner.workflows.interaction import (
     ApplyResult,
     ApplyStarted,
     FlowLosses,
+    FlowsEnded,
     Interaction,
     PlanReady,
     ProgressEvent,
@@ -230,7 +231,7 @@ class TerminalView:
                 self._print_count(event)
             case PlanReady(plan, approved):
                 self._plan(plan, approved=approved)
-            case FlowLosses() | UnsentRecords() | ReplayReady():
+            case FlowLosses() | FlowsEnded() | UnsentRecords() | ReplayReady():
                 self._records(event)
             case StepsSent() | StepWaits() | StepsEnded() | ApplyResult():
                 self._applying(event)
@@ -272,7 +273,7 @@ class TerminalView:
                 text = applies.closing(event, shlex.join(["repl", *sys.argv[1:]]))
                 say(text, colour="green" if complete else "red", bold=complete)
 
-    def _records(self, event: FlowLosses | UnsentRecords | ReplayReady) -> None:
+    def _records(self, event: FlowLosses | FlowsEnded | UnsentRecords | ReplayReady) -> None:
         """Shows which records are lost, left or copied: each flow is a line, or an event."""
         from planner.render.reports import loss, salvage
 
@@ -280,6 +281,9 @@ class TerminalView:
             case FlowLosses(cluster, losses, at_ms):
                 title, lines = f"What the failover of {cluster} costs:", loss.flow_lines(losses, at_ms)
                 print_each("loss", losses, title, lines, as_json=self._as_json, end="\n")
+            case FlowsEnded(lost):
+                lines = loss.flow_lines(lost, int(time.time() * 1000))
+                print_each("lost", lost, "\nWhat did not arrive:", lines, as_json=self._as_json)
             case UnsentRecords(cluster, flows):
                 left = [
                     {"flow": flow, "records": sum(topics.values()), "topics": topics}
@@ -305,15 +309,6 @@ def print_each(
         click.echo(title)
         print_lines(lambda _: lines)
         click.echo(end, nl=False)
-
-
-def print_ended(result: ApplyResult, *, as_json: bool) -> None:
-    """Prints what did not arrive when flows ended, and what their groups' consumers subscribe to."""
-    from planner.render.reports.loss import flow_lines
-
-    lines = flow_lines(result.lost, int(time.time() * 1000))
-    print_each("lost", result.lost, "\nWhat did not arrive:", lines, as_json=as_json, end="\n")
-    print_subscriptions(result.subscriptions, as_json=as_json)
 
 
 def print_subscriptions(groups: "Sequence[GroupTopics]", *, as_json: bool) -> None:

@@ -124,12 +124,18 @@ class StepWaits(Struct, frozen=True):
 class FlowLosses(Struct, frozen=True):
     """What the failover of `cluster` would lose, as of `at_ms`.
 
-    What was lost in the end is `ApplyResult.lost`.
+    What was lost in the end is `FlowsEnded.lost`.
     """
 
     cluster: str
     losses: "tuple[FlowLoss, ...]"
     at_ms: int
+
+
+class FlowsEnded(Struct, frozen=True):
+    """What had not arrived when flows failed over, counted after their last transaction."""
+
+    lost: "tuple[FlowLoss, ...]"
 
 
 class UnsentRecords(Struct, frozen=True):
@@ -158,6 +164,7 @@ ProgressEvent = (
     | StepWaits
     | ApplyResult
     | FlowLosses
+    | FlowsEnded
     | UnsentRecords
     | ReplayReady
 )

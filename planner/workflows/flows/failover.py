@@ -38,6 +38,7 @@ from planner.workflows.flows.wave_edits import fence_edit, promoted_after_return
 from planner.workflows.interaction import (
     UNATTENDED,
     FlowLosses,
+    FlowsEnded,
     Interaction,
     ProgressHandler,
     UnsentRecords,
@@ -74,7 +75,20 @@ async def failover(request: FailoverRequest, interaction: Interaction = UNATTEND
         return applied
     after = await status_of(topology, request.timeout_s, given_up=request.cluster)
     lost = _losses(_left(flows, before), after, before)
-    groups = await read_subscriptions(topology, flows, request.timeout_s, interaction.progress)
+    return await report_end(topology, flows, applied, lost, request.timeout_s, interaction.progress)
+
+
+async def report_end(
+    topology: Topology,
+    flows: Sequence[Flow],
+    applied: ApplyResult,
+    lost: "tuple[FlowLoss, ...]",
+    timeout_s: float,
+    progress: ProgressHandler,
+) -> ApplyResult:
+    """Reports the loss, then reads what the groups subscribe to. An interruption meanwhile hides no loss."""
+    progress(FlowsEnded(lost))
+    groups = await read_subscriptions(topology, flows, timeout_s, progress)
     return dataclasses.replace(applied, lost=lost, subscriptions=groups)
 
 

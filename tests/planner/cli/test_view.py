@@ -12,7 +12,14 @@ from rich.console import Console
 
 from planner.apply.executor import Interruption
 from planner.cli.console import ProgressBars
-from planner.cli.view import TerminalView, ask, interaction, interruptible, print_ended, print_rehearsal
+from planner.cli.view import (
+    TerminalView,
+    ask,
+    interaction,
+    interruptible,
+    print_rehearsal,
+    print_subscriptions,
+)
 from planner.model.diagnostic import (
     Diagnostic,
     Failure,
@@ -31,6 +38,7 @@ from planner.workflows.interaction import (
     ApproveLoss,
     ApprovePlan,
     ApproveReplay,
+    FlowsEnded,
     PlanReady,
     ProgressEvent,
     StepWaits,
@@ -48,7 +56,7 @@ PLACE = SourceLocation("a.yaml", 8, 12)
 UNSENT = UnsentRecords("dc1", {"there": {"orders": 7, "refunds": 1_200}, "other": {}})
 BILLING = GroupTopics(flow="there", group="billing", cluster="dc2", topics=["dc1.orders"])
 MISSING = blank(FlowLoss, flow="there", source="dc1", destination="dc2", state="retrying")
-ENDED = ApplyResult(nothing(), lost=(MISSING,), subscriptions=(BILLING,))
+ENDED = FlowsEnded((MISSING,))
 
 
 def printed(
@@ -125,10 +133,10 @@ def test_each_step_of_an_apply_and_what_failed_behind_the_scenes_is_a_line_on_st
 
 
 def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = printed([UNSENT], capsys, as_json=False)
-    print_ended(ENDED, as_json=False)
+    out, _ = printed([UNSENT, ENDED], capsys, as_json=False)
+    print_subscriptions([BILLING], as_json=False)
 
-    assert (out + capsys.readouterr().out).splitlines()[:11] == [
+    assert (out + capsys.readouterr().out).splitlines()[:10] == [
         "Records that dc1 never sent, and that stay only there:",
         "  flow.there  up to 1,207 records (refunds 1,200, orders 7); repl salvage there shows them",
         "  flow.other  none: all of them had arrived",
@@ -137,15 +145,14 @@ def test_people_read_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "What did not arrive:",
         "  flow.there  not known: dc2 does not answer, and nothing can be done there",
         "",
-        "",
         "What the consumers of each group subscribe to at the destination:",
         "  billing  at dc2: dc1.orders",
     ]
 
 
 def test_programs_read_events(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = printed([UNSENT], capsys, as_json=True)
-    print_ended(ENDED, as_json=True)
+    out, _ = printed([UNSENT, ENDED], capsys, as_json=True)
+    print_subscriptions([BILLING], as_json=True)
 
     assert [json.loads(line) for line in (out + capsys.readouterr().out).splitlines()] == [
         {

@@ -18,19 +18,23 @@ from planner.workflows.flows.ending import (
     left_to_copy,
     read_subscriptions,
 )
+from planner.workflows.flows.failover import report_end
 from planner.workflows.flows.states import not_copying, report_loss
-from planner.workflows.interaction import Interaction, ProgressEvent
+from planner.workflows.interaction import ApplyResult, FlowsEnded, Interaction, ProgressEvent
 from runtime.audit.status.facts import TopicFacts
 from runtime.audit.status.join import join
 from runtime.contract.client.stores import Setting
 from runtime.contract.records.job_status import PartitionState as S
 from runtime.contract.records.job_status import PartitionState as State
 from runtime.contract.records.job_status import PartitionStatus
+from runtime.contract.results.groups import FlowLoss
 from runtime.contract.results.status import ReplicationStatus
+from tests.fakes.blank import blank
 from tests.fakes.clock import jumping
 from tests.fakes.health import flow_health, partition_health, status_of, topic_health
 from tests.fakes.states import flow, topology
 from tests.fakes.tables import cases
+from tests.planner.render.scenes import nothing
 from tests.runtime.audit.given import (
     TOPIC,
     asked,
@@ -254,3 +258,18 @@ def test_a_secret_that_is_gone_after_the_end_is_a_warning(tmp_path: Path) -> Non
     (noticed,) = events
     assert isinstance(noticed, Diagnostic)
     assert "sasl.password" in str(noticed)
+
+
+def test_the_loss_of_a_failover_is_reported_before_the_groups_are_read() -> None:
+    ended = flow()
+    shop = topology(ended, clusters=[Cluster(name, bootstrap="127.0.0.1:1") for name in ("dc1", "dc2")])
+    lost = (blank(FlowLoss, flow=ended.name, records=7),)
+    events: list[ProgressEvent] = []
+
+    result = run(report_end(shop, [ended], ApplyResult(nothing()), lost, 1.0, events.append))
+
+    assert result.lost == lost
+    reported, unread = events
+    assert reported == FlowsEnded(lost)
+    assert isinstance(unread, Diagnostic)
+    assert "no bootstrap broker answers" in str(unread)
