@@ -83,9 +83,7 @@ def readable(key: str, value: str) -> str:
 def in_units(key: str, value: str) -> str:
     """Returns `7d` for 604800000 milliseconds. A value without a whole unit stays as it is."""
     units = DURATIONS if key.endswith(".ms") else (*BINARY, *DECIMAL) if key.endswith(".bytes") else ()
-    if not value.isdecimal() or value == "0":
-        return value
-    return in_whole(int(value), *units) or value
+    return (in_whole(int(value), *units) if value.isdecimal() else "") or value
 
 
 Parts = Mapping[str, Any]  # a value that has several parts, or names with a value each
@@ -222,7 +220,7 @@ def _lines(value: Parts) -> str:
 
 
 def _size(size: int) -> str:
-    return (in_whole(size, *BINARY) if size else "") or f"{size}B"
+    return in_whole(size, *BINARY) or f"{size}B"
 
 
 class FieldType(Struct, frozen=True, eq=False):

@@ -69,7 +69,7 @@ class QuantityShape:
         """Returns a value as YAML writes it."""
         match self.kind:
             case Quantity.DURATION:
-                return in_whole(value, "d", "s", "ms")
+                return in_whole(value, "d", "s") or f"{value}ms"
             case Quantity.RATE:
                 return f"{value}B/s"
             case Quantity.TIMESTAMP:

@@ -26,14 +26,19 @@ BINARY = ("GiB", "MiB", "KiB")
 
 
 def in_whole(amount: int, *units: str) -> str:
-    """Returns `7d`: the amount in the first of these units of which it is a whole number; "" without one."""
+    """Returns `7d`: the amount in the first of these units of which it is a whole number; "" without one.
+
+    0 is a whole number of every unit, so none of them is chosen.
+    """
+    if not amount:
+        return ""
     sizes = ((unit, MILLISECONDS.get(unit) or BYTES[unit]) for unit in units)
     return next((f"{amount // size}{unit}" for unit, size in sizes if amount % size == 0), "")
 
 
 def duration(ms: int) -> str:
     """Returns `5s` or `90m`, and `1500ms` where no larger unit fits."""
-    return (in_whole(ms, *DURATIONS) if ms else "") or f"{ms}ms"
+    return in_whole(ms, *DURATIONS) or f"{ms}ms"
 
 
 def rounded_size(octets: float) -> str:

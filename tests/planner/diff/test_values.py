@@ -67,6 +67,7 @@ MANY_OFFSETS = ", ".join(f"a:{one}:{one}" for one in range(20)) + " and 2 more p
         ("follow", None, "off"),
         ("rate_limit", 50_000_000, "50MB/s"),
         ("rate_limit", 1_500, "1500 B/s"),
+        ("rate_limit", 0, "0 B/s"),
         ("slots", None, "auto"),
         ("slots", 3, 3),
         ("topics.default_exclude", True, True),

@@ -14,6 +14,7 @@ from runtime.contract.spec.units import BINARY, DECIMAL, DURATIONS, duration, in
         (1 << 30, (*BINARY, *DECIMAL), "1GiB"),
         (64_000_000, (*DECIMAL, *BINARY), "64MB"),
         (64_000_000, BINARY, "62500KiB"),
+        (0, DECIMAL, ""),
     ],
 )
 def test_whole_units(amount: int, units: tuple[str, ...], shown: str) -> None:
