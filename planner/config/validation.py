@@ -92,7 +92,7 @@ def _clusters(topology: ParsedRecord) -> Iterable[Diagnostic]:
                     f'"{key}" of cluster {name} stands in the topology as plain text',
                     f"refer to it: {key}: {{env: VARIABLE}} or {{file: path}}",
                     source=cluster.place("client"),
-                    code="literal_secret",
+                    code="literal-secret",
                 )
             if key == "security.protocol" and value.upper() not in SecurityProtocol.__members__:
                 what = (
@@ -102,7 +102,7 @@ def _clusters(topology: ParsedRecord) -> Iterable[Diagnostic]:
                 yield cluster.error("client", what, hint or "write one of them")
             if key == TOKEN_ENDPOINT_URL and (problem := token_endpoint_problem(value, os.environ)):
                 what = f'"{key}" of cluster {name} {problem[0]}'
-                yield cluster.error("client", what, problem[1], code="token_endpoint")
+                yield cluster.error("client", what, problem[1], code="token-endpoint")
 
 
 def _registries(topology: ParsedRecord) -> Iterable[Diagnostic]:
@@ -434,7 +434,7 @@ def _jobs(topology: ParsedRecord) -> Iterable[Diagnostic]:
             yield warning(
                 what,
                 did_you_mean(name, used) or "name it in a flow's job",
-                code="unused_job",
+                code="unused-job",
                 source=place_of(job),
             )
         if isinstance(job, ParsedRecord):

@@ -113,7 +113,7 @@ class Variables:
                 f'the variable "{name}" is neither under vars nor used',
                 did_you_mean(name, expected) or "remove it, or declare it under vars",
                 source=key.source,
-                code="unused_variable",
+                code="unused-variable",
             )
             for name, key in self.given.items()
             if name not in expected

@@ -35,7 +35,7 @@ def test_validate_names_the_place_and_takes_https_and_what_the_operator_allows(
     with pytest.raises(Failure) as failure:
         load(topology(tmp_path, "https://me:hush@idp/token"))
     (found,) = failure.value.diagnostics
-    assert found.code == "token_endpoint"
+    assert found.code == "token-endpoint"
     assert f'"{KEY}" of cluster dc1 holds a user name or a password' in found.summary
     assert ":6" in str(found.source)
     assert "hush" not in str(found)

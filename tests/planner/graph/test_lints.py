@@ -56,6 +56,13 @@ def test_each_code_stands_in_the_docs_and_each_documented_one_is_found() -> None
     assert sorted(written) == sorted(rows)
 
 
+def test_words_of_a_code_are_joined_by_hyphens() -> None:
+    sources = [path.read_text() for path in (ROOT / "planner").rglob("*.py")]
+    written = {code for text in sources for code in re.findall(r'\bcode="([^"]+)"', text)}
+    assert len(written) > 50
+    assert [code for code in sorted(written) if not re.fullmatch("[a-z]+(-[a-z]+)*", code)] == []
+
+
 def offline(*parts: Any, **more: Any) -> list[str]:
     return codes(lint_offline(topology(*parts, **more)))
 
