@@ -453,16 +453,7 @@ class AppliedTopic(Struct, frozen=True):
             reason if action is not Action.NO_OP else AS_APPLIED,
             fields,
             before=_applied_state(entry, live),
-            after={
-                key: without_secret(value)
-                for key in entry.spec
-                if (
-                    value := current.get(
-                        config_path(key.removeprefix(CONFIG)) if key.startswith(CONFIG) else (key,)
-                    )
-                )
-                is not None
-            },
+            after=_state(current),
             unchanged=len(current) - len(fields),
         )
 
@@ -483,14 +474,16 @@ class AppliedTopic(Struct, frozen=True):
                 expected += [] if source is None else [None if of_source is None else of_source.value]
                 return any(same(difference.path, value, difference.new) for value in expected)
             case ("partitions",):
-                counts = {wanted.partitions, source.partitions if source is not None else None} - {None}
-                return difference.new in {str(count) for count in counts}
+                return difference.new in (
+                    wanted.partitions,
+                    source.partitions if source is not None else None,
+                )
             case _:
                 return False
 
 
 def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tree]:
-    """Returns what the registry remembers of a topic, and the same fields as they are now, both as text.
+    """Returns what the registry remembers of a topic, and the same fields as they are now.
 
     The broker does not tell a sensitive setting, so that one counts as applied.
     """
@@ -498,8 +491,8 @@ def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tre
     current: dict[Path, Leaf] = {}
     for path, factors in ((PARTITIONS, live.partitions), (REPLICATION, live.replication_factors)):
         if path[-1] in entry.spec:
-            applied[path] = entry.spec[path[-1]]
-            current[path] = str(factors) if isinstance(factors, int) else factors
+            applied[path] = entry.number(path[-1])
+            current[path] = factors
     for key, value in sorted(entry.config.items()):
         path, now = config_path(key), explicit(live, key)
         if is_sensitive(live, key):
@@ -510,5 +503,9 @@ def _applied_trees(entry: RegistryEntry, live: ObservedTopic) -> tuple[Tree, Tre
 
 
 def _applied_state(entry: RegistryEntry, live: ObservedTopic | None) -> dict[str, object]:
-    shown = recorded_config(entry, live)
-    return {key: shown.get(key.removeprefix(CONFIG), value) for key, value in entry.spec.items()}
+    """Returns what the registry remembers of a topic, in the form in which a plan has a topic."""
+    sizes = {key: entry.number(key) for (key,) in (PARTITIONS, REPLICATION) if key in entry.spec}
+    others = {
+        key: value for key, value in entry.spec.items() if key not in sizes and not key.startswith(CONFIG)
+    }
+    return {**sizes, "config": recorded_config(entry, live), **others}

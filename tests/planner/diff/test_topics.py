@@ -324,6 +324,25 @@ def test_a_topic_that_was_applied(have, says) -> None:
     ]
 
 
+def test_drift_has_values_of_the_kind_and_in_the_form_of_a_plan() -> None:
+    want = replace(wanted("orders", 6, retention_ms=DAY), replication=3)
+    (drift,), (plan,) = drifted(desired(), at(GROWN, owned(want))), planned(want, at(GROWN))
+
+    assert drift.after == {"partitions": 8, "replication": 2, "config": {}}
+    assert drift.before == {
+        "partitions": 6,
+        "replication": 3,
+        "config": {"retention.ms": DAY},
+        "id": "id:orders",
+    }
+    assert plan.before is not None
+    assert {key: type(value) for key, value in drift.after.items()} == {
+        key: type(value) for key, value in plan.before.items()
+    }
+    (partitions, *_) = drift.fields
+    assert (partitions.old, partitions.new) == (6, 8)
+
+
 FOLLOWED = owned(mirror("orders", 6, retention_ms=DAY))
 
 
@@ -380,6 +399,6 @@ def test_a_secret_that_changes_is_only_named() -> None:
     assert moves(change) == [f"vendor.password: {SENSITIVE} -> {SENSITIVE}"]
     assert (same.action, adopted.action) == (Action.NO_OP, Action.UPDATE)
     (kept,), (gone,) = drifted(desired(), at(have, owned(want))), drifted(desired(), at(None, owned(want)))
-    assert (kept.action, kept.after) == (Action.NO_OP, {"config.vendor.password": SENSITIVE})
+    assert (kept.action, kept.after) == (Action.NO_OP, {"config": {"vendor.password": SENSITIVE}})
     assert gone.before is not None
-    assert gone.before["config.vendor.password"] == SENSITIVE
+    assert gone.before["config"] == {"vendor.password": SENSITIVE}
