@@ -41,7 +41,7 @@ from runtime.contract.spec.selection import NamePatterns
 from runtime.groups.translation import Checkpoints, ClusterRecords, GroupOffsetSides, PlacedOffset
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import WireError
-from runtime.kafka.queries import NO_MEMBERS, Committed, committed_by, list_groups
+from runtime.kafka.queries import NO_MEMBERS, Committed, Listed, committed_by, list_groups
 from runtime.kafka.timing import in_time
 from runtime.ledger.consumer_times import ConsumerTimeTable
 from runtime.ledger.ledger import Ledger
@@ -285,30 +285,50 @@ async def _rehearse_pair(accesses: Sequence[FlowAccess]) -> dict[str, list[Group
         if opened is None:
             return {}
         source, _ = await open_if_answering(access, stack)
-        at_source = ClusterRecords(source) if source is not None else None
-        at_destination = ClusterRecords(destination)
         with as_audit_failure(access.destination.cluster):
-            return {
-                access.flow: await losses_between(access, at_source, at_destination, opened.ledger)
-                for access in accesses
-            }
+            return await losses_between(accesses, source, destination, opened.ledger)
+
+
+class _RehearsedCluster:
+    """Holds what flows of a rehearsal share of an open cluster: its records and its groups, listed once."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.records = ClusterRecords(cluster)
+        self._listed: Listed | None = None
+
+    async def groups(self) -> Listed:
+        """Returns the groups of the cluster. Raises WireError."""
+        if self._listed is None:
+            self._listed = await list_groups(self.cluster)
+        return self._listed
 
 
 async def losses_between(
-    access: FlowAccess, source: ClusterRecords | None, destination: ClusterRecords, ledger: Ledger
-) -> list[GroupLoss]:
-    """Returns the loss of each group at two open clusters.
+    accesses: Sequence[FlowAccess], source: KafkaCluster | None, destination: KafkaCluster, ledger: Ledger
+) -> dict[str, list[GroupLoss]]:
+    """Returns by flow the loss of each group, of flows between two open clusters.
 
     Where the source fails meanwhile, the groups' offsets are those of the checkpoints. Raises AuditFailure
     and WireError of the destination.
     """
+    at_source = _RehearsedCluster(source) if source is not None else None
+    at_destination = _RehearsedCluster(destination)
+    return {
+        access.flow: await _losses_of_flow(access, at_source, at_destination, ledger) for access in accesses
+    }
+
+
+async def _losses_of_flow(
+    access: FlowAccess, source: _RehearsedCluster | None, destination: _RehearsedCluster, ledger: Ledger
+) -> list[GroupLoss]:
     offsets = {
         item: checkpoint.source
-        for item, checkpoint in (await _checkpoints(access, destination)).items()
+        for item, checkpoint in (await _checkpoints(access, destination.records)).items()
         if checkpoint.state is not State.OURS and _is_synced(access, item.group, item.topic)
     }
     if source is not None:
-        at_source = await _committed_at_source(access, source.cluster)
+        at_source = await _committed_at_source(access, source)
         if at_source is not None:
             # A failure of the destination is raised by what follows.
             with suppress(AuditFailure), as_audit_failure(access.source.cluster):
@@ -373,19 +393,25 @@ async def _checkpoints(
     return destination.checkpoints.of_flow(access.flow)
 
 
-async def _committed_at_source(access: FlowAccess, source: KafkaCluster) -> dict[GroupPartition, int] | None:
+async def _committed_at_source(
+    access: FlowAccess, source: _RehearsedCluster
+) -> dict[GroupPartition, int] | None:
     """Returns the offsets that groups committed at the source; None where it does not answer."""
     try:
         with as_audit_failure(access.source.cluster):
             async with asyncio.timeout(access.source.within(access.within_s)):
-                return await committed_offsets(access, source)
+                return await committed_offsets(access, source.cluster, await source.groups())
     except (AuditFailure, TimeoutError):
         return None
 
 
-async def committed_offsets(access: FlowAccess, source: KafkaCluster) -> dict[GroupPartition, int]:
-    """Returns the offsets at the source of the groups and topics that the flow syncs. Raises WireError."""
-    listed = await list_groups(source)
+async def committed_offsets(
+    access: FlowAccess, source: KafkaCluster, listed: Listed
+) -> dict[GroupPartition, int]:
+    """Returns the offsets at the source of the listed groups, of those and the topics that the flow syncs.
+
+    Raises WireError.
+    """
     names = [group for group in listed.every if access.selects(group)]
     read = await committed_by(source, names, share=listed.share)
     return {
@@ -402,12 +428,13 @@ def _is_synced(access: FlowAccess, group: str, topic: str) -> bool:
 
 async def _losses(
     access: FlowAccess,
-    source: ClusterRecords | None,
-    destination: ClusterRecords,
+    source: _RehearsedCluster | None,
+    destination: _RehearsedCluster,
     ledger: Ledger,
     offsets: OffsetsByGroup,
 ) -> list[GroupLoss]:
-    sides = await _sides(access, source, destination, ledger, offsets)
+    records = source.records if source is not None else None
+    sides = await _sides(access, records, destination.records, ledger, offsets)
     generation = ledger.generation(access.flow)
     promoted = NamePatterns(generation.promoted if generation is not None else ())
     offsets = {
@@ -421,7 +448,7 @@ async def _losses(
         if (name := access.destination_topic(item.topic)) is not None:
             topics.setdefault(item.group, set()).add(name)
     groups = sorted({item.group for item in offsets})
-    listed = await list_groups(destination.cluster)
+    listed = await destination.groups()
     read = await committed_by(destination.cluster, groups, share=listed.share)
     losses: dict[str, GroupLoss] = {}
     for item, place in placed.items():

@@ -10,6 +10,7 @@ from runtime.contract.groups import is_ours
 from runtime.contract.records.group_records import Checkpoint, GroupPartition
 from runtime.contract.results.groups import UnreadReplay
 from runtime.groups.translation import Checkpoints
+from runtime.kafka.queries import list_groups
 from runtime.ledger.offset_maps import offset_maps_at
 
 
@@ -30,7 +31,8 @@ async def unread_replays(access: FlowAccess, replayed: str) -> list[UnreadReplay
             checkpoints = Checkpoints(source)
             await checkpoints.refresh()
             committed = moved_by_consumers(
-                await committed_offsets(access, source), lambda item: checkpoints.at(*item)
+                await committed_offsets(access, source, await list_groups(source)),
+                lambda item: checkpoints.at(*item),
             )
     unread: dict[tuple[str, str], int] = {}
     for key, orphans in opened.ledger.orphans(replayed).items():

@@ -40,10 +40,11 @@ from runtime.contract.spec.jobspec import Route
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.route import Router
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.groups.translation import ClusterRecords, GroupOffsetSides
+from runtime.groups.translation import GroupOffsetSides
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
+from runtime.kafka.protocol.groups import ListGroupsRequest
 from runtime.kafka.records import InternalRecord
 from tests.fakes.hostile_broker import API_VERSIONS, METADATA
 from tests.fakes.internal_topics import stored
@@ -81,7 +82,7 @@ def going_away(answers: Callable[..., Any], calls: int) -> Callable[..., Any]:
 async def losses(world: Ending) -> list[GroupLoss]:
     source, destination = clusters(world)
     ledger = (await existing_ledger(destination, "dc2")).ledger
-    return await losses_between(ACCESS, ClusterRecords(source), ClusterRecords(destination), ledger)
+    return (await losses_between([ACCESS], source, destination, ledger))["flow"]
 
 
 @pytest.mark.parametrize("read", [rehearse, subscriptions])
@@ -96,6 +97,30 @@ async def test_each_cluster_is_opened_once_for_all_flows(
         of_one = [asked.api for asked in broker.asked]
         assert await read(flows) == []
     assert [asked.api for asked in broker.asked] == of_one * 2
+
+
+def counting_lists(cluster: Any) -> list[int]:
+    """Returns the nodes that list their groups from now on, one for each request."""
+    nodes: list[int] = []
+    call = cluster.call
+
+    async def counted(node: int, request: Any, *more: Any) -> Any:
+        nodes.extend([node] if isinstance(request, ListGroupsRequest) else [])
+        return await call(node, request, *more)
+
+    cluster.call = counted
+    return nodes
+
+
+async def test_the_groups_of_each_cluster_are_listed_once_for_all_flows() -> None:
+    source, destination = clusters(Ending({}, {"billing": 7}))
+    ledger = (await existing_ledger(destination, "dc2")).ledger
+    listed = counting_lists(source), counting_lists(destination)
+
+    found = await losses_between([ACCESS] * 3, source, destination, ledger)
+
+    assert [loss.group for loss in found["flow"]] == ["billing"]
+    assert [len(nodes) for nodes in listed] == [len(source.brokers), len(destination.brokers)]
 
 
 async def test_a_group_is_translated() -> None:
