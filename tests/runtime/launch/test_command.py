@@ -1,6 +1,7 @@
 """What spark-submit is called with, and what must be there before it: no secret is shown."""
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,23 @@ def test_no_java(tmp_path: Path):
     java_of(tmp_path, "21.0.1").chmod(0o644)
     with pytest.raises(LaunchError, match="there is no program"):
         find_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_a_java_for_another_machine_is_named_with_the_way_out(tmp_path: Path):
+    """Its release file is as good as any, and it would fail only where Spark or a broker starts."""
+    head = bytearray(Path(sys.executable).read_bytes()[:64])
+    head[18] ^= 0xFF  # the processor
+    java = java_of(tmp_path, "21.0.1")
+    java.write_bytes(bytes(head))
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.1"\n')
+
+    with pytest.raises(LaunchError, match=f"JAVA_HOME is {tmp_path}, but {java} could not be run") as caught:
+        find_java({"JAVA_HOME": str(tmp_path)})
+    assert "made for another kind of machine" in str(caught.value)
+    assert caught.value.hint.startswith("correct or unset JAVA_HOME")
+    with pytest.raises(LaunchError, match=f"^{java} could not be run") as caught:
+        find_java({"PATH": str(tmp_path / "bin")})
+    assert "set JAVA_HOME" in caught.value.hint
 
 
 def test_all_secrets_that_are_not_there_are_named_at_once(tmp_path: Path):
