@@ -23,6 +23,7 @@ from planner.render.page import page_environment
 from planner.render.plan.words import (
     WORDS,
     Group,
+    adoption_note,
     group_title,
     grouped,
     moved,
@@ -161,6 +162,8 @@ def failed(diagnostics: Sequence[Diagnostic]) -> str:
 
 def _head(plan: Plan) -> str:
     lines = [f"### {_text(plan.topology.name)}: {_text(summary_line(plan))}", ""]
+    if note := adoption_note(plan):
+        lines += [note, ""]
     errors = [diagnostic for diagnostic in plan.diagnostics if diagnostic.severity is Severity.ERROR]
     if errors:
         lines += [f"**This plan can't be applied: {plural(len(errors), 'error')}.**", ""]

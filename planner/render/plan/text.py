@@ -17,6 +17,7 @@ from planner.render.plan.words import (
     RED,
     WORDS,
     YELLOW,
+    adoption_note,
     created_text,
     field_name,
     moves,
@@ -75,6 +76,8 @@ def _lines(plan: Plan) -> Iterator[Line]:
             yield f"  {diagnostic.hint}", ""
         yield "", ""
     yield summary_line(plan), BOLD
+    if note := adoption_note(plan):
+        yield note, ""
     if plan.unknown:
         yield f"This plan is not complete: {few(list(plan.unknown))} could not be read.", YELLOW
     if errors:

@@ -142,6 +142,18 @@ def summary_line(plan: Plan) -> str:
     return f"Plan: {', '.join(parts)}."
 
 
+def adoption_note(plan: Plan) -> str:
+    """Returns what an apply does where a plan only adopts what exists, as after `repl import`; else ""."""
+    counted = ChangeSummary.of(plan.changes)
+    others = counted.add or counted.change or counted.destroy or counted.forget
+    if plan.inputs.mode is Mode.DRIFT or others or not counted.adopt:
+        return ""
+    return (
+        "All of it is at the clusters as declared: to adopt it, an apply changes none of it,"
+        " and only registers there that this topology owns it."
+    )
+
+
 def _drift_line(plan: Plan, counted: ChangeSummary) -> str:
     gone, again = counted.destroy - counted.add, counted.add
     counts = ((counted.change, "changed"), (again, "made again"), (gone, "deleted"))

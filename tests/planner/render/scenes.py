@@ -142,6 +142,11 @@ def nothing() -> Plan:
     return planned(desired(want), cluster(live("orders"), owned=[owned(want)]), shop=topology())
 
 
+def adopting() -> Plan:
+    """The topic is there as declared, and no topology owns it yet."""
+    return planned(desired(wanted("orders")), cluster(live("orders")), shop=topology())
+
+
 def silent() -> Plan:
     """dc1 does not answer; twelve of its topics are asked for, and one of dc2."""
     want = desired(

@@ -14,7 +14,7 @@ from planner.render.plan.documents import markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import text
 from tests.fakes.golden import agreed, fitted
-from tests.planner.render.scenes import SCENES, errored
+from tests.planner.render.scenes import SCENES, adopting, errored, everything
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -103,3 +103,14 @@ def test_broken_lines_have_the_same_words(scene: str) -> None:
     plan = SCENES[scene]()
     wide, narrow = (" ".join(text(plan, width=width)).split() for width in (None, 40))
     assert [word for word in narrow if word != "#"] == [word for word in wide if word != "#"]
+
+
+def test_a_plan_that_only_adopts_says_that_nothing_changes() -> None:
+    """As of a topology that `repl import` wrote."""
+    note = (
+        "All of it is at the clusters as declared: to adopt it, an apply changes none of it,"
+        " and only registers there that this topology owns it."
+    )
+    assert list(text(adopting()))[-2:] == ["Plan: 0 to add, 0 to change, 0 to destroy, 1 to adopt.", note]
+    assert note in markdown(adopting())
+    assert note not in "\n".join(text(everything()))
