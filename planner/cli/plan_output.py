@@ -31,7 +31,7 @@ class PlanOutput(Output, frozen=True):
     def show_plan(
         self,
         make: "Callable[[], Plan]",
-        simulate: "Callable[[], Simulation] | None" = None,
+        simulate: "Callable[[Plan], Simulation] | None" = None,
         save: "Callable[[Plan], str] | None" = None,
         signature: str | None = None,
     ) -> "Plan":
@@ -45,7 +45,7 @@ class PlanOutput(Output, frozen=True):
         with self.failures():
             try:
                 plan = make()
-                simulation = simulate() if simulate is not None else None
+                simulation = simulate(plan) if simulate is not None else None
                 saved = save(plan) if save is not None else ""
             except Failure as failure:
                 raise self._without_older_plan(failure) from None

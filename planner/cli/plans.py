@@ -13,6 +13,7 @@ from planner.cli.command import ApprovedOutput, Output, command, given
 from planner.cli.output import print_lines
 from planner.cli.output import show as print_diagnostics
 from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code
+from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.render.readable import plural
 from planner.workflows.options import Argument, Option, Policies, TopologyArgument
@@ -26,6 +27,7 @@ from planner.workflows.requests import (
 
 if TYPE_CHECKING:
     from planner.model.forecast import Simulation
+    from planner.model.plan import Plan
 
 
 @command
@@ -49,10 +51,14 @@ def plan(
     if not simulate and (given("rate") or given("outage_ms")):
         raise click.UsageError("--rate and --outage say what --simulate assumes: give --simulate too")
 
-    def simulation() -> "Simulation":
+    def simulation(made: "Plan") -> "Simulation":
         from planner.workflows.simulation import simulate
 
-        return simulate(forecast)
+        if not request.targets:
+            return simulate(forecast)
+        planned = (change.address for change in made.changes)
+        flows = tuple(address.name for address in planned if address.kind is Kind.FLOW)
+        return simulate(replace(forecast, flows=flows))
 
     made = output.show_plan(
         lambda: plan(request, output.progress()), simulation if simulate else None, output.save

@@ -92,7 +92,7 @@ class FlowForecast:
         return None if self.bytes_per_s is None else self.bytes_per_s < self.rate
 
 
-Simulation = tuple[FlowForecast, ...]  # of all running flows, by name; what was assumed stands in each
+Simulation = tuple[FlowForecast, ...]  # of running flows, by name; what was assumed stands in each
 
 
 def forecast(flow: Flow, topics: Iterable[TopicVolume], rate: int, outage_ms: int) -> FlowForecast:

@@ -90,7 +90,9 @@ class PlanRequest(TopologyRequest, frozen=True, kw_only=True):
 
 
 class SimulationRequest(TopologyRequest, frozen=True, kw_only=True):
-    """A request for a forecast of every running flow."""
+    """A request for a forecast of every running flow, or of those named by `flows`."""
+
+    flows: tuple[str, ...] | None = None
 
     rate: Annotated[
         int,

@@ -29,9 +29,15 @@ _KEYS = frozenset({"cleanup.policy", "retention.ms", "retention.bytes"})
 
 @Workflow
 async def simulate(request: SimulationRequest) -> Simulation:
-    """Forecasts every running flow. Failure: the topology has errors, or a secret is missing."""
+    """Forecasts the running flows. Failure: the topology has errors, or a secret is missing."""
     topology = load_topology(request)
-    flows = {name: flow for name, flow in sorted(topology.flows.items()) if flow.runs}
+    flows = {
+        name: flow
+        for name, flow in sorted(topology.flows.items())
+        if flow.runs and (request.flows is None or name in request.flows)
+    }
+    if not flows:
+        return ()
     status = await read_status(status_request(topology), 0.0, request.timeout_s)
     views = {health.name: health for health in status.flows}
     unread: dict[str, str] = {}

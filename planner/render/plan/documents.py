@@ -45,6 +45,8 @@ def simulation_heading(simulation: Simulation) -> str:
 
 def simulation_assumption(simulation: Simulation) -> str:
     """Returns what was assumed: the rate, and how long the link is down."""
+    if not simulation:
+        return "no flow of this plan runs"
     rates = {flow.rate for flow in simulation}
     each = f"{octets(max(rates, default=0))}/s a flow"
     bounded = ", less where its rate_limit is lower" if len(rates) > 1 else ""
@@ -106,6 +108,8 @@ def simulation_remarks(simulation: Simulation) -> list[str]:
 def simulation_text(simulation: Simulation, width: int | None) -> Iterator[Text]:
     """Yields the lines for the terminal."""
     yield Text(simulation_heading(simulation), "bold")
+    if not simulation:
+        return
     yield Text()
     yield from table(simulation_columns(simulation), [simulation_cells(flow) for flow in simulation], width)
     notes = simulation_remarks(simulation)
@@ -225,8 +229,11 @@ def _block(group: Group, mode: Mode) -> str:
 
 def _simulation(simulation: Simulation) -> list[str]:
     named = simulation_columns(simulation)
+    heading = f"\n#### {_text(simulation_heading(simulation))}\n\n"
+    if not simulation:
+        return [heading]
     return [
-        f"\n#### {_text(simulation_heading(simulation))}\n\n",
+        heading,
         "| " + " | ".join(column.name.capitalize() for column in named) + " |\n",
         "| " + " | ".join("---:" if column.right else "---" for column in named) + " |\n",
         *("| " + " | ".join(_text(cell) for cell in simulation_cells(flow)) + " |\n" for flow in simulation),

@@ -1,10 +1,13 @@
 """The forecast of flows: from volumes, and from real topics."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from planner.cli.app import run
 from planner.model.forecast import FlowForecast, TopicVolume, forecast
 from planner.model.topology import Flow, Selection
 from planner.render.plan.documents import html, markdown, simulation_remarks, simulation_text
@@ -91,3 +94,31 @@ def test_the_table_stands_in_the_comment_and_on_the_page() -> None:
     assert "&lt;dc3&gt; does not answer" in page
     assert "<dc3>" not in page
     assert "simulation" not in html(everything()).partition("</style>")[2]
+
+
+def test_without_a_flow_there_is_no_table() -> None:
+    heading = "Simulation: no flow of this plan runs"
+    assert [line.plain for line in simulation_text((), None)] == [heading]
+    comment = markdown(everything(), simulation=())
+    assert heading in comment
+    assert "| Flow |" not in comment
+
+
+def test_a_simulation_is_of_the_flows_that_the_plan_targets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "topology.yaml"
+    flows = [
+        {"name": name, "from": "dc1", "to": there, "topics": {"include": ["orders"]}}
+        for name, there in (("a", "dc2"), ("b", "dc3"))
+    ]
+    clusters = {name: {"bootstrap": "127.0.0.1:1"} for name in ("dc1", "dc2", "dc3")}
+    file.write_text(json.dumps({"apiVersion": "repl/v1", "name": "t", "clusters": clusters, "flows": flows}))
+
+    def forecast_flows(*options: str) -> list[str]:
+        run(["plan", str(file), "--simulate", "--json", "--timeout", "1s", *options])
+        return [flow["flow"] for flow in json.loads(capsys.readouterr().out)["simulation"]]
+
+    assert forecast_flows() == ["a", "b"]
+    assert forecast_flows("--target", "flow.a") == ["a"]
+    assert forecast_flows("--target", "topic.dc1.orders") == []
