@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeVar
@@ -202,7 +202,7 @@ class DriverFlow:
         self._woken = asyncio.Event()
         self._attempts = 1  # to start, and to make the mirrors that fail
         self._behind = 0  # records that are left to drain
-        self._gone_notes: list[str] = []  # of topics to drain that the source no longer has
+        self._gone: dict[str, str] = {}  # topics to drain that the source no longer has, with their mirrors
         self._topics: tuple[Collection[PartitionKey], int] = (), 0  # of which partitions, and how many
         self._group_notes: tuple[str, ...] = ()  # of the last sync of groups whose flow or topics ended
         self.copier = copier_of(self)
@@ -278,7 +278,7 @@ class DriverFlow:
             topics=self._count_topics(),
             partitions=len(self.partitions),
             why=why,
-            notes=[*islice(self.copier.notes(), 50), *islice(self._gone_notes, 50), *self._group_notes],
+            notes=[*islice(self.copier.notes(), 50), *islice(self._gone_notes(), 50), *self._group_notes],
             ended=self.phase is FlowPhase.ENDED,
             promoted=list(taken.promoted) if taken is not None else [],
             attempts=self._attempts if self.phase in _BEGINS else 0,
@@ -387,6 +387,8 @@ class DriverFlow:
         """
         began = time.monotonic()
         behind = await self._retry_until_done(self.copier.copy_once)
+        if self._gone:
+            await self._retry_until_done(self._forget_gone)
         pause_s = self.copier.pause_s(time.monotonic() - began)
         if self.copier.is_incomplete:
             self._attempts += 1
@@ -476,10 +478,26 @@ class DriverFlow:
                 case code:
                     raise BrokerError(ErrorCode(code), f"asking about {key.at}")
         self._behind = behind
-        self._gone_notes = [
-            f"{topic} is gone from {self.spec.source}: no record of it is left to copy"
-            for topic in sorted(gone)
-        ]
+        mirrors = {key.topic: assigned.destination_topic for key, assigned in self.partitions.items()}
+        self._gone = {topic: mirrors.get(topic, self._gone.get(topic, "")) for topic in sorted(gone)}
+
+    def _gone_notes(self) -> Iterator[str]:
+        for topic in self._gone:
+            yield f"{topic} is gone from {self.spec.source}: no record of it is left to copy"
+
+    async def _forget_gone(self) -> None:
+        """Forgets that topics are gone that are at the source again, or whose mirrors were removed.
+
+        Raises WireError.
+        """
+        clusters = self.shared.clusters
+        listed = await clusters.listing(self.spec.source)
+        mirrors = await clusters.listing(self.spec.destination) if self.copier.mirrors else None
+        self._gone = {
+            topic: mirror
+            for topic, mirror in self._gone.items()
+            if topic not in listed and (mirrors is None or not mirror or mirror in mirrors)
+        }
 
     async def _await_release(self, topics: Collection[str] | None = None) -> None:
         """Waits until no slot holds these topics, or any; a slot that hangs is replaced."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from types import SimpleNamespace
-from typing import cast
+from typing import ClassVar, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -23,11 +23,12 @@ from runtime.contract.records.ledger import (
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import FlowState, GroupsSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
+from runtime.contract.spec.naming import NO_TOPIC_ID
 from runtime.driver.flows.flow import Copier, DriverFlow, FlowPhase
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import KafkaCluster
-from runtime.kafka.errors import WireError
+from runtime.kafka.errors import ErrorCode, WireError
 from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
@@ -53,6 +54,7 @@ class Clusters(TransactionalTopics):
     def __init__(self) -> None:
         super().__init__({naming.LEDGER: [], **{topic: [] for topic in TOPICS}})
         self.refusals = {"source": 0, "commit": 0, "lost": 0}
+        self.mirrors = set(TOPICS)
         self.copied: dict[str, int] = {}  # the positions
         self.generation: Generation | None = None  # the newest one
 
@@ -72,6 +74,10 @@ class Clusters(TransactionalTopics):
         return self
 
     async def listing(self, name: str) -> Mapping[str, TopicMetadata]:
+        if name == "dc2":
+            return {
+                topic: TopicMetadata(topic, NO_TOPIC_ID, ErrorCode.NONE, False, {}) for topic in self.mirrors
+            }
         return {topic: self.topic(topic) for topic in TOPICS if topic not in self.gone | self.unlisted}
 
 
@@ -127,6 +133,8 @@ class Driver:
 
 class Passes(Copier):
     """The flow copies both topics, each of one partition."""
+
+    mirrors: ClassVar[bool] = True
 
     def __init__(self, flow: DriverFlow) -> None:
         self.flow = flow
@@ -385,5 +393,28 @@ def test_a_topic_that_is_gone_from_the_source_holds_up_no_promotion(
     walk.act(walk._slots_copy, 30.0)
     assert walk.flow.phase is phase
     assert walk.flow.view().notes == ["pay is gone from dc1: no record of it is left to copy"]
+    walk.run(walk._stop())
+    walk.loop.close()
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_promoted_topic_is_not_called_gone_once_it_is_back_or_its_mirror_was_removed(
+    *, is_back: bool
+) -> None:
+    walk = Flows()
+    walk.begin("active", promoted=False)
+    for _ in range(2):
+        walk.act(walk._slots_copy, 30.0)
+    walk.clusters.gone.add("pay")
+    walk.run(walk._edit(replace(walk.spec, promoted=("pay",))))
+    for _ in range(2):
+        walk.act(walk._slots_copy, 30.0)
+    assert (walk.flow.phase, len(walk.flow.view().notes)) == (P.COPYING, 1)
+    if is_back:
+        walk.clusters.gone.clear()
+    else:
+        walk.clusters.mirrors.remove("pay")
+    walk.act(walk._slots_copy, 30.0)
+    assert (walk.flow.phase, walk.flow.view().notes) == (P.COPYING, [])
     walk.run(walk._stop())
     walk.loop.close()
