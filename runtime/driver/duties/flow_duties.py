@@ -142,7 +142,10 @@ class ReportedPositions:
 
         A partition that moved is also in the last report of its former slot; the newer positions count.
         """
-        slots = [self._of_slot(report).by_flow for report in self._reports()]
+        reports = list(self._reports())
+        slots = [self._of_slot(report).by_flow for report in reports]
+        for slot in self._by_slot.keys() - {report.slot for report in reports}:
+            del self._by_slot[slot]
         parts = sorted((by_flow[flow] for by_flow in slots if flow in by_flow), key=itemgetter(0))
         newest = [positions for _, positions in parts]
         before, merged = self._by_flow.get(flow, ([], {}))
@@ -150,6 +153,10 @@ class ReportedPositions:
             merged = {at: position for positions in newest for at, position in positions.items()}
             self._by_flow[flow] = newest, merged
         return merged
+
+    def forget(self, flow: str) -> None:
+        """Forgets the positions of a flow that the job no longer has."""
+        self._by_flow.pop(flow, None)
 
     def _of_slot(self, report: SlotReport) -> _SlotPositions:
         """Returns the positions of a report; those of a flow are the same object where none has changed."""
@@ -293,6 +300,7 @@ class FlowDuties:
         """Ends the duties of all flows except these."""
         for name in self._by_flow.keys() - set(flows):
             self._end(name)
+            self._positions.forget(name)
 
     def groups(self) -> list[GroupSnapshot]:
         """Returns the group metrics of all flows."""

@@ -94,6 +94,10 @@ class MirrorProtection:
         self._leadership = leadership
         self.unprotected: dict[str, str] = {}
 
+    def retain_only(self, topics: Collection[str]) -> None:
+        """Forgets the topics that could not be protected, except these."""
+        self.unprotected = {topic: why for topic, why in self.unprotected.items() if topic in topics}
+
     async def protect(self, new: Collection[str] = ()) -> None:
         """Makes the rules for topics that are about to be created, and for those that are not protected yet.
 
@@ -247,6 +251,7 @@ class MirrorTopicManager:
 
         Failures are kept in `failed`, by the mirror's name. Raises WireError, DriverFenced.
         """
+        self._retain_only(mirrors)
         self.failed, before = {}, dict(self._settings)
         await self._protection.protect()
         source = await self._clusters.admin(self._flow.source)
@@ -259,6 +264,22 @@ class MirrorTopicManager:
         if beside and self._quarantines:
             await self._create_quarantine(beside)
         return bool(self.failed) or self._settings != before
+
+    def _retain_only(self, mirrors: Sequence[MirrorTopic]) -> None:
+        """Forgets what was read of other mirrors: their topics have left the flow."""
+        topics = {mirror.topic for mirror in mirrors}
+        names = {mirror.destination_topic for mirror in mirrors}
+        if self._quarantines:
+            names |= {quarantine_topic(name) for name in names}
+        self._stale &= names
+        self._protection.retain_only(names)
+        for kept, left in (
+            (self._settings, self._settings.keys() - names),
+            (self._compared, self._compared.keys() - names),
+            (self._copied_back, self._copied_back.keys() - topics),
+        ):
+            for name in left:
+                del kept[name]
 
     @property
     def unprotected(self) -> dict[str, str]:

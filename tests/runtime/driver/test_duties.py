@@ -192,6 +192,21 @@ def test_the_newer_report_of_a_partition_or_a_slot_counts() -> None:
         assert reported.of("f") == expected
 
 
+def test_positions_of_slots_and_flows_that_left_are_forgotten() -> None:
+    newest = [report(0, 1_000, orders=50), report(1, 1_000, other=7)]
+    reported = ReportedPositions(lambda: newest)
+    assert reported.of("f") == positions(orders=50, other=7)
+
+    newest.pop()
+    assert reported.of("f") == positions(orders=50)
+    assert "other" not in repr(vars(reported))
+
+    newest.clear()
+    reported.of("g")
+    reported.forget("f")
+    assert "orders" not in repr(vars(reported))
+
+
 def test_positions_are_the_same_object_until_one_of_the_flow_changes() -> None:
     """So a flow that commits them at its source compares no positions while it is idle."""
     quiet, idle = (

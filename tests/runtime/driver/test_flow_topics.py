@@ -28,7 +28,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobSpec
 from runtime.contract.spec.rename import Table
 from runtime.contract.spec.route import router_of
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.contract.spec.topic_settings import TopicSettings
+from runtime.contract.spec.topic_settings import MirrorRule, TopicSettings
 from runtime.driver.flows.failback import read_opposite
 from runtime.driver.flows.files_sink import counted, progress_of, spread
 from runtime.driver.flows.files_source import shown_files
@@ -343,3 +343,26 @@ async def test_a_mirror_is_created_with_the_replication_of_its_flow(
     await mirrors.update([MirrorTopic("orders", "orders", 3, "create")])
     assert [(topic.name, topic.partitions, topic.replication) for topic in asked] == [("orders", 3, replicas)]
     assert mirrors.failed == {"orders": "no rights"}
+
+
+async def test_nothing_is_kept_of_a_mirror_whose_topic_left_the_flow() -> None:
+    """Topics come and go as long as a job runs."""
+    same = TopicSettings(MirrorRule("set", [], headers=False).wanted(TopicSettings()))
+
+    async def settings(topics: Iterable[str], *_: float) -> dict[str, TopicSettings]:
+        return dict.fromkeys(topics, same)
+
+    async def admin(_: str) -> SimpleNamespace:
+        return SimpleNamespace(settings=settings, recent_settings=settings)
+
+    spec = flow_spec("f")
+    shared = cast(Any, SimpleNamespace(admin=admin)), cast(Any, None)
+    manager = MirrorTopicManager(spec, job(spec), router_of(job(spec)), *shared)
+    stays, leaves = (MirrorTopic(name, f"copy-of-{name}", 1, "") for name in ("stays", "leaves"))
+
+    await manager.update([stays, leaves])
+    assert manager.is_ready("copy-of-leaves")
+    await manager.update([stays])
+
+    assert manager.is_ready("copy-of-stays")
+    assert [name for name, value in vars(manager).items() if "leaves" in repr(value)] == []
