@@ -15,7 +15,7 @@ from planner.graph.lints import loops
 from planner.graph.lints import topics as topic_lints
 from planner.graph.lints.flows import endpoints, jobs, states
 from planner.graph.lints.loops import TopicMerge, merges_of
-from planner.graph.lints.security import security
+from planner.graph.lints.security import logins, security
 from planner.graph.lints.transforms import filtered_keys, quarantine_names, transforms
 from planner.graph.quotas import quotas_of, quotas_unknown
 from planner.graph.replication_graph import (
@@ -224,6 +224,7 @@ def _without_clusters(
     yield from jobs(graph.topology)
     yield from transforms(graph.topology)
     yield from endpoints(graph.topology)
+    yield from logins(graph.topology)
     yield from security(graph.topology)
     yield from schema_topic_copied(graph)
     yield from imported_both_ways(graph)

@@ -1,8 +1,8 @@
-"""Lints of connections: clear-text credentials, unchecked certificates, settings that jobs do not use."""
+"""Lints of connections: settings that no client can apply or that none uses, and what is not safe."""
 
 from collections.abc import Iterator
 
-from planner.model.diagnostic import Diagnostic, note, warning
+from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.topology import Cluster, FileEndpoint, Topology
 from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
 from runtime.contract.client.stores import Setting, host_of, store_address
@@ -10,6 +10,8 @@ from runtime.contract.client.stores import Setting, host_of, store_address
 CLEAR_TEXT = "credentials-in-clear-text"
 UNCHECKED = "certificate-not-checked"
 NOT_USED = "client-setting-not-used"
+REFUSED = "client-setting-refused"
+NO_LOGIN = "login-not-used"
 
 _FALSE = frozenset({"false", "f", "0"})
 _LOOPBACK = ("localhost", "::1")
@@ -32,9 +34,66 @@ def security(topology: Topology) -> Iterator[Diagnostic]:
             yield from _not_used(cluster_of_flows)
 
 
+def logins(topology: Topology) -> Iterator[Diagnostic]:
+    """Yields an error for each cluster whose settings no client takes, and a warning for an unused login."""
+    for _, cluster in sorted(topology.clusters.items()):
+        refused = _refused(cluster)
+        if refused is not None:
+            yield error(
+                f"client of cluster {cluster.name}: {refused.key}: {refused.why}",
+                refused.hint or f"correct {refused.key} under client",
+                source=cluster.source,
+                code=REFUSED,
+            )
+        elif unused := _unused_login(cluster):
+            protocol = cluster.client.get("security.protocol", "PLAINTEXT, as by default")
+            yield warning(
+                f"client of cluster {cluster.name}: nothing logs in by {', '.join(unused)}, because"
+                f" security.protocol is {protocol}",
+                f"write security.protocol: SASL_SSL or SASL_PLAINTEXT, or remove {', '.join(unused)}",
+                source=cluster.source,
+                code=NO_LOGIN,
+            )
+
+
+def _refused(cluster: Cluster) -> ClientSettingsError | None:
+    """Returns why no client takes the settings of a cluster; None where one may.
+
+    What a reference stands for is not known here, and a token command may be set where jobs run: neither is
+    an error. `parse_bootstrap` has its own one.
+    """
+    references = {key for key, value in cluster.client.items() if not isinstance(value, str)}
+    if references & {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}:
+        return None
+    refused = None
+    for token_command in (None, "any"):
+        try:
+            wire_settings(cluster.bootstrap, _any_text(cluster), token_command)
+        except ClientSettingsError as why:
+            refused = why
+        else:
+            return None
+    decided = refused is None or refused.key in references or refused.key == "bootstrap.servers"
+    return None if decided else refused
+
+
+def _unused_login(cluster: Cluster) -> list[str]:
+    """Returns the settings of a login where `security.protocol` has none; none where it is a reference."""
+    protocol = cluster.client.get("security.protocol", "PLAINTEXT")
+    if not isinstance(protocol, str) or protocol.upper().startswith("SASL_"):
+        return []
+    return sorted(key for key in cluster.client if key.startswith("sasl."))
+
+
+def _any_text(cluster: Cluster) -> dict[str, str]:
+    """Returns the settings of a cluster. Any text stands for a reference, which is not resolved here."""
+    return {key: value if isinstance(value, str) else "name=value" for key, value in cluster.client.items()}
+
+
 def _not_used(cluster: Cluster) -> Iterator[Diagnostic]:
     """Yields a note on the settings that the jobs' client does not use."""
-    if notes := _client_notes(cluster):
+    unused = _unused_login(cluster)
+    if notes := [text for text in _client_notes(cluster) if text.partition(" ")[0] not in unused]:
         yield note(
             f"client of cluster {cluster.name}: {'; '.join(notes)}",
             "nothing is wrong: jobs read and write without them",
@@ -44,13 +103,12 @@ def _not_used(cluster: Cluster) -> Iterator[Diagnostic]:
 
 
 def _client_notes(cluster: Cluster) -> tuple[str, ...]:
-    """Returns the notes of the jobs' client. Any text stands for a reference, which is not resolved here."""
-    given = {key: value if isinstance(value, str) else "name=value" for key, value in cluster.client.items()}
+    """Returns the notes of the jobs' client."""
     for token_command in (None, "any"):
         try:
-            return wire_settings(cluster.bootstrap, given, token_command).notes
+            return wire_settings(cluster.bootstrap, _any_text(cluster), token_command).notes
         except ClientSettingsError:
-            continue  # a token command may be set where jobs run; else validation tells what is wrong
+            continue  # a token command may be set where jobs run; else `logins` tells what is wrong
     return ()
 
 

@@ -11,7 +11,12 @@ from planner.model.observed import REPLACED, ObservedCluster, RegistryEntry
 from planner.model.topology import AclRule, Cluster, Flow
 from tests.planner.graph.build import cluster, codes, flow, observed, rule, rules, said, topology
 
-SASL = {"security.protocol": "SASL_SSL", "sasl.username": "repl"}
+SASL = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "repl",
+    "sasl.password": {"env": "PASSWORD"},
+}
 
 
 def protected(*acls: AclRule, client: dict[str, object] | None = None, both: bool = False) -> Desired:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from planner.graph.expansion import expand, lint_offline
 from planner.graph.lints.flows import jobs
-from planner.graph.lints.security import CLEAR_TEXT, NOT_USED, UNCHECKED, security
+from planner.graph.lints.security import CLEAR_TEXT, NO_LOGIN, NOT_USED, REFUSED, UNCHECKED, logins, security
 from planner.graph.routes import router_of
 from planner.model.diagnostic import ExitCode, Severity, worst
 from planner.model.observed import FEATURE_SHARE, BrokerFeature
@@ -740,6 +740,100 @@ def test_settings_that_jobs_do_not_use_are_noted_once_for_a_cluster(client, name
     notes = [one.summary for one in security(of) if one.code == NOT_USED]
     assert len(notes) == bool(named)
     assert all(part in note and "socket.timeout.ms" not in note for note in notes for part in named)
+
+
+SASL, SECRET = {"security.protocol": "SASL_SSL"}, {"env": "PASSWORD"}
+PLAIN = {**SASL, "sasl.mechanism": "PLAIN"}
+REF = {"env": "CHOSEN"}
+
+
+@cases(
+    "client says",
+    {
+        "a user without a mechanism": (
+            {**SASL, "sasl.username": "repl"},
+            [(REFUSED, "sasl.mechanism: is missing; with sasl.username it is PLAIN")],
+        ),
+        "a user without a password": (
+            {**PLAIN, "sasl.username": "repl"},
+            [(REFUSED, "sasl.password: is missing; sasl.mechanism PLAIN needs it")],
+        ),
+        "a mechanism without a user": (
+            {**PLAIN, "sasl.password": SECRET},
+            [(REFUSED, "sasl.username: is missing; sasl.mechanism PLAIN needs it")],
+        ),
+        "no such mechanism": (
+            {**SASL, "sasl.mechanism": "SCRAM"},
+            [(REFUSED, "sasl.mechanism: SCRAM is not supported; PLAIN, SCRAM-SHA-256")],
+        ),
+        "a keytab without a principal": (
+            {**SASL, "sasl.kerberos.keytab": "/etc/repl.keytab"},
+            [(REFUSED, "sasl.kerberos.principal: is missing")],
+        ),
+        "a login without its protocol": (
+            {"sasl.mechanism": "PLAIN", "sasl.username": "repl", "sasl.password": SECRET},
+            [
+                (
+                    NO_LOGIN,
+                    "nothing logs in by sasl.mechanism, sasl.password, sasl.username, because security",
+                )
+            ],
+        ),
+        "a login beside TLS alone": (
+            {"security.protocol": "ssl", "sasl.username": "repl"},
+            [(NO_LOGIN, "nothing logs in by sasl.username, because security.protocol is ssl")],
+        ),
+        "a password by reference": ({**PLAIN, "sasl.username": "repl", "sasl.password": SECRET}, []),
+        "a user by reference": ({**PLAIN, "sasl.username": REF, "sasl.password": SECRET}, []),
+        "a mechanism by reference": ({**SASL, "sasl.mechanisms": REF, "sasl.username": "repl"}, []),
+        "a protocol by reference": ({"security.protocol": REF, "sasl.username": "repl"}, []),
+        "numbers and flags by reference": (
+            {
+                "socket.timeout.ms": REF,
+                "enable.ssl.certificate.verification": REF,
+                "security.protocol": "SSL",
+            },
+            [],
+        ),
+        "tokens of a command that is set where jobs run": ({**SASL, "sasl.mechanism": "OAUTHBEARER"}, []),
+        "tokens of an endpoint, half by reference": (
+            {**SASL, "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": REF},
+            [],
+        ),
+        "Kerberos by default": (SASL, []),
+        "IAM of AWS, the region by reference": (
+            {**SASL, "sasl.mechanism": "AWS_MSK_IAM", "sasl.aws.region": REF},
+            [],
+        ),
+        "mutual TLS": (
+            {"security.protocol": "SSL", "ssl.keystore.location": "/k.p12", "ssl.keystore.password": SECRET},
+            [],
+        ),
+    },
+)
+def test_half_a_login_is_named_also_without_a_flow(client, says) -> None:
+    of = topology(clusters={"dc1": Cluster("dc1", bootstrap="dc1:9092", client=client)})
+    found = [(diagnostic.code, diagnostic.summary) for diagnostic in logins(of)]
+    assert [code for code, _ in found] == [code for code, _ in says]
+    for (_, summary), (_, beginning) in zip(found, says, strict=True):
+        assert summary.startswith(f"client of cluster dc1: {beginning}")
+
+
+@pytest.mark.parametrize("client", [{"sasl.username": "repl", "client.rack": "r1"}])
+def test_a_login_that_is_not_used_is_told_once(client) -> None:
+    clusters = {"dc1": Cluster("dc1", bootstrap="127.0.0.1:1", client=client)}
+    noted = [
+        diagnostic.summary
+        for diagnostic in lint_offline(topology(flow("f=dc1>dc2", "a"), clusters=clusters))
+        if diagnostic.code in (NO_LOGIN, NOT_USED)
+    ]
+    assert sorted(noted) == [
+        "client of cluster dc1: client.rack is not used by the data path, only by the control plane",
+        (
+            "client of cluster dc1: nothing logs in by sasl.username, because security.protocol is PLAINTEXT,"
+            " as by default"
+        ),
+    ]
 
 
 # What the versions of Kafka at both sides of a flow cannot do.

@@ -14,6 +14,7 @@ from planner.plan.steps.acls import DeleteAcl
 from planner.plan.steps.jobs import ReconfigureJob
 from planner.plan.steps.topics import AlterConfigs
 from planner.plan.transitions import may_follow
+from runtime.contract.client.stores import Setting
 from runtime.contract.records.failback import restart_request
 from runtime.contract.records.ledger import Generation
 from runtime.contract.spec.flow import Earliest, FlowState, Latest
@@ -278,7 +279,12 @@ def test_a_declared_topic_keeps_what_the_flow_gave_it(after: Flow) -> None:
 
 
 def secured(one: Flow, **more: object) -> Topology:
-    job = {"security.protocol": "SASL_SSL", "sasl.username": "job"}
+    job: dict[str, Setting] = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "job",
+        "sasl.password": {"env": "PASSWORD"},
+    }
     clusters = (Cluster("dc1", bootstrap="dc1:9092"), Cluster("dc2", bootstrap="dc2:9092", client=job))
     protected = replace(one, **{"protect": "acl", "acls_sync": True, **more})
     return topology(protected, clusters=clusters, policies=Policies(max_deletes=1))
