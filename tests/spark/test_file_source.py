@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from runtime.contract.records.control import AcceptLoss
 from runtime.contract.records.job_status import PartitionState as S
@@ -18,7 +17,7 @@ from runtime.contract.spec.jobspec import FlowSpec, JobExit, JobSpec
 from runtime.contract.spec.launch import MetricsSpec
 from runtime.lab.lab import Lab
 from tests.commands import repl
-from tests.records import create_topic, recreate_topic, wait_for
+from tests.records import Record, create_topic, read, recreate_topic, wait_for
 from tests.runtime.files.source.rows import values_of
 from tests.spark.exported import assert_equal
 from tests.spark.job import Running, flow_of, spec_of, start_job
@@ -48,35 +47,14 @@ def append(path: Path, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-class Topic:
-    """Reads committed values of a topic as they arrive, by partition."""
-
-    def __init__(self, client: dict[str, Any], topic: str, partitions: int) -> None:
-        self.values: list[list[str]] = [[] for _ in range(partitions)]
-        isolation = {"group.id": "none", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-        self._consumer = Consumer({**client, **isolation})
-        self._consumer.assign([TopicPartition(topic, one, 0) for one in range(partitions)])
-
-    def read(self) -> list[str]:
-        """Everything so far, the partitions one after the other."""
-        while found := self._consumer.consume(1_000, 0.2):
-            for message in found:
-                assert message.error() is None
-                assert message.key() is None
-                partition, value = message.partition(), message.value()
-                assert partition is not None
-                assert value is not None
-                self.values[partition].append(value.decode())
-        return [value for values in self.values for value in values]
-
-    def holds(self, job: Running, wanted: Iterable[str]) -> None:
-        """Waits until the topic has as many lines, and compares them with their counts."""
-        expected = sorted(wanted)
-        wait_for(lambda: len(self.read()) >= len(expected), _WITHIN_S, about=job.tail)
-        assert sorted(self.read()) == expected
-
-    def close(self) -> None:
-        self._consumer.close()
+def assert_holds(job: Running, client: dict[str, Any], topic: str, wanted: Iterable[str]) -> list[Record]:
+    """Waits until the topic has as many lines, compares them with their counts, and returns its records."""
+    expected = sorted(line.encode() for line in wanted)
+    wait_for(lambda: len(read(client, topic)) >= len(expected), _WITHIN_S, about=job.tail)
+    records = read(client, topic)
+    assert sorted(record.value or b"" for record in records) == expected
+    assert {record.key for record in records} <= {None}
+    return records
 
 
 @pytest.fixture
@@ -102,25 +80,21 @@ def test_every_line_arrives_once_although_tasks_die_in_their_transactions(
     create_topic(client, topic, 3)
     spec = job_of(lab, fresh("job"), from_files(fresh("flow"), topic, folder))
     wanted: dict[str, list[str]] = {}
-    found = Topic(client, topic, 3)
-    try:
-        for failpoint, failures in (("after_end:1", 2), ("after_ledger:2", 1)):
-            for name in ("a.log", "b.log"):
-                lines = [f"{name} {failpoint} {number} {'x' * 100}" for number in range(3_000)]
-                append(folder / name, lines)
-                wanted.setdefault(name, []).extend(lines)
-            job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
-            wait_for(partial(_failed, job, failures), _WITHIN_S, about=job.tail)
-            job.kill()
-        job = started(spec, tmp_path)
-        found.holds(job, [line for lines in wanted.values() for line in lines])
-        for name, lines in wanted.items():  # in order, in one partition
-            assert (
-                sum([one for one in values if one.startswith(name)] == lines for values in found.values) == 1
-            )
-        assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        found.close()
+    for failpoint, failures in (("after_end:1", 2), ("after_ledger:2", 1)):
+        for name in ("a.log", "b.log"):
+            lines = [f"{name} {failpoint} {number} {'x' * 100}" for number in range(3_000)]
+            append(folder / name, lines)
+            wanted.setdefault(name, []).extend(lines)
+        job = started(spec, tmp_path, environ={"REPL_FAILPOINT": failpoint})
+        wait_for(partial(_failed, job, failures), _WITHIN_S, about=job.tail)
+        job.kill()
+    job = started(spec, tmp_path)
+    records = assert_holds(job, client, topic, [line for lines in wanted.values() for line in lines])
+    for name, lines in wanted.items():  # in order, in one partition
+        of_file = [(one.partition, (one.value or b"").decode()) for one in records]
+        of_file = [(partition, line) for partition, line in of_file if line.startswith(name)]
+        assert of_file == [(of_file[0][0], line) for line in lines]
+    assert job.stop() == JobExit.STOPPED, job.tail()
     assert_verified(spec, folder, sum(map(len, wanted.values())))
 
 
@@ -152,9 +126,9 @@ class Inbox:
 
     job: Running
 
-    def __init__(self, flow: str, topic: Topic, folder: Path = Path()) -> None:
-        self.topic = topic
+    def __init__(self, flow: str, client: dict[str, Any], topic: str, folder: Path) -> None:
         self.wanted: list[str] = []
+        self._client, self._topic = client, topic
         self._flow, self._folder = flow, folder
 
     def write(self, name: str, *lines: str) -> None:
@@ -162,7 +136,7 @@ class Inbox:
         self.wanted += lines
 
     def arrived(self) -> None:
-        self.topic.holds(self.job, self.wanted)
+        assert_holds(self.job, self._client, self._topic, self.wanted)
 
     def status(self, name: str) -> PartitionStatus | None:
         states = self.job.partitions()
@@ -185,16 +159,13 @@ class Inbox:
 
 
 @pytest.fixture
-def inbox(
-    lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]
-) -> Iterable[Inbox]:
+def inbox(lab: Lab, fresh: Callable[[str], str], tmp_path: Path, started: Callable[..., Running]) -> Inbox:
     client = dict(lab.clusters["dc1"].client)
     topic, flow = fresh("inbox"), fresh("flow")
     create_topic(client, topic, 2)
-    found = Inbox(flow, Topic(client, topic, 2), tmp_path / "in")
+    found = Inbox(flow, client, topic, tmp_path / "in")
     found.job = started(job_of(lab, fresh("job"), from_files(flow, topic, tmp_path / "in")), tmp_path)
-    yield found
-    found.topic.close()
+    return found
 
 
 def test_files_that_are_damaged_and_files_that_vanish(inbox: Inbox, tmp_path: Path):
@@ -258,26 +229,17 @@ def test_a_topic_that_was_made_again_waits_and_then_gets_what_is_new(
     folder.mkdir()
     create_topic(client, topic, 1)
     append(folder / "a.log", ["one", "two"])
-    job = started(job_of(lab, fresh("job"), from_files(flow, topic, folder)), tmp_path)
-    found = Topic(client, topic, 1)
-    try:
-        found.holds(job, ["one", "two"])
-    finally:
-        found.close()
+    inbox = Inbox(flow, client, topic, folder)
+    inbox.job = job = started(job_of(lab, fresh("job"), from_files(flow, topic, folder)), tmp_path)
+    assert_holds(job, client, topic, ["one", "two"])
     recreate_topic(client, topic)
     append(folder / "a.log", ["three"])
-    found = Topic(client, topic, 1)
-    inbox = Inbox(flow, found, folder)
-    inbox.job = job
-    try:
-        inbox.awaited("a.log", S.RECREATED, f"{topic} was deleted and made again, without its records")
-        assert found.read() == []
-        inbox.accept_loss("a.log")
-        found.holds(job, ["three"])
-        inbox.awaited("a.log", S.CAUGHT_UP, "")
-        assert job.stop() == JobExit.STOPPED, job.tail()
-    finally:
-        found.close()
+    inbox.awaited("a.log", S.RECREATED, f"{topic} was deleted and made again, without its records")
+    assert read(client, topic) == []
+    inbox.accept_loss("a.log")
+    assert_holds(job, client, topic, ["three"])
+    inbox.awaited("a.log", S.CAUGHT_UP, "")
+    assert job.stop() == JobExit.STOPPED, job.tail()
 
 
 _AS_SPARK_WRITES_IT = """
