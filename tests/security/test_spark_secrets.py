@@ -14,6 +14,7 @@ from runtime.contract.client.secrets import secret_settings
 from runtime.contract.launching import LaunchError
 from runtime.launch import manifest
 from runtime.launch.folder import JobFolder
+from runtime.launch.supervision.supervised import SupervisedLauncher
 from tests.fakes.replacing import replace
 from tests.fakes.states import flow, topology
 from tests.planner.plan.jobs import plan
@@ -110,3 +111,14 @@ def test_no_spec_is_written_with_it(tmp_path: Path) -> None:
 
     assert CANARY not in f"{refused.value} {refused.value.hint}"
     assert list(folder.path.iterdir()) == []
+
+
+def test_a_job_does_not_inherit_the_key_of_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPL_PLAN_KEY", CANARY)
+    monkeypatch.setenv("REPL_PLAN_KEY_FILE", "/etc/repl/key")
+    monkeypatch.setenv("DC1_PASSWORD", "is inherited")
+
+    environ = SupervisedLauncher(tmp_path).environ
+
+    assert environ["DC1_PASSWORD"] == "is inherited"
+    assert not {"REPL_PLAN_KEY", "REPL_PLAN_KEY_FILE"} & environ.keys()
