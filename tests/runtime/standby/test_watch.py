@@ -234,6 +234,7 @@ class Destination(InternalTopics):
         super().__init__({naming.STATUS: []})
         self.epoch, self.writable = 5, True
         self.coordinates, self.answers = 1, True  # the broker that is the coordinator, and whether it does
+        self.looked_up: int | None = None  # the coordinator as the client knows it, until it forgets it
         self.posted: list[str] = []  # the states of standbys
 
     def write(self, kind: Any, value: bytes) -> None:
@@ -246,9 +247,12 @@ class Destination(InternalTopics):
 
     def forget_coordinator(self, kind: CoordinatorKind, key: str) -> None:
         assert (kind, key) == (CoordinatorKind.TRANSACTION, "repl.dc2.driver")
+        self.looked_up = None
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
-        return self.coordinates
+        if self.looked_up is None:
+            self.looked_up = self.coordinates
+        return self.looked_up
 
     async def call(self, node: int, request: Any, purpose: str = "", within: float | None = None) -> Any:
         if isinstance(request, MetadataRequest):
