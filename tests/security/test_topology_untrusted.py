@@ -75,6 +75,7 @@ KEYS = "access.key: {env: DC1_KEY}, secret.key: {env: DC1_SECRET}"
             f"{{endpoint: 'https://evil.net', {KEYS}}}",
             '"endpoint" of endpoint lake: evil.net:443 is not among',
         ),
+        (f"{{region: eu-1, {KEYS}}}", "s3.eu-1.amazonaws.com:443 is not among the addresses"),
         (
             "{endpoint: 'https://s3.ours.org', access.key: {env: DC1_KEY}, secret.key: {file: /etc/passwd}}",
             "the file /etc/passwd is in no folder that a topology may read here",
