@@ -72,6 +72,16 @@ def _coordinator(key: str) -> FoundCoordinator:
     return FoundCoordinator(key, NODE, "localhost", 1, error, None)
 
 
+async def test_tasks_that_ask_for_topics_at_the_same_moment_share_one_request():
+    cluster = HeldCluster()
+    names = [f"topic-{number}" for number in range(5)]
+    callers = [asyncio.create_task(cluster.topics([name], fresh=True)) for name in names]
+    await settled()
+    assert cluster.asked == [names]
+    cluster.permits.allow(1)
+    assert [list(one) for one in await asyncio.gather(*callers)] == [[name] for name in names]
+
+
 async def test_topics_that_are_asked_for_during_a_request_go_with_the_next_one():
     cluster = HeldCluster()
     first = asyncio.create_task(cluster.topics(["a"], fresh=True))
@@ -81,6 +91,18 @@ async def test_topics_that_are_asked_for_during_a_request_go_with_the_next_one()
     cluster.permits.allow(2)
     assert [sorted(found) for found in await asyncio.gather(first, *later)] == [["a"], ["b"], ["a", "c"]]
     assert cluster.asked == [["a"], ["a", "b", "c"]]
+
+
+async def test_a_failed_request_for_topics_is_sent_again_for_those_who_wait():
+    cluster = HeldCluster()
+    cluster.failures = [Disconnected("localhost:1", "broken", sent=True)]
+    callers = [asyncio.create_task(cluster.topics([name], fresh=True)) for name in ("a", "b")]
+    await settled()
+    cluster.permits.allow(2)
+    first, second = await asyncio.gather(*callers, return_exceptions=True)
+    assert isinstance(first, Disconnected)
+    assert isinstance(second, dict)
+    assert list(second) == ["b"]
 
 
 async def test_a_periodic_look_at_topics_refreshes_those_of_all_who_look(monkeypatch: pytest.MonkeyPatch):
