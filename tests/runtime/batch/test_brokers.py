@@ -41,6 +41,15 @@ def test_headers_are_added_and_batches_over_the_limit_are_split(sides: dict[str,
     assert [replace(row, headers=row.headers[:-1]) for row in copies] == originals
 
 
+def test_the_brokers_time_becomes_each_records_own(sides: dict[str, Side], fresh: Fresh) -> None:
+    orders = copying(sides, fresh)
+    alter_topic(orders.source.client, orders.topic, {"message.timestamp.type": "LogAppendTime"})
+    write(orders)
+    orders.copy_through()
+    orders.assert_equal()
+    assert min(row.timestamp for row in orders.destination.read(orders.topic)[0]) > LONG_AGO + 10**9
+
+
 def test_a_timestamp_that_overflows_stops_no_slot(sides: dict[str, Side], fresh: Fresh) -> None:
     """A client may write any base timestamp: a broker checks the sum, in 64 bits."""
     orders = copying(sides, fresh)
