@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -224,12 +224,14 @@ def test_a_round_of_files(
     ]
 
 
-def topic_source(source: InternalTopics, spec: FlowSpec, *, begun: bool) -> TopicSource:
+def topic_source(
+    source: InternalTopics, spec: FlowSpec, *, begun: bool, accepted: Collection[PartitionKey] = ()
+) -> TopicSource:
     async def listing(_: str) -> dict[str, TopicMetadata]:
         return await source.all_topics()
 
     clusters = SimpleNamespace(invalidate=lambda _: None, listing=listing)
-    flow = SimpleNamespace(name="f", spec=spec, shared=SimpleNamespace(clusters=clusters), accepted=())
+    flow = SimpleNamespace(name="f", spec=spec, shared=SimpleNamespace(clusters=clusters), accepted=accepted)
     flow.draining = SimpleNamespace(topics=())
     sink = SimpleNamespace(begun=begun)
     return TopicSource(cast(Any, flow), router_of(job(spec)), "{topic}", cast(Any, sink))
@@ -255,6 +257,18 @@ async def test_a_new_leaders_first_answer_is_no_loss() -> None:
     reading = topic_source(source, flow_spec("f", on_data_loss="skip"), begun=True)
     look = await reading.look(cast(Any, source), {KEY: position})
     assert (look.moved, look.shown[KEY]) == (None, SourceRange(0, 3, S.CAUGHT_UP))
+
+
+async def test_a_flow_into_files_goes_on_after_a_loss_that_the_operator_accepts_at_that_partition() -> None:
+    source = InternalTopics({"orders": [InternalRecord(b"", b"")] * 3})
+    topic_id = source.topic("orders").id.hex()
+    position = FilePosition(topic="orders", topic_id=topic_id, partition=0, position=5)
+    states = []
+    for accepted in ({KEY._replace(partition=1)}, {KEY}):
+        reading = topic_source(source, flow_spec("f"), begun=True, accepted=accepted)
+        look = await reading.look(cast(Any, source), {KEY: position})
+        states.append((look.shown[KEY].state, KEY in look.continued))
+    assert states == [(S.DIVERGED, False), (S.CAUGHT_UP, True)]
 
 
 async def test_a_flow_into_files_begins_once_all_leaders_have_answered() -> None:
