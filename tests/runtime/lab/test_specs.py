@@ -18,6 +18,7 @@ from runtime.lab.cluster import (
 from runtime.lab.create import HINT, assign_ports, create, load_all, require_same, store
 from runtime.lab.files import LabError
 from runtime.lab.kit import IvyRequest, ivy_failure
+from runtime.lab.lab import Lab
 from runtime.lab.ports import require_free_port
 
 
@@ -130,6 +131,13 @@ def test_every_difference_is_named(tmp_path: Path) -> None:
         LabError, match="with brokers 1, not 3; security plain, not tls — repl lab down --purge"
     ):
         require_same(cluster, LabClusterSpec("dc1", brokers=3, security=Security.TLS))
+
+
+def test_a_lab_does_not_start_a_cluster_that_is_asked_for_with_other_settings(tmp_path: Path) -> None:
+    (tmp_path / "dc1").mkdir()
+    store(LabKafkaCluster(LabClusterSpec("dc1"), "an-id", (), tmp_path / "dc1"))
+    with pytest.raises(LabError, match="dc1 exists already with brokers 1, not 3"):
+        Lab(tmp_path).up([LabClusterSpec("dc1", brokers=3)])
 
 
 def test_ids_never_look_like_options() -> None:
