@@ -75,6 +75,12 @@ def _left_out(given: Any, read: Any, at: str = "") -> Iterator[str]:
         yield at
 
 
+def test_what_a_reader_of_boards_loses_is_found() -> None:
+    given = {"a": [{"b": 1, "c": 2}], "d": [1, 2], "e": "x", "f": None}
+    read = {"a": [{"b": 3}], "d": [1], "e": "x"}
+    assert list(_left_out(given, read)) == [".a[0].b", ".a[0].c", ".d", ".f"]
+
+
 def test_states_that_need_someone_are_all_named():
     wanted = "|".join(state for state in PartitionState if state.needs_decision)
     overview = next(board for board in BOARDS if board.stem == "overview")
