@@ -176,6 +176,7 @@ OF_THE_PLANNER = (
     "host-escapes",
     "port-0",
 )
+BY_NAME = {case.name: case for case in CASES}
 
 
 def seen_by_the_planner(
@@ -239,9 +240,7 @@ def one_clear_error(told: str, case: Case) -> None:
 
 
 @pytest.mark.usefixtures("bounded")
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.name in OF_THE_PLANNER], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", [BY_NAME[name] for name in OF_THE_PLANNER], ids=lambda case: case.name)
 def test_the_planner_is_not_harmed(case: Case) -> None:
     with HostileBroker(case.fault) as broker:
         told = planner_error(f"127.0.0.1:{broker.port}", LOGIN if case.login else {}, case.timeout_s)
