@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.fakes.clock import VirtualClock
+
+State = TypeVar("State")
 
 
 class VirtualTimeMachine(RuleBasedStateMachine):
@@ -31,3 +33,15 @@ class VirtualTimeMachine(RuleBasedStateMachine):
         for _ in range(20):
             await asyncio.sleep(0)
         await asyncio.sleep(seconds)
+
+
+def assert_reachable(
+    transitions: Mapping[State, Collection[State]], first: State, last: State, states: Iterable[State]
+) -> None:
+    """Every state can be reached from the first one, and only the last one is left by no transition."""
+    reached, before = {first}, set[State]()
+    while reached != before:
+        before = set(reached)
+        reached |= {after for state in before for after in transitions[state]}
+    assert reached == set(states) == set(transitions)
+    assert [state for state, after in transitions.items() if not after] == [last]

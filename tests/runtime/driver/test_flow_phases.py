@@ -24,7 +24,7 @@ from runtime.contract.spec import naming
 from runtime.contract.spec.flow import FlowState, GroupsSpec
 from runtime.contract.spec.jobspec import CopySettings, FlowSpec, JobSpec
 from runtime.contract.spec.naming import NO_TOPIC_ID
-from runtime.driver.flows.flow import Copier, DriverFlow, FlowPhase
+from runtime.driver.flows.flow import NEXT_PHASES, Copier, DriverFlow, FlowPhase
 from runtime.driver.flows.start import DriverContext
 from runtime.driver.slots.membership import NO_SLOTS
 from runtime.kafka.cluster import KafkaCluster
@@ -33,7 +33,7 @@ from runtime.kafka.protocol.metadata import TopicMetadata
 from runtime.kafka.records import InternalRecord
 from runtime.ledger.ledger import Ledger
 from tests.fakes.internal_topics import InternalTopics, TransactionalTopics, stored
-from tests.fakes.machine import VirtualTimeMachine
+from tests.fakes.machine import VirtualTimeMachine, assert_reachable
 from tests.fakes.progress import progress
 from tests.runtime.slot.world import assigned, flow_spec
 
@@ -337,6 +337,10 @@ class Flows(VirtualTimeMachine):
 
 TestFlows = pytest.mark.slow(Flows.TestCase)
 TestFlows.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+
+
+def test_every_phase_can_be_reached_and_only_a_released_flow_ends_for_good() -> None:
+    assert_reachable(NEXT_PHASES, P.TAKING_OVER, P.RELEASED, P)
 
 
 @pytest.mark.parametrize("answered", range(3))

@@ -29,7 +29,7 @@ from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.application import in_thread, reason
 from runtime.driver.process import JvmCalls, JvmSilent
 from runtime.driver.slots import worker
-from runtime.driver.slots.manager import SlotManager, partitions_in_loss
+from runtime.driver.slots.manager import SlotManager, partitions_in_loss, rest_s
 from runtime.driver.slots.membership import Membership, slot_layout
 from runtime.driver.slots.supervisor import SlotSupervisor
 from runtime.driver.slots.ticket import SlotStartRequest
@@ -255,6 +255,11 @@ async def test_of_each_report_only_what_changed_is_looked_at_until_other_partiti
         manager._read_report(0, measured(50, 9, rate=5), 9)
         assert counted.taken == 101
         assigning.cancel()
+
+
+def test_what_takes_long_for_very_many_partitions_leaves_most_of_the_loop_to_the_rest() -> None:
+    spent_s = 1.5
+    assert spent_s / (spent_s + rest_s(spent_s)) == pytest.approx(0.2)
 
 
 async def test_a_slot_without_heartbeats_is_fenced_and_others_copy_its_partitions() -> None:

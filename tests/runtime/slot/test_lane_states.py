@@ -16,12 +16,12 @@ from runtime.kafka.errors import Disconnected, ErrorCode, TimedOut, WireError
 from runtime.kafka.protocol.transactions import EndTransactionRequest, InitProducerIdRequest
 from runtime.slot.partition import Cursor, PartitionCopy
 from runtime.slot.write.events import Aborted, Committed, LaneEvent, LaneFreed, LaneStuck, Rewound
-from runtime.slot.write.lane import LaneState
+from runtime.slot.write.lane import TRANSITIONS, LaneState
 from runtime.slot.write.lanes import LaneSet
 from runtime.slot.write.sender import ProduceSender
 from runtime.slot.write.transaction import Transaction
 from tests.fakes.lane import SETTINGS, Destination, Emitted, LedgerInMemory, Link, lanes_of
-from tests.fakes.machine import VirtualTimeMachine
+from tests.fakes.machine import VirtualTimeMachine, assert_reachable
 from tests.fakes.partition import partition, queued
 
 FIRST = 10  # the position that the ledger holds at the start
@@ -246,3 +246,7 @@ class Lanes(VirtualTimeMachine):
 
 TestLanes = pytest.mark.slow(Lanes.TestCase)
 TestLanes.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+
+
+def test_every_state_can_be_reached_and_only_a_drained_lane_has_ended() -> None:
+    assert_reachable(TRANSITIONS, LaneState.NEW, LaneState.DRAINED, LaneState)

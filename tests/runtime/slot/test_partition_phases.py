@@ -18,8 +18,8 @@ from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.offsets import EARLIEST, ListedOffset, ListOffsetsRequest
 from runtime.slot.health.supervisor import Halted, PartitionSupervisor, Replaced, Resumed, SupervisorEvent
-from runtime.slot.partition import CopyPhase, Cursor, SessionAnswers, SourceLog
-from tests.fakes.machine import VirtualTimeMachine
+from runtime.slot.partition import PHASES, CopyPhase, Cursor, SessionAnswers, SourceLog
+from tests.fakes.machine import VirtualTimeMachine, assert_reachable
 from tests.fakes.partition import partition
 from tests.fakes.side import Side
 
@@ -211,3 +211,7 @@ class Phases(VirtualTimeMachine):
 
 TestPhases = pytest.mark.slow(Phases.TestCase)
 TestPhases.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+
+
+def test_every_phase_can_be_reached_and_only_a_released_partition_has_left() -> None:
+    assert_reachable(PHASES, CopyPhase.INSPECTING, CopyPhase.RELEASING, CopyPhase)
