@@ -1,12 +1,11 @@
-"""Clients of real brokers whose transactions fail: late markers, a lost answer, a request that halts."""
+"""Clients of real brokers whose transactions fail: late markers, a lost answer."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from runtime.kafka.cluster import CONTROL, KafkaCluster
-from runtime.kafka.connection import Connection
+from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.transactions import EndTransactionRequest
 
@@ -45,27 +44,3 @@ class LostAnswer(KafkaCluster):
             self.lose -= 1
             raise Disconnected("test", "the answer was lost", sent=True)
         return answer
-
-
-class HaltingProduce(KafkaCluster):
-    """Halts before the second produce request, for ever."""
-
-    sent = 0
-
-    async def connection(self, node: int, purpose: str = CONTROL, within: float | None = None) -> Any:
-        link = await super().connection(node, purpose, within)
-        return _HaltingLink(self, link) if purpose == "produce" else link
-
-
-class _HaltingLink:
-    """A connection for produce requests, each of which waits for `ready` before it starts."""
-
-    def __init__(self, cluster: HaltingProduce, link: Connection) -> None:
-        self._cluster, self._link = cluster, link
-        self.start, self.drop = link.start, link.drop
-
-    async def ready(self) -> None:
-        self._cluster.sent += 1
-        if self._cluster.sent == 2:
-            await asyncio.Event().wait()
-        await self._link.ready()
