@@ -9,22 +9,18 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from runtime.contract.records.job_status import JobStatus
 from runtime.contract.spec.files import LinesSpec
-from runtime.contract.spec.jobspec import JobSpec
 from runtime.driver.application import TasksFailed
-from runtime.driver.clusters import DriverClusters
 from runtime.driver.flows.copiers import copier_of
 from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.start import DriverContext
-from runtime.driver.leadership import Leadership
 from runtime.files.source.load import FileLoad, LoadTicket, load
 from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected, ErrorCode
 from runtime.kafka.protocol.transactions import EndTransactionRequest
-from runtime.ledger.ledger import Ledger
-from tests.runtime.slot.world import FAST, Side
+from tests.runtime.driver.groups_world import driving
+from tests.runtime.slot.world import Side
 from tests.spark.job import flow_of
 
 pytestmark = pytest.mark.integration
@@ -75,12 +71,6 @@ class Tasks:
         return await asyncio.to_thread(lambda: list(load(tickets)))
 
 
-class Leading(Leadership):
-    """Needs no heartbeat."""
-
-    async def ensure(self) -> None: ...
-
-
 async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
     sides: dict[str, Side], fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -92,30 +82,13 @@ async def test_lines_of_a_task_in_doubt_are_not_read_again_under_another_name(
 
     lines = LinesSpec(endpoint="inbox", folder=str(tmp_path), format="text", topic=topic)
     spec = flow_of(name, [], "dc2", "dc2", lines=lines)
-    clusters = {"dc2": side.spec()}
-    job = JobSpec(
-        job=fresh("job"), topology="t", destination="dc2", clusters=clusters, flows=[spec], copy=FAST
-    )
-    destination = await side.open()
-    shared = DriverContext(
-        spec=job,
-        driver="driver",
-        clusters=DriverClusters(job.job, clusters, {}),
-        destination=destination,
-        ledger=await Ledger.open(destination),
-        leadership=await Leading.open(
-            destination, job.job, lambda: JobStatus(job.job, "t", "driver", "running", 0, 0)
-        ),
-        application=cast(Any, tasks),
-    )
-    flow = DriverFlow(spec, job, shared, copier_of)
-    await flow._take_over()
-    with pytest.raises(TasksFailed):
-        await flow.copier.copy_once()
-    (tmp_path / "a.txt").rename(tmp_path / "b.txt")
-    while await flow.copier.copy_once():
-        continue
-    await shared.clusters.close_others([])
-    await destination.close()
+    async with driving({"dc2": side}, spec, (), "lines") as (job, shared):
+        flow = DriverFlow(spec, job, replace(shared, application=cast(Any, tasks)), copier_of)
+        await flow._take_over()
+        with pytest.raises(TasksFailed):
+            await flow.copier.copy_once()
+        (tmp_path / "a.txt").rename(tmp_path / "b.txt")
+        while await flow.copier.copy_once():
+            continue
     assert [row.value for row in side.read(topic)[0]] == [b"one", b"two"]
     assert tasks.answer is ErrorCode.PRODUCER_FENCED

@@ -3,106 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import pytest
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
-from runtime.contract.records.ledger import Generation, GenerationKey, encode_key, partition_of
+from runtime.contract.records.ledger import GenerationKey, PartitionKey, Progress, encode_key, partition_of
 from runtime.contract.spec import naming
 from runtime.contract.spec.flow import AtOffsets, Earliest, Latest
-from runtime.contract.spec.jobspec import FlowSpec, JobSpec
+from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.selection import SelectionSpec
-from runtime.driver.clusters import DriverClusters
-from runtime.driver.flows.flow import DriverFlow
-from runtime.driver.flows.flows import FlowManager
-from runtime.kafka.cluster import KafkaCluster
 from runtime.kafka.errors import Disconnected
 from runtime.kafka.protocol.metadata import MetadataRequest
-from runtime.kafka.timing import BackgroundTasks
-from runtime.ledger.ledger import Ledger, UndecidedProgress
 from tests.fakes.transactions import LateMarkers
 from tests.records import PATIENCE_S, read
 from tests.runtime.audit.ended import end_flow
-from tests.runtime.driver.groups_world import driving
+from tests.runtime.driver.lives import life
 from tests.runtime.slot.world import Driver, Side, assigned, copy_through, flow_spec
-from tests.waiting import until
 
 pytestmark = pytest.mark.integration
 Fresh = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class Life:
-    """One driver's flows; nobody copies."""
-
-    spec: JobSpec
-    flows: FlowManager
-    ledger: Ledger
-    tasks: BackgroundTasks
-    clusters: DriverClusters
-
-    @property
-    def work(self) -> DriverFlow:
-        (work,) = self.flows.all()
-        return work
-
-    async def edit(self, flow: FlowSpec) -> None:
-        used = {name: self.spec.clusters[name] for name in (flow.source, flow.destination)}
-        spec = replace(self.spec, flows=[flow], routes=[], clusters=used)
-        await self.flows.apply_spec(spec)
-        await self.clusters.close_others(spec.clusters)
-
-    async def until(self, holds: Callable[[DriverFlow], bool]) -> None:
-        failed = self.tasks.failed
-        await until(lambda: failed.done() or holds(self.work))
-        assert not failed.done(), failed
-
-    async def said(self, why: str) -> None:
-        """Waits until that is in the flow's way."""
-        await self.until(lambda work: why in work.view().why)
-
-    async def generation(self) -> Generation:
-        await self.ledger.refresh(self.work.name)
-        found = self.ledger.generation(self.work.name)
-        assert found is not None
-        return found
-
-    async def positions(self) -> dict[str, int]:
-        """By topic, as the ledger has them once nothing of it is open."""
-        name, keys = self.work.name, self.work.partitions
-        async with asyncio.timeout(PATIENCE_S):
-            await self.ledger.refresh(name)
-            while any(isinstance(self.ledger.progress(key), UndecidedProgress) for key in keys):
-                await asyncio.sleep(0.02)
-                await self.ledger.refresh(name)
-        return {key.topic: one.position for key, one in self.ledger.all_progress(name).items()}
-
-    async def assigned(self, *topics: str) -> None:
-        """Waits until the flow's partitions are those of these topics."""
-        await self.until(lambda work: {key.topic for key in work.partitions} == set(topics))
-
-
-@asynccontextmanager
-async def life(
-    sides: Mapping[str, Side],
-    flow: FlowSpec,
-    generations: Mapping[str, int] | None = None,
-    writer_cluster: type[KafkaCluster] = KafkaCluster,
-) -> AsyncIterator[Life]:
-    """`generations`: as the job's last heartbeat named them."""
-    async with driving(sides, flow, (), "flows", writer_cluster) as (spec, shared):
-        tasks = BackgroundTasks()
-        known = changed(shared, generations=generations or {})
-        flows = FlowManager(known, tasks, lambda _: None)
-        flows.start(spec)
-        try:
-            yield Life(spec, flows, shared.ledger, tasks, shared.clusters)
-        finally:
-            await tasks.end_all()
 
 
 def flow_of(fresh: Fresh, base: str) -> FlowSpec:
@@ -218,6 +138,39 @@ async def test_a_flow_that_starts_over_stays_its_driver_s_however_late_its_gener
         await driver.assigned(orders)
         assert await driver.positions() == {orders: 0}
         assert (await driver.generation()).number == driver.work.generation
+
+
+async def test_only_what_offsets_name_starts_over_and_again_when_it_is_written_again(
+    sides: dict[str, Side], fresh: Fresh
+) -> None:
+    base = fresh("shop")
+    flow, topic = flow_of(fresh, base), f"{base}.orders"
+    sides["dc1"].create(topic, 2)
+    sides["dc1"].write(topic, [{"value": b"x", "partition": number % 2} for number in range(20)])
+    sides["dc2"].create(topic, 2)
+    driver = Driver(sides, "dc2", fresh("job"))
+    await asyncio.to_thread(copy_through, driver, flow, assigned(flow.name, topic, 2))
+    over = replace(flow, restart_from=AtOffsets(offsets={topic: {0: 3}}))
+
+    async def restarted(flow: FlowSpec) -> tuple[Progress, Progress]:
+        """The progress of both partitions, once a driver has carried out what the spec says."""
+        async with life(sides, flow) as driver:
+            await driver.assigned(topic)
+            async with asyncio.timeout(PATIENCE_S):
+                while bool((await driver.generation()).restarted) != (flow.restart_from is not None):
+                    await asyncio.sleep(0.05)
+            await driver.positions()
+            progress = driver.ledger.all_progress(flow.name)
+            return progress[PartitionKey(flow.name, topic, 0)], progress[PartitionKey(flow.name, topic, 1)]
+
+    first, other = await restarted(over)
+    assert (first.position, other.position) == (3, 10)
+    carried_out, _ = await restarted(over)
+    await restarted(flow)
+    again, other_again = await restarted(over)
+    lives = [progress.incarnation for progress in (carried_out, again)]
+    assert lives == [first.incarnation, first.incarnation + 1]
+    assert other_again == other
 
 
 async def test_a_flow_comes_from_another_cluster_of_the_start_and_goes(

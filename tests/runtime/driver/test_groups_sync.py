@@ -1,7 +1,6 @@
 """Group sync on real brokers: the slot copies, the duty looks, Kafka's own clients say where groups stand."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from runtime.contract.spec.flow import GroupsSpec, Latest
 from runtime.contract.spec.jobspec import FlowSpec
 from runtime.contract.spec.rename import Template
 from runtime.contract.spec.selection import SelectionSpec
+from tests.records import recreate_topic
 from tests.runtime.driver.groups_world import commit, committed, last_look, look, member
 from tests.runtime.slot.workload import mixed
 from tests.runtime.slot.world import Driver, Side, assigned, at_end, copy_through, flow_spec, until
@@ -146,22 +146,12 @@ def test_a_topic_made_anew_at_the_source_waits(sides: dict[str, Side], fresh: Fr
     sides["dc2"].create(f"copy.{topic}")
     sides["dc1"].write(topic, numbered(20))
     copied(sides, fresh, flow)
-    sides["dc1"].delete(topic)
-    _again(sides["dc1"], topic)
+    recreate_topic(sides["dc1"].client, topic)
     sides["dc1"].write(topic, numbered(5))
     commit(sides["dc1"], f"{topic}-g", {(topic, 0): 5})
     looked = look(sides, flow)
     assert (looked.states, looked.written) == ({"pending": 1}, 0)
     assert committed(sides["dc2"], f"{topic}-g") == {}
-
-
-def _again(side: Side, topic: str) -> None:
-    """Deleting is done in the background: creating may be refused for a moment."""
-    deadline = time.monotonic() + 60
-    admin = side.admin()
-    while topic in admin.list_topics(timeout=60).topics:
-        assert time.monotonic() < deadline
-    side.create(topic)
 
 
 def test_two_ways_do_not_feed_each_other(sides: dict[str, Side], fresh: Fresh) -> None:
