@@ -13,7 +13,6 @@ from planner.cli.command import ApprovedOutput, Output, command, given
 from planner.cli.output import print_lines
 from planner.cli.output import show as print_diagnostics
 from planner.cli.plan_output import PlanOutput, SavedPlanOutput, exit_code
-from planner.model.address import Kind
 from planner.model.diagnostic import Diagnostic, ExitCode, Failure, Severity
 from planner.render.readable import plural
 from planner.workflows.options import Argument, Option, Policies, TopologyArgument
@@ -52,6 +51,7 @@ def plan(
         raise click.UsageError("--rate and --outage say what --simulate assumes: give --simulate too")
 
     def simulation(made: "Plan") -> "Simulation":
+        from planner.model.address import Kind
         from planner.workflows.simulation import simulate
 
         if not request.targets:
