@@ -155,7 +155,7 @@ A_LIMIT = Quota("dc1", user="a", producer_byte_rate=5)
 
 def limited(*entities: str, **more: Any) -> dict[str, Any]:
     """A fence of quotas, where these entities have a limit at the source."""
-    return {"fence": Fence.QUOTA, "quotas": {one: {"producer_byte_rate": 5} for one in entities}, **more}
+    return {"fence": Fence.QUOTA, "quotas": {one: {"producer_byte_rate": 5} for one in entities}} | more
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,7 @@ def limited(*entities: str, **more: Any) -> dict[str, Any]:
         ),
         (Wave("w", ("orders",), producers=("User:repl",)), limited(dc1=REPL), ["fence-stops-flow"]),
         (OF_A, limited("user/a"), ["fence-overwrites"]),
+        (OF_A, limited(quotas={"user/a": {"consumer_byte_rate": 5}}), ["fence-overwrites"]),
         (OF_A, limited("user/a", declared=(A_LIMIT,)), []),  # the fence restores what is declared there
         (OF_A, limited("user/a", declared=(replace(A_LIMIT, cluster="dc2"),)), ["fence-overwrites"]),
         (OF_A, limited("user/a/client-id/b"), ["fence-outranked"]),
