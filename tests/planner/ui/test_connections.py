@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from planner.ui.access import AccessPolicy
-from planner.ui.connections import ConnectionLimits
+from planner.ui.connections import LIMITS, ConnectionLimits
 from tests.planner.render import test_status as scenes
 from tests.planner.ui.serving import Visited, fresh, serving
 
@@ -50,6 +50,7 @@ def test_half_of_a_request_is_closed_in_seconds(what: str, capfd: pytest.Capture
     ):
         assert closed_after(made) < 5
 
+    assert max(LIMITS.head_s, LIMITS.body_s) <= 10
     assert "Traceback" not in capfd.readouterr().err
 
 
