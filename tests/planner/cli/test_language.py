@@ -185,6 +185,8 @@ class TestCompletion:
         printed = json.loads(capsys.readouterr().out)
         assert f"_REPL_COMPLETE={shell}_complete" in printed["script"]
         assert printed | {"script": ""} == {"format_version": 1, "shell": shell, "script": ""}
+        assert run(["completion", shell]) == 0
+        assert capsys.readouterr().out == f"{printed['script']}\n"
 
     def test_another_shell_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["completion", "csh"]) == 1
