@@ -25,13 +25,14 @@ def test_resolving_reads_the_environment_and_files_beside_the_topology(tmp_path:
     (tmp_path / "secret").write_text(f"{CANARY}\n")
     read = cluster(
         tmp_path,
-        "{sasl.password: {env: P}, ssl.key.password: {file: secret}, client.rack: y, socket.timeout.ms: 10s}",
+        "{sasl.password: {env: P}, ssl.key.password: {file: secret}, client.rack: y, socket.timeout.ms: 10s, security.protocol: sasl_ssl}",
     )
     assert resolve(read, environment={"P": "p"}) == {
         "sasl.password": "p",
         "ssl.key.password": CANARY,
         "client.rack": "y",
         "socket.timeout.ms": "10000",
+        "security.protocol": "sasl_ssl",
     }
 
 
