@@ -65,7 +65,9 @@ def test_what_a_pull_request_wrote_gets_no_power(pipeline: dict[Any, Any]):
 def test_what_is_applied_is_what_the_plan_job_printed_once_it_is_approved(pipeline: dict[Any, Any]):
     plan, apply = pipeline["jobs"]["plan"], pipeline["jobs"]["apply"]
     step = of_step(pipeline, "apply", "apply")
-    assert plan["outputs"]["digest"] == "${{ steps.plan.outputs.digest }}"
+    assert plan["outputs"] == {
+        name: f"${{{{ steps.plan.outputs.{name} }}}}" for name in ("changes", "digest")
+    }
     assert step["env"] == {"DIGEST": "${{ needs.plan.outputs.digest }}"}
     assert '--expect "$DIGEST"' in step["run"]
     assert (apply["needs"], apply["environment"]) == ("plan", "production")
@@ -75,6 +77,7 @@ def test_what_is_applied_is_what_the_plan_job_printed_once_it_is_approved(pipeli
 
 def test_each_night_looks_for_drift_and_runs_a_drill_without_rights_whose_key_signs_no_plan(pipeline):
     assert len(pipeline[True]["schedule"]) == 1
+    assert pipeline["jobs"]["plan"]["if"] == "github.event_name != 'schedule'"
     for job in ("drift", "drill"):
         assert pipeline["jobs"][job]["if"] == "github.event_name == 'schedule'"
         assert of_step(pipeline, job, job)["run"].startswith(f"repl {job} topology/")
