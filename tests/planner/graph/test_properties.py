@@ -1,4 +1,4 @@
-"""For any topology and any clusters, order means nothing."""
+"""For any topology and any clusters: order means nothing, and flows take only what is there or comes."""
 
 from random import Random
 from typing import Any, get_args
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.graph.expansion import lint_offline
+from planner.graph.expansion import expand, lint_offline
 from planner.model.observed import Observed
 from planner.model.topology import Cluster, Flow, Provenance, Selection, Topology
 from runtime.contract.spec.flow import ConfigsSpec, GroupsSpec
@@ -85,3 +85,12 @@ def test_the_order_of_what_is_written_and_read_never_matters(
     made = plan(of, world)
     assert replace(plan(other, mixed(Observed(clusters), random, "clusters")), inputs=made.inputs) == made
     assert lint_offline(of) == lint_offline(other)
+
+
+@given(topologies(), states())
+def test_every_flow_takes_only_what_is_there_or_comes(of: Topology, world: Observed) -> None:
+    desired = expand(of, world)
+    there = {(name, topic) for name in CLUSTERS if (one := world.reachable(name)) for topic in one.topics}
+    there |= {(one.cluster, one.name) for one in desired.topics}
+    taken = {(one.flow.source_cluster, here) for one in desired.flows for here, _ in one.topics}
+    assert taken <= there
