@@ -38,6 +38,6 @@ def test_every_command_has_json() -> None:
         for words, command in COMMANDS.items()
         if not any("--json" in parameter.opts for parameter in command.params)
     }
-    groups = {words for words in without if any(other.startswith(f"{words} ") for other in COMMANDS)}
+    groups = {words for words, command in COMMANDS.items() if type(command) is click.Group}
     # Kafka's own tools print as they do, and ending daemons prints nothing.
     assert {words for words in without - groups if not words.startswith(("lab tool", "lab spark"))} == set()
