@@ -14,6 +14,7 @@ from planner.model.diagnostic import ExitCode, Failure, Severity, worst
 from planner.model.plan import Plan
 from planner.model.topology import Cluster, Job, Policies, Rule
 from planner.plan.make import plan_from
+from planner.state import planfile
 from planner.workflows import rules
 from planner.workflows.rules import check_rules, with_policy_verdicts
 from runtime.contract.spec.transform import TransformSpec
@@ -174,6 +175,13 @@ def test_a_warning_lets_the_plan_pass(on) -> None:
     plan = with_policy_verdicts(planned(change("a"), rules=(rule("plan.summary.add > 0", warn=True),)))
     assert [(one.severity, one.summary) for one in plan.diagnostics] == [(Severity.WARNING, "no (rule r)")]
     assert not plan.errored
+
+
+def test_a_saved_plan_keeps_its_rules_and_labels(on, tmp_path: Path) -> None:
+    plan = planned(change("a"), labels=LABELS, rules=(rule('plan.cluster_labels.dc1.env == "prod"'),))
+    planfile.write(plan, tmp_path / "plan")
+    again = planfile.load(tmp_path / "plan").plan()
+    assert refused(with_policy_verdicts(again)) == ["no (rule r)"]
 
 
 def test_every_command_is_judged_by_the_files_of_the_environment(on, tmp_path: Path, monkeypatch) -> None:
