@@ -210,9 +210,15 @@ def test_a_rule_that_can_not_be_compiled(expression: str, problem: str) -> None:
     assert "\n" not in found.summary
 
 
-DOUBLED = f"'{'a' * 160}'"
-for _ in range(8):
-    DOUBLED = f"[{DOUBLED}].map(a, a + a + a + a + a + a + a + a)[0]"
+CHANGES = "plan.resource_changes"
+
+
+def repeated(times: int) -> str:
+    """An expression whose value has 160 characters, made eight times as long so many times."""
+    text = f"'{'a' * 160}'"
+    for _ in range(times):
+        text = f"[{text}].map(a, a + a + a + a + a + a + a + a)[0]"
+    return text
 
 
 @pytest.mark.parametrize(
@@ -225,7 +231,11 @@ for _ in range(8):
             "plan.resource_changes.exists(a, plan.resource_changes.exists(b, a.name == b.name + 'x'))",
             "Iteration budget exceeded",
         ),
-        (f"{DOUBLED}.matches('b$')", "more than 10 s of CPU or 1 GiB of memory"),
+        (f"{repeated(8)}.matches('b$')", "more than 10 s of CPU or 1 GiB of memory"),
+        (
+            f"[{repeated(6)}].exists(a, {CHANGES}.exists(b, {CHANGES}.exists(c, a.matches('(a|b)*c$'))))",
+            "more than 10 s of CPU or 1 GiB of memory",
+        ),
         ("'" + "a" * 3_000 + "!'.matches('(a+)+$') || resource.name == 'x'", None),
     ],
 )
