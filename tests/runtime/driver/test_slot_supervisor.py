@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from py4j.protocol import Py4JError
 
-from runtime.contract.records import job_status
+from runtime.contract.records import control, job_status
 from runtime.contract.records.control import AssignedFlow, AssignedPartition, Assignment
 from runtime.contract.records.job_status import (
     PartitionState,
@@ -37,10 +37,11 @@ from runtime.driver.slots.worker import run_with_channel
 from runtime.kafka.errors import ErrorCode
 from runtime.kafka.protocol.produce import ProduceRequest
 from runtime.kafka.protocol.transactions import CoordinatorKind, InitProducerIdRequest
+from runtime.kafka.records import InternalRecord
 from runtime.kafka.timing import BackgroundTasks, Silence
 from runtime.slot import log
 from runtime.slot.errors import SlotEnd
-from tests.fakes.internal_topics import TransactionalTopics
+from tests.fakes.internal_topics import InternalTopics, TransactionalTopics
 from tests.runtime.slot.world import assigned, flow_spec
 from tests.waiting import until
 
@@ -396,6 +397,14 @@ async def test_a_heartbeat_does_not_wait_until_a_throttle_is_over(monkeypatch: p
         assert (beat.attempt, round(beat.throttled_ms / 1000)) == (3, 8 if throttle_s == 8 else 0)
 
 
+class Commands(InternalTopics):
+    """The control topic, whose broker answers after a moment."""
+
+    async def call(self, node: int, request: Any, purpose: str = "", within: float | None = None) -> Any:
+        await asyncio.sleep(0.01)
+        return await super().call(node, request, purpose, within)
+
+
 async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -416,10 +425,25 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
     monkeypatch.setattr(worker, "_REPEAT_S", 40.0)
     monkeypatch.setattr(worker, "_LOOKS_AT_START", 1_000)
     spec = SimpleNamespace(job="job", slot=0)
-    ticket: Any = SimpleNamespace(spec=spec, driver="driver", attempt=3, first=Assignment(1))
+    ticket: Any = SimpleNamespace(
+        spec=spec, driver="driver", attempt=3, first=Assignment(1), control_offset=0
+    )
     channel = worker._ControlChannel(ticket)
-    channel.slot = slot = cast(Any, SimpleNamespace(assignment_in_force=1, status=status))
+    topics, read = (
+        Commands({naming.CONTROL: [InternalRecord(b"another's", b"")]}),
+        asyncio.Queue[Assignment](),
+    )
+    channel.slot = slot = cast(
+        Any, SimpleNamespace(assignment_in_force=1, status=status, assign=read.put_nowait)
+    )
+
+    async def assign(version: int, *partitions: AssignedPartition) -> None:
+        message = control.Assign("driver", 3, Assignment(version, partitions=list(partitions)))
+        topics.grow(naming.CONTROL, InternalRecord(control.slot_key("job", 0), control.encode(message)))
+        assert (await read.get()).version == version
+
     reporting = asyncio.create_task(channel._report(cast(Any, None)))
+    listening = asyncio.create_task(channel._listen(cast(Any, topics)))
     async with asyncio.timeout(20):
         assert [one.state for one in (await reports.get()).partitions] == states
         states[0] = PartitionState.COPYING
@@ -428,16 +452,22 @@ async def test_a_slot_reports_at_once_that_its_last_partition_has_started(
         states[1] = PartitionState.CAUGHT_UP
         assert [one.state for one in (await reports.get()).partitions] == states
         orders = AssignedPartition("flow", "orders", 0, "orders")
-        channel._note_assignment(Assignment(2, partitions=[orders]))
+        await assign(2, orders)
         slot.assignment_in_force = 2
         await asyncio.sleep(0.5)
         assert reports.empty(), "nothing waits for partitions that are added"
-        channel._note_assignment(Assignment(3))
+        await assign(3)
+        await assign(4, orders)
         await asyncio.sleep(0.5)
         assert reports.empty(), "it is not released yet"
-        slot.assignment_in_force = 3
-        assert (await reports.get()).assignment == 3
+        slot.assignment_in_force = 4
+        assert (await reports.get()).assignment == 4, "what is added later takes no acknowledgement away"
+        await assign(3)  # it is read again, and is not the newest
+        await assign(5)
+        slot.assignment_in_force = 5
+        assert (await reports.get()).assignment == 5
     reporting.cancel()
+    listening.cancel()
 
 
 async def test_slots_that_were_lost_together_give_their_partitions_to_the_one_that_runs_again() -> None:
