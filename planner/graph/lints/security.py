@@ -1,10 +1,16 @@
 """Lints of connections: settings that no client can apply or that none uses, and what is not safe."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from planner.model.diagnostic import Diagnostic, error, note, warning
 from planner.model.topology import Cluster, FileEndpoint, Topology
-from runtime.contract.client.settings import ClientSettingsError, parse_bootstrap, wire_settings
+from runtime.contract.client.settings import (
+    ClientSettingsError,
+    WireSettings,
+    parse_bootstrap,
+    wire_settings,
+)
 from runtime.contract.client.stores import Setting, host_of, store_address
 
 CLEAR_TEXT = "credentials-in-clear-text"
@@ -59,22 +65,17 @@ def logins(topology: Topology) -> Iterator[Diagnostic]:
 def _refused(cluster: Cluster) -> ClientSettingsError | None:
     """Returns why no client takes the settings of a cluster; None where one may.
 
-    What a reference stands for is not known here, and a token command may be set where jobs run: neither is
-    an error. `parse_bootstrap` has its own one.
+    What a reference stands for is not known here, so none is an error. `parse_bootstrap` has its own one.
     """
     references = {key for key, value in cluster.client.items() if not isinstance(value, str)}
-    if references & {"security.protocol", "sasl.mechanism", "sasl.mechanisms"}:
+    applied = _applied(cluster)
+    if isinstance(applied, WireSettings) or references & {
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+    }:
         return None
-    refused = None
-    for token_command in (None, "any"):
-        try:
-            wire_settings(cluster.bootstrap, _any_text(cluster), token_command)
-        except ClientSettingsError as why:
-            refused = why
-        else:
-            return None
-    decided = refused is None or refused.key in references or refused.key == "bootstrap.servers"
-    return None if decided else refused
+    return None if applied.key in {*references, "bootstrap.servers"} else applied
 
 
 def _unused_login(cluster: Cluster) -> list[str]:
@@ -85,31 +86,32 @@ def _unused_login(cluster: Cluster) -> list[str]:
     return sorted(key for key in cluster.client if key.startswith("sasl."))
 
 
-def _any_text(cluster: Cluster) -> dict[str, str]:
-    """Returns the settings of a cluster. Any text stands for a reference, which is not resolved here."""
-    return {key: value if isinstance(value, str) else "name=value" for key, value in cluster.client.items()}
+def _applied(cluster: Cluster) -> WireSettings | ClientSettingsError:
+    """Returns the settings of a cluster as its clients apply them, or why none can.
+
+    Any text stands for a reference, which is not resolved here. A token command may be set where jobs run.
+    """
+    given = {key: value if isinstance(value, str) else "name=value" for key, value in cluster.client.items()}
+    with suppress(ClientSettingsError):
+        return wire_settings(cluster.bootstrap, given)
+    try:
+        return wire_settings(cluster.bootstrap, given, "any")
+    except ClientSettingsError as refused:
+        return refused
 
 
 def _not_used(cluster: Cluster) -> Iterator[Diagnostic]:
     """Yields a note on the settings that the jobs' client does not use."""
-    unused = _unused_login(cluster)
-    if notes := [text for text in _client_notes(cluster) if text.partition(" ")[0] not in unused]:
+    applied, unused = _applied(cluster), _unused_login(cluster)
+    if isinstance(applied, ClientSettingsError):
+        return  # `logins` reports it
+    if notes := [text for text in applied.notes if text.partition(" ")[0] not in unused]:
         yield note(
             f"client of cluster {cluster.name}: {'; '.join(notes)}",
             "nothing is wrong: jobs read and write without them",
             source=cluster.source,
             code=NOT_USED,
         )
-
-
-def _client_notes(cluster: Cluster) -> tuple[str, ...]:
-    """Returns the notes of the jobs' client."""
-    for token_command in (None, "any"):
-        try:
-            return wire_settings(cluster.bootstrap, _any_text(cluster), token_command).notes
-        except ClientSettingsError:
-            continue  # a token command may be set where jobs run; else `logins` tells what is wrong
-    return ()
 
 
 def _store_in_clear_text(endpoint: FileEndpoint) -> Iterator[Diagnostic]:
