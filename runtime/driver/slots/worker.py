@@ -232,16 +232,15 @@ class _ControlChannel:
         while True:
             self._assigned.clear()
             now = loop.time()
-            acknowledged = sent is not None and sent.assignment >= self._takes_away
-            is_new = sent is None or (not acknowledged and self.slot.assignment_in_force >= self._takes_away)
-            if is_new or now - compared_at >= pause_s:  # a status of many partitions takes long to make
+            is_awaited = sent is None or (sent.assignment < self._takes_away <= self.slot.assignment_in_force)
+            if is_awaited or now - compared_at >= pause_s:  # a status of many partitions takes long to make
                 status = self.slot.status(rates.known)
                 interval_s = report_interval_s(len(status.partitions))
                 starts = any(partition.state is PartitionState.STARTING for partition in status.partitions)
                 pause_s = interval_s / _LOOKS_AT_START if starts else interval_s
                 is_due = not starts or now - sent_at >= interval_s
                 differs = sent is None or (status.flows, status.partitions) != (sent.flows, sent.partitions)
-                if is_new or now - sent_at >= _REPEAT_S or (is_due and differs):
+                if is_awaited or now - sent_at >= _REPEAT_S or (is_due and differs):
                     rates.update_if_due(int(now * 1000), status.partitions)
                     report = replace(status, driver=self._ticket.driver, attempt=self._ticket.attempt)
                     record = InternalRecord(key, job_status.encode(report))
@@ -251,9 +250,9 @@ class _ControlChannel:
                         await asyncio.sleep(_PAUSE_S)
                         continue
                     sent, sent_at = status, loop.time()
-                    acknowledged = sent.assignment >= self._takes_away
                 compared_at = loop.time()
-            await pause(pause_s if acknowledged else _POLL_S, self._assigned)
+            is_acknowledged = sent is not None and sent.assignment >= self._takes_away
+            await pause(pause_s if is_acknowledged else _POLL_S, self._assigned)
             if self._assigned.is_set():
                 pause_s = min(pause_s, report_interval_s(len(self._newest.partitions)) / _LOOKS_AT_START)
 
