@@ -14,8 +14,8 @@ from typing import Final
 from runtime.contract.launching import LaunchError
 
 _OLDEST: Final = 17
-_INSTALL: Final = "install Java (Debian: apt-get install openjdk-17-jre-headless)"
-_HINT: Final = "install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+_PACKAGE: Final = "(Debian: apt-get install openjdk-17-jre-headless)"
+_HINT: Final = f"install it {_PACKAGE} or set JAVA_HOME"
 _ELF: Final = b"\x7fELF"
 _SCRIPT: Final = b"#!"
 Refusal = Callable[[str, str], Exception]  # makes an error of what is wrong and a hint
@@ -33,7 +33,8 @@ def find_java(environ: Mapping[str, str], refusal: Refusal = LaunchError) -> Pat
         if not home:
             return refusal(f"{java} {why}", _HINT)
         return refusal(
-            f"JAVA_HOME is {home}, but {java} {why}", f"correct or unset JAVA_HOME, or {_INSTALL} and set it"
+            f"JAVA_HOME is {home}, but {java} {why}",
+            f"correct or unset JAVA_HOME, or install Java {_PACKAGE} and set it",
         )
 
     # Java 8 calls itself 1.8.0_302, and early builds have names like 26-ea.
