@@ -347,6 +347,7 @@ def html(plan: Plan, simulation: Simulation | None = None) -> str:
     return environment.get_template("plan.html.j2").render(
         plan=plan,
         title=summary_line(plan),
+        note=adoption_note(plan),
         digest="" if plan.inputs.mode is Mode.DRIFT else digest(plan),
         targets=sorted(plan.inputs.targets),
         topics_of={flow.flow.name: len(flow.topics) for flow in plan.desired.flows if flow.selection_known},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planner.model.plan import Plan
-from planner.render.plan.documents import markdown
+from planner.render.plan.documents import html, markdown
 from planner.render.plan.json import json_text
 from planner.render.plan.text import text
 from tests.fakes.golden import agreed, fitted
@@ -113,4 +113,5 @@ def test_a_plan_that_only_adopts_says_that_nothing_changes() -> None:
     )
     assert list(text(adopting()))[-2:] == ["Plan: 0 to add, 0 to change, 0 to destroy, 1 to adopt.", note]
     assert note in markdown(adopting())
+    assert note in html(adopting())
     assert note not in "\n".join(text(everything()))
